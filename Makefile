@@ -1,0 +1,39 @@
+# Targets: demo, test, bench, lint. Each first makes .venv and installs into it; a second call finds it ready.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+BENCHMARKS ?= $(wildcard benchmarks/*.py)
+
+.PHONY: demo test bench lint install
+.DELETE_ON_ERROR:
+
+demo: $(STAMP)
+	$(BIN)/ppl-models demo --out demo --overwrite
+
+test: export OMP_NUM_THREADS := 1
+test: export MKL_NUM_THREADS := 1
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+bench: $(STAMP)
+	mkdir -p benchmarks/results
+	for script in $(BENCHMARKS); do \
+	    echo "# $$script" >&2; \
+	    $(BIN)/python $$script | tee benchmarks/results/$$(basename $$script .py).jsonl; \
+	done
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+install: $(STAMP)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -c constraints.txt -e ".[test]"
+	touch $@

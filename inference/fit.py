@@ -1,0 +1,213 @@
+"""fit(): data in, a :class:`Fit` out, with the same call for every model and every method."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from inference.em import EM, EMState
+from inference.glm import Params
+from inference.program import Program
+from inference.progress import NoProgress, Progress, RichProgress
+from inference.result import Fit, Restarts, Trace
+from inference.spectral import random_start, spectral_start
+
+__all__ = ["Method", "Problem", "fit"]
+
+BOUND_SHARE = 0.999  # a parameter this near its bound is reported
+
+
+class Method(Protocol):
+    """An engine: a frozen record of checked settings, and one call."""
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> EMState: ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """A model with checked data: what engines are given.
+
+    Args:
+        model: the program.
+        data: (N, J) tensor, or whatever the program takes.
+        item_names: column names, () where data is not a table.
+        seed: of everything random in the fit.
+        start_given: whether the user gave the parameters to start from.
+    """
+
+    model: Callable[..., Any]
+    data: Any
+    item_names: tuple[str, ...]
+    seed: int
+    start_given: bool
+
+    @classmethod
+    def check(cls, model: Callable[..., Any], data: Any, seed: int, start_given: bool = False) -> Problem:
+        """Check ``data`` by the model's own rules where it has them."""
+        if not callable(model):
+            raise ValueError(f"model: a Pyro program (a callable) was expected, got {type(model).__name__}")
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"seed: a non-negative integer was expected, got {seed!r}")
+        check = getattr(model, "check_data", None)
+        if check is not None:
+            data, names = check(data)
+            return cls(model, data, names, seed, start_given)
+        if not isinstance(data, Tensor) and hasattr(data, "__array__"):
+            data = torch.as_tensor(data.to_numpy() if hasattr(data, "to_numpy") else data)
+        return cls(model, data, (), seed, start_given)
+
+    def program(self) -> Program:
+        """The program with all the data."""
+        return Program(self.model, self.data)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the table, or of the first tensor."""
+        first = next(iter(self.data.values())) if isinstance(self.data, dict) else self.data
+        return len(first)
+
+    def fingerprint(self, method: Any) -> str:
+        """A digest of model, data, method and seed."""
+        digest = hashlib.sha256(f"{self.model!r}|{method!r}|{self.seed}".encode())
+        for value in self.data.values() if isinstance(self.data, dict) else [self.data]:
+            digest.update(torch.as_tensor(value).detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def fit(
+    model: Callable[..., Any],
+    data: Any,
+    method: Method | None = None,
+    init: str | Params | Fit = "spectral",
+    num_restarts: int = 1,
+    seed: int = 0,
+    progress: bool = False,
+    checkpoint: str | Path | None = None,
+) -> Fit:
+    """Fit a model to data.
+
+    Args:
+        model: a zoo model, or any Pyro program of one argument whose latents can be enumerated.
+        data: table with one row a unit (tensor, array, data frame; NaN where missing), or what the program takes.
+        method: the engine; exact :class:`~inference.em.EM` if None.
+        init: "spectral" (falls back to "random" for a model without described layers), "random", a dict of parameters,
+            or a fit of the same model. With several restarts, the first starts there and the others nearby.
+        num_restarts: starts run as one batch; the one with the best objective is reported, the others are kept.
+        seed: one seed, one answer, on one machine and thread count.
+        progress: show a progress bar on standard error.
+        checkpoint: file that holds the running fit; an interrupted fit called again resumes from it.
+
+    Raises:
+        ValueError: for data the model cannot have made (see the model), or settings out of range; before any work.
+    """
+    if isinstance(num_restarts, bool) or not isinstance(num_restarts, int) or num_restarts < 1:
+        raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
+    began = time.monotonic()
+    method = EM() if method is None else method
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        problem = Problem.check(model, data, seed, start_given=not isinstance(init, str))
+        start = _start(problem, init, num_restarts)
+        bar = RichProgress("fit", getattr(method, "max_iterations", None)) if progress else NoProgress()
+        with bar, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            state = method.run(problem, start, bar, None if checkpoint is None else Path(checkpoint))
+        result = _assemble(problem, method, state, time.monotonic() - began)
+    messages = tuple(dict.fromkeys(str(w.message) for w in caught))
+    for warning in caught:
+        warnings.warn(warning.message, warning.category, stacklevel=2)
+    return dataclasses.replace(result, warnings=messages)
+
+
+def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Params:
+    model: Any = problem.model
+    layered = hasattr(model, "layers") and hasattr(model, "root")
+    if isinstance(init, str):
+        if init not in ("spectral", "random"):
+            raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
+        if layered:
+            build = spectral_start if init == "spectral" else random_start
+            return build(model.layers(), model.root(), problem.data, num_restarts, problem.seed)
+        return _unconstrained_start(problem.program(), num_restarts, problem.seed)
+    params = init.params if isinstance(init, Fit) else init
+    program = problem.program()
+    for site in program.sites:
+        if site.kind != "parameter":
+            continue
+        if site.name not in params:
+            raise ValueError(f"init: parameter {site.name!r} is missing; got {sorted(params)}")
+        if tuple(params[site.name].shape) != site.shape:
+            raise ValueError(f"init: {site.name!r} must have shape {site.shape}, got {tuple(params[site.name].shape)}")
+        if not site.support.check(params[site.name]).all():
+            raise ValueError(f"init: {site.name!r} has values outside its support {site.support}")
+    free = program.unconstrained({name: params[name].detach() for name in program.names("parameter")})
+    return _nearby(program, free, num_restarts, problem.seed, first_exact=True)
+
+
+def _unconstrained_start(program: Program, num_restarts: int, seed: int) -> Params:
+    """Uniform in (-2, 2) on the unconstrained scale, as Pyro's ``init_to_uniform``."""
+    draw = program.draw_prior(1, seed)
+    zero = {name: torch.zeros_like(value[0]) for name, value in program.unconstrained(draw).items()}
+    return _nearby(program, zero, num_restarts, seed, first_exact=False)
+
+
+def _nearby(program: Program, free: Params, num_restarts: int, seed: int, first_exact: bool) -> Params:
+    generator = torch.Generator().manual_seed(seed)
+    radius = 0.5 if first_exact else 2.0
+    out = {}
+    for name, value in free.items():
+        noise = torch.rand((num_restarts, *value.shape), generator=generator, dtype=torch.float64).to(value)
+        noise = radius * (2 * noise - 1)
+        if first_exact:
+            noise[0] = 0.0
+        out[name] = value + noise
+    return {name: value.detach() for name, value in program.constrained(out).items()}
+
+
+def _assemble(problem: Problem, method: Any, state: EMState, seconds: float) -> Fit:
+    best = int(torch.where(state.objective.isnan(), -torch.inf, state.objective).argmax())
+    params = {name: value[best].clone() for name, value in state.params.items()}
+    iterations = int(state.num_iterations[best])
+    name = "log-posterior"  # of the parameters, with the priors' constants; latents summed out
+    _warn_bounds(problem, params)
+    return Fit(
+        model=problem.model,
+        method=method,
+        params=params,
+        log_likelihood=float(state.log_likelihood[best]),
+        objective=float(state.objective[best]),
+        objective_name=name,
+        trace=Trace(name, state.history[:iterations, best], state.history_log_likelihood[:iterations, best]),
+        restarts=Restarts(state.objective, state.log_likelihood, state.converged, state.num_iterations, state.params, best),
+        converged=bool(state.converged[best]),
+        num_iterations=iterations,
+        seconds=seconds,
+        seed=problem.seed,
+        num_rows=problem.num_rows,
+        item_names=problem.item_names,
+        warnings=(),
+        draws=None,
+    )
+
+
+def _warn_bounds(problem: Problem, params: Params) -> None:
+    layers = getattr(problem.model, "layers", None)
+    if layers is None:
+        return
+    at_bound = []
+    for layer in layers():
+        for name in (layer.loadings, layer.intercepts):
+            for index in (params[name].abs() >= BOUND_SHARE * layer.bound).nonzero().tolist():
+                at_bound.append(f"{name}{index}")
+    if at_bound:
+        shown = ", ".join(at_bound[:8]) + (f" and {len(at_bound) - 8} more" if len(at_bound) > 8 else "")
+        warnings.warn(f"estimates on the bound of their interval: {shown}; the likelihood may have no maximum inside", stacklevel=4)
+

@@ -1,0 +1,240 @@
+r"""Generalised-linear layers: expected statistics in, the layer's maximiser out; the cost does not depend on the rows.
+
+For child j with design :math:`h_c = (1, a_c)` over the parent's configurations c, expected counts :math:`n_c` and
+expected cross products :math:`R_j = \sum_i \sum_c r_{ic} T(x_{ij}) h_c`, the expected complete-data log-density is
+
+.. math:: Q_j(\beta) = s_j \{ \beta \cdot R_j - \sum_c n_c A(\beta \cdot h_c) \} - \sum_k p(\beta_k), \quad \beta = (b_j, W_j).
+
+All children (and all restarts) are solved together by proximal Newton steps with step halving, so no step lowers Q.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ppl_models.layers import GeneralizedLinearLayer
+from ppl_models.penalties import Penalty
+from ppl_models.responses import ResponseFamily
+
+__all__ = ["LayerStatistics", "maximise_layer", "maximise_rows"]
+
+Params = dict[str, Tensor]
+DISPERSION_LIMITS = (1e-6, 1e6)
+
+
+@dataclass(frozen=True)
+class LayerStatistics:
+    """Expected sufficient statistics of one layer, summed over rows.
+
+    Args:
+        configurations: (C, K), the parent's configurations (distinct draws, where the latents are sampled).
+        counts: (R, C), or (R, J, C) where entries are missing: expected number of rows in each configuration.
+        cross: (R, J, 1 + K), expected sum of T(x_j) h.
+        squares: (J,) or (R, J), sum of T(x_j)^2; None for families without dispersion.
+        row_counts: (R, C), the same as ``counts`` where nothing is missing: what the layers above need.
+    """
+
+    configurations: Tensor
+    counts: Tensor
+    cross: Tensor
+    squares: Tensor | None = None
+    row_counts: Tensor | None = None
+
+    @property
+    def design(self) -> Tensor:
+        """h, (C, 1 + K)."""
+        return torch.nn.functional.pad(self.configurations, (1, 0), value=1.0)
+
+
+def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, num_steps: int = 3) -> Params:
+    """Maximise the expected complete-data log-posterior of one layer, starting from ``params``.
+
+    Args:
+        layer: the layer's description.
+        stats: its expected statistics.
+        params: current parameters, (R, ...).
+        num_steps: Newton steps; with 1 or more, the objective does not fall.
+
+    Returns:
+        New values of the layer's loadings, intercepts and dispersion, (R, ...).
+    """
+    beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)  # (R, J, 1 + K)
+    dispersion = params[layer.dispersion] if layer.dispersion else None
+    counts = stats.counts if stats.counts.dim() == 3 else stats.counts.unsqueeze(-2)  # (R, J or 1, C)
+    new_beta, new_dispersion = [], []
+    for family, columns, part in layer.response.blocks(layer.num_children):
+        own_counts = counts if counts.shape[-2] == 1 else counts[..., columns, :]
+        gamma = dispersion[..., part] if dispersion is not None and part.stop > part.start else None
+        scale = family.scale(gamma, columns.stop - columns.start)
+        own_beta = maximise_rows(
+            family,
+            stats.cross[..., columns, :],
+            own_counts,
+            stats.design,
+            beta[..., columns, :],
+            penalty=layer.penalty,
+            scale=scale,
+            free=None if layer.graph is None else layer.graph[columns],
+            bound=layer.bound,
+            num_steps=1 if family.is_linear else num_steps,
+        )
+        new_beta.append(own_beta)
+        if gamma is not None and stats.squares is not None:
+            fitted = own_beta @ stats.design.mT  # (R, J, C)
+            residual = stats.squares[..., columns] - 2 * (own_beta * stats.cross[..., columns, :]).sum(-1)
+            residual = residual + (own_counts * fitted.square()).sum(-1)
+            new_dispersion.append((residual / own_counts.sum(-1)).clamp(*DISPERSION_LIMITS))
+    updated = torch.cat(new_beta, -2)
+    out = {layer.intercepts: updated[..., 0], layer.loadings: updated[..., 1:]}
+    if layer.dispersion is not None:
+        out[layer.dispersion] = torch.cat(new_dispersion, -1)
+    return out
+
+
+def maximise_rows(
+    family: ResponseFamily,
+    cross: Tensor,
+    counts: Tensor,
+    design: Tensor,
+    beta: Tensor,
+    penalty: Penalty | None = None,
+    scale: Tensor | None = None,
+    free: Tensor | None = None,
+    bound: float = torch.inf,
+    num_steps: int = 3,
+    tolerance: float = 1e-10,
+) -> Tensor:
+    """Proximal Newton for all children at once.
+
+    Args:
+        family: elementary response family.
+        cross: R, (R, J, P); counts: (R, J or 1, C); design: h, (C, P), first column ones.
+        beta: start, (R, J, P).
+        penalty: of every entry but the first.
+        scale: s, (R, J), None for 1.
+        free: bool (J, P - 1), loadings that may differ from zero.
+        bound: the box is [-bound, bound].
+        num_steps: at most so many Newton steps; fewer if no child gains more than ``tolerance`` relatively.
+
+    Returns:
+        (R, J, P); no child's objective is below its value at the start.
+    """
+    outer = (design.unsqueeze(-1) * design.unsqueeze(-2)).flatten(-2)  # (C, P * P)
+    size = design.shape[-1]
+    fixed = None
+    if free is not None:
+        fixed = torch.cat([torch.zeros_like(free[:, :1]), ~free], -1).expand(beta.shape)
+        beta = beta.masked_fill(fixed, 0.0)
+    weight = None if scale is None else scale.unsqueeze(-1)
+
+    def objective(b: Tensor) -> Tensor:
+        smooth = (b * cross).sum(-1) - (counts * family.log_partition(b @ design.mT)).sum(-1)
+        smooth = smooth if scale is None else smooth * scale
+        return smooth if penalty is None else smooth - penalty(b[..., 1:]).sum(-1)
+
+    value = objective(beta)
+    for _ in range(num_steps):
+        eta = beta @ design.mT
+        gradient = cross - (counts * family.mean(eta)) @ design
+        hessian = ((counts * family.curvature(eta)) @ outer).unflatten(-1, (size, size))
+        if weight is not None:
+            gradient, hessian = gradient * weight, hessian * weight.unsqueeze(-1)
+        proposal = _solve(beta, gradient, hessian, penalty, fixed, bound)
+        proposal, new_value = _halve(objective, beta, value, proposal)
+        stuck = new_value <= value
+        if penalty is not None and stuck.any():  # the exact prox may ask for a jump that the true objective refuses
+            second, second_value = _halve(objective, beta, value, _solve(beta, gradient, hessian, penalty, fixed, bound, True))
+            proposal = torch.where((second_value > new_value).unsqueeze(-1), second, proposal)
+            new_value = torch.maximum(second_value, new_value)
+        gain = new_value - value
+        beta, value = proposal, new_value
+        if (gain <= tolerance * (1 + value.abs())).all():
+            break
+    return beta
+
+
+def _halve(objective, beta: Tensor, value: Tensor, proposal: Tensor, num_halvings: int = 12) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
+    """Halve the step of each child until its objective does not fall; keep the old value where none is found."""
+    best, best_value = proposal, objective(proposal)
+    for _ in range(num_halvings):
+        worse = ~(best_value >= value)  # also true for NaN
+        if not worse.any():
+            return best, best_value
+        best = torch.where(worse.unsqueeze(-1), (beta + best) / 2, best)
+        best_value = torch.where(worse, objective(best), best_value)
+    worse = ~(best_value >= value)
+    return torch.where(worse.unsqueeze(-1), beta, best), torch.where(worse, value, best_value)
+
+
+def _solve(
+    beta: Tensor,
+    gradient: Tensor,
+    hessian: Tensor,
+    penalty: Penalty | None,
+    fixed: Tensor | None,
+    bound: float,
+    linear: bool = False,
+) -> Tensor:
+    """Minimise the penalised quadratic model in the box; ``linear`` replaces the penalty by its tangent at ``beta``.
+
+    A Newton step on the entries that are away from zero, then coordinate descent on all.
+    """
+    ridge = 1e-8 * hessian.diagonal(dim1=-2, dim2=-1).mean(-1).clamp(min=1e-8)
+    hessian = hessian + torch.diag_embed(ridge.unsqueeze(-1).expand_as(beta))
+    still, right = fixed, gradient
+    slope = None
+    if penalty is not None:
+        slope = torch.nn.functional.pad(penalty.slope(beta[..., 1:]), (1, 0))
+        zero = beta == 0
+        zero[..., 0] = False
+        still = zero if fixed is None else zero | fixed
+        right = gradient - slope * torch.sign(beta)
+    system = hessian
+    if still is not None:
+        system = system.masked_fill(still.unsqueeze(-1) | still.unsqueeze(-2), 0.0)
+        system = system + torch.diag_embed(still.to(beta.dtype))
+        right = right.masked_fill(still, 0.0)
+    newton = beta + torch.linalg.solve_ex(system, right.unsqueeze(-1))[0].squeeze(-1)
+    inside = torch.isfinite(newton).all() and bool((newton.abs() <= bound).all())
+    if penalty is None and inside:
+        return newton
+    start = torch.where(torch.isfinite(newton), newton, beta).clamp(-bound, bound)
+    return _coordinate_descent(start, beta, gradient, hessian, penalty, slope if linear else None, fixed, bound)
+
+
+def _coordinate_descent(
+    start: Tensor,
+    beta: Tensor,
+    gradient: Tensor,
+    hessian: Tensor,
+    penalty: Penalty | None,
+    slope: Tensor | None,
+    fixed: Tensor | None,
+    bound: float,
+    num_sweeps: int = 5,
+) -> Tensor:
+    """A few sweeps on the quadratic model around ``beta``, from ``start``; ``slope`` makes the penalty a weighted Lasso."""
+    curvatures = hessian.diagonal(dim1=-2, dim2=-1).unbind(-1)
+    columns = hessian.unbind(-1)
+    slopes = None if slope is None else (slope / hessian.diagonal(dim1=-2, dim2=-1)).unbind(-1)
+    new = start.clone()
+    residual = gradient - (hessian @ (start - beta).unsqueeze(-1)).squeeze(-1)
+    for _ in range(num_sweeps):
+        before = new.clone()
+        for k, curvature in enumerate(curvatures):
+            target = torch.addcdiv(new[..., k], residual[..., k], curvature)
+            if slopes is not None and k > 0:
+                target = torch.nn.functional.relu(target - slopes[k]) - torch.nn.functional.relu(-target - slopes[k])
+            elif penalty is not None and k > 0:
+                target = penalty.prox(target, curvature)
+            target = target.clamp(-bound, bound)
+            if fixed is not None:
+                target = target.masked_fill(fixed[..., k], 0.0)
+            residual = torch.addcmul(residual, (new[..., k] - target).unsqueeze(-1), columns[k])
+            new[..., k] = target
+        if float((new - before).abs().max()) < 1e-8:
+            break
+    return new

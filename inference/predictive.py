@@ -1,0 +1,164 @@
+"""Posterior predictive check: data sets drawn from the fit, set beside the data it was fitted to."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inference.program import Program
+from ppl_models.validation import as_table
+
+if TYPE_CHECKING:
+    from inference.result import Fit
+
+__all__ = ["PredictiveCheck", "as_matrix", "can_simulate", "observed_sites", "predictive_check"]
+
+
+def as_matrix(fit: Fit, data: Any) -> np.ndarray:
+    """``data`` as an array (N, J), NaN where missing, checked as the model checks it.
+
+    Raises:
+        ValueError: if ``data`` does not fit the model, or is not one table of items.
+    """
+    checked = fit.model.check_data(data, for_fit=False) if hasattr(fit.model, "check_data") else as_table(data)
+    return checked[0].detach().cpu().numpy().astype(np.float64)
+
+
+def observed_sites(fit: Fit, data: Any = None) -> tuple[str, ...]:
+    """Names of the observed sites: the bottom layer's child, else what the program observes given ``data``."""
+    if hasattr(fit.model, "layers"):
+        return (str(fit.model.layers()[0].child),)
+    return () if data is None else Program(fit.model, data).names("observed")
+
+
+def can_simulate(fit: Fit) -> bool:
+    """Whether the program can be called as ``model(None, num_rows)``, to draw rows."""
+    try:
+        inspect.signature(fit.model).bind(None, 1)
+    except TypeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class PredictiveCheck:
+    """Observed and simulated items on the same rows, with the same entries missing.
+
+    Args:
+        observed: (N, J), NaN where missing.
+        simulated: (S, N, J), NaN where the observed entry is missing.
+        num_rows: rows of the whole data set, of which N were compared.
+    """
+
+    observed: np.ndarray
+    simulated: np.ndarray
+    num_rows: int
+
+    @property
+    def is_discrete(self) -> bool:
+        """True if every observed entry is a whole number."""
+        seen = self.observed[~np.isnan(self.observed)]
+        return bool((seen == np.round(seen)).all())
+
+    def item_means(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean of each item over its observed rows: (J,) observed, (S, J) simulated; NaN where none is observed."""
+        return _mean(self.observed, 0), _mean(self.simulated, 1)
+
+    def interval(self, level: float = 0.95) -> np.ndarray:
+        """Central interval of the simulated item means, (2, J)."""
+        tail = (1 - level) / 2
+        return np.quantile(self.item_means()[1], [tail, 1 - tail], axis=0)
+
+    def num_outside(self) -> int:
+        """Number of items whose observed mean lies outside the range of the simulated ones."""
+        observed, simulated = self.item_means()
+        return int(((observed < simulated.min(0)) | (observed > simulated.max(0))).sum())
+
+    def row_sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sum of the observed items of each row, (N,) and (S, N); of items in units of their spread unless discrete."""
+        observed, simulated = self.observed, self.simulated
+        if not self.is_discrete:
+            centre = _mean(observed, 0)
+            spread = np.sqrt(_mean((observed - centre) ** 2, 0))
+            spread[~(spread > 0)] = 1.0
+            observed, simulated = (observed - centre) / spread, (simulated - centre) / spread
+        return np.nansum(observed, -1), np.nansum(simulated, -1)
+
+    def sum_bins(self) -> list[float]:
+        """Edges of histogram bins for :meth:`row_sums`, one bin a value where there are few."""
+        pooled = np.concatenate([part.ravel() for part in self.row_sums()])
+        if self.is_discrete and np.ptp(pooled) < 60:
+            return np.arange(pooled.min() - 0.5, pooled.max() + 1.0).tolist()
+        room = 0.5 if np.ptp(pooled) == 0 else 0.0  # one value only: one bin around it
+        return np.linspace(pooled.min() - room, pooled.max() + room, 31).tolist()
+
+    def correlations(self) -> tuple[np.ndarray, np.ndarray]:
+        """Correlation of every pair of items over rows where both are observed, (P,) and the mean over simulations (P,).
+
+        Pairs without a correlation (a constant item) are left out of both.
+        """
+        observed = _correlations(self.observed)
+        simulated = np.mean([_correlations(x) for x in self.simulated[:5]], axis=0)  # J^2 N work each
+        kept = np.isfinite(observed) & np.isfinite(simulated)
+        return observed[kept], simulated[kept]
+
+
+def predictive_check(
+    fit: Fit, data: Any, num_simulations: int = 20, seed: int = 0, max_rows: int = 5000
+) -> PredictiveCheck:
+    """Draw data sets from the fit on the rows of ``data``, with the same entries missing.
+
+    Args:
+        fit: the fit; its point estimate is simulated from.
+        data: (N, J), NaN where missing.
+        num_simulations: number of simulated data sets, drawn with the seeds ``seed``, ``seed + 1``, ...
+        seed: seed of the first simulation, and of the choice of rows.
+        max_rows: compare that many rows, chosen at random, where there are more.
+
+    Raises:
+        ValueError: if ``num_simulations`` or ``max_rows`` is not positive, ``data`` does not fit the model, or the
+            program cannot draw rows of one observed table.
+    """
+    for name, value in (("num_simulations", num_simulations), ("max_rows", max_rows)):
+        if value < 1:
+            raise ValueError(f"predictive_check: {name} must be positive, got {value}")
+    if not can_simulate(fit):
+        raise ValueError(
+            "predictive_check: a program that draws rows when called as model(None, num_rows) was expected"
+        )
+    sites = observed_sites(fit, data)
+    if len(sites) != 1:
+        raise ValueError(f"predictive_check: one observed site was expected, got {sites}")
+    observed = as_matrix(fit, data)
+    num_rows = len(observed)
+    if num_rows > max_rows:
+        chosen = np.random.default_rng(seed).choice(num_rows, max_rows, replace=False)
+        observed = observed[np.sort(chosen)]
+    draws = [fit.simulate(len(observed), seed=seed + s)[sites[0]] for s in range(num_simulations)]
+    simulated = np.stack([draw.detach().cpu().numpy().astype(np.float64) for draw in draws])
+    simulated[:, np.isnan(observed)] = np.nan
+    return PredictiveCheck(observed, simulated, num_rows)
+
+
+def _mean(values: np.ndarray, axis: int) -> np.ndarray:
+    """Mean over observed entries; NaN (without a warning) where there are none."""
+    seen = ~np.isnan(values)
+    count = seen.sum(axis)
+    total = np.where(seen, values, 0.0).sum(axis)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _correlations(values: np.ndarray) -> np.ndarray:
+    """Pairwise-complete correlations of the columns of (N, J), upper triangle, (J (J - 1) / 2,)."""
+    mask = (~np.isnan(values)).astype(np.float64)
+    x = np.where(mask > 0, values - _mean(values, 0), 0.0)
+    pairs = np.maximum(mask.T @ mask, 1.0)  # rows in which both are observed
+    means = (x.T @ mask) / pairs
+    variances = (x**2).T @ mask / pairs - means**2
+    covariance = x.T @ x / pairs - means * means.T
+    scale = np.sqrt(np.clip(variances * variances.T, 0.0, None))
+    correlation = np.where(scale > 1e-12, covariance / np.where(scale > 1e-12, scale, 1.0), np.nan)
+    return correlation[np.triu_indices(values.shape[1], 1)]

@@ -1,0 +1,508 @@
+r"""A Pyro program seen as a log-density: the only file that opens Pyro traces.
+
+A program has three kinds of sites: *parameters* (continuous, outside the plate over rows), *latents* (discrete, not
+observed, enumerated), and *observed* sites; continuous latents inside a plate over rows are *local*. With the
+parameters fixed, every latent and observed site contributes one local factor; eliminating the latents from their
+product (Pyro's own plated variable elimination) gives the log-marginal of each row. Because that is differentiable,
+
+.. math:: \frac{\partial \log p(x)}{\partial \log f} = p(\text{configuration of } f \mid x)
+
+is the posterior of factor f: an exact E-step is reverse-mode differentiation of one scalar.
+
+Every function accepts parameters with one leading dim R, for R restarts evaluated as one batch: the program then runs
+inside an outermost plate over restarts.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.distributions.util import scale_and_mask
+from pyro.infer import config_enumerate
+from pyro.ops import packed
+from pyro.ops.contract import contract_to_tensor
+from pyro.ops.rings import LogRing
+from torch import Tensor
+from torch.distributions import biject_to, constraints
+
+from ppl_models.responses import ItemResponse
+
+__all__ = ["FactorPosteriors", "FiniteMixture", "Params", "Program", "Site"]
+
+Params = dict[str, Tensor]
+RESTARTS = "_restarts"
+
+
+@dataclass(frozen=True)
+class Site:
+    """One sample site.
+
+    Args:
+        name: its name.
+        kind: "parameter", "latent", "local" or "observed".
+        shape: own batch and event shape, without restarts; for latents and observed sites with the rows.
+        support: the constraint its values satisfy.
+        plates: names of the plates it stands in, outermost first.
+        num_values: size of the enumerated support, None where it is not enumerated.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    support: constraints.Constraint
+    plates: tuple[str, ...]
+    num_values: int | None
+
+
+@dataclass(frozen=True)
+class FactorPosteriors:
+    """Posterior of each local factor, in the shape of its log-density; 1 where a factor has no latent.
+
+    Args:
+        weights: site name -> tensor.
+        log_marginal: () or (R,), the log-likelihood it came with.
+        log_prior: of the parameters, () or (R,).
+    """
+
+    weights: dict[str, Tensor]
+    log_marginal: Tensor
+    log_prior: Tensor
+
+
+@dataclass(frozen=True)
+class FiniteMixture:
+    r"""A program as its rows see it: :math:`p(x) = \sum_c w_c f(x \mid c)`, with c the configurations of one latent site.
+
+    Args:
+        latent: the site whose configurations are c.
+        values: (C, \*event), its support.
+        log_weights: (R, C) or (C,), log of w.
+        response: the observed site's distribution, batch shape (C, R, 1) or (C, 1).
+        upper: the factors that w was contracted from, differentiable leaves, by site name.
+        log_prior: of the parameters, (R,) or ().
+    """
+
+    latent: str
+    values: Tensor
+    log_weights: Tensor
+    response: ItemResponse
+    upper: dict[str, Tensor]
+    log_prior: Tensor
+
+    def upper_posteriors(self, counts: Tensor) -> dict[str, Tensor]:
+        """Expected configurations of the factors above, given expected ``counts`` (R, C) of the latent below.
+
+        The gradient of ``sum(counts * log_weights)``; no rows are needed.
+        """
+        grads = torch.autograd.grad((counts * self.log_weights).sum(), list(self.upper.values()), retain_graph=True)
+        return dict(zip(self.upper, grads, strict=True))
+
+
+@dataclass
+class _Factors:
+    """Local factors of one run of the program, ready for variable elimination."""
+
+    terms: dict[str, Tensor]  # site -> log-density, plate dims that only repeat narrowed to 1
+    symbols: dict[str, dict[int, str]]  # site -> dim -> symbol
+    ordinals: dict[str, frozenset]  # site -> plate symbols
+    enumerated: dict[str, str]  # latent site -> symbol of its values
+    sizes: dict[str, int]  # symbol -> size
+    target: frozenset  # plates that every local factor shares (the rows), and restarts
+    scale: float
+    log_prior: Tensor
+    trace: Any
+
+    @property
+    def sum_dims(self) -> set[str]:
+        """Every enumerated symbol (a reused pyro.markov dim has one symbol a site)."""
+        return set(self.enumerated.values())
+
+    def packed_terms(self) -> OrderedDict:
+        tree: OrderedDict = OrderedDict()
+        for name, term in self.terms.items():
+            tree.setdefault(self.ordinals[name], []).append(packed.pack(term[...], self.symbols[name]))
+        return tree
+
+    def contract(self, tree: OrderedDict, target_dims: set[str], target: frozenset | None = None) -> Tensor:
+        ring = LogRing(cache={}, dim_to_size=self.sizes)
+        goal = self.target if target is None else target
+        return contract_to_tensor(tree, self.sum_dims, goal, target_dims, ring=ring)
+
+
+@contextmanager
+def _isolated(seed: int | None = None) -> Iterator[None]:
+    """Run without touching the random state or the parameter store of the caller."""
+    with torch.random.fork_rng(devices=[]), pyro.get_param_store().scope():
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
+
+
+class Program:
+    """A Pyro program with its data, as a function of its parameters.
+
+    Args:
+        model: any callable of Pyro primitives whose latents can be enumerated; ``pyro.markov`` chains included.
+        args: the arguments it is called with (the data).
+
+    Raises:
+        ValueError: if an unobserved discrete site cannot be enumerated (named).
+    """
+
+    def __init__(self, model: Callable[..., Any], *args: Any) -> None:
+        self.model, self.args = model, args
+        self._enumerated_model = config_enumerate(model, default="parallel")
+        with _isolated(0):
+            trace = poutine.trace(model).get_trace(*args)
+        self._set_sites(trace)
+
+    def with_data(self, *args: Any) -> Program:
+        """The same program with other data (a chunk of rows), without looking at its sites again."""
+        new = object.__new__(Program)
+        new.__dict__.update(self.__dict__)
+        new.args = args
+        return new
+
+    def _set_sites(self, trace: Any) -> None:
+        nodes = {
+            name: node
+            for name, node in trace.nodes.items()
+            if node["type"] == "sample" and type(node["fn"]).__name__ != "_Subsample"
+        }
+        plates = {name: tuple(f.name for f in node["cond_indep_stack"] if f.vectorized) for name, node in nodes.items()}
+        of_rows = (n for n, node in nodes.items() if node["is_observed"] or node["fn"].support.is_discrete)
+        row_plates = set().union(*(plates[n] for n in of_rows), set())
+        self.max_plate_nesting = max(
+            (-f.dim for node in nodes.values() for f in node["cond_indep_stack"] if f.vectorized), default=0
+        )
+        sites = []
+        for name, node in nodes.items():
+            fn = node["fn"]
+            num_values = None
+            if node["is_observed"]:
+                kind = "observed"
+            elif fn.support.is_discrete:
+                kind = "latent"
+                if not fn.has_enumerate_support or getattr(fn, "reinterpreted_batch_ndims", 0):
+                    raise ValueError(
+                        f"latent site {name!r} ({type(fn).__name__}) cannot be enumerated; use a distribution with a "
+                        "finite support (BinaryVector for a vector of bits), or an engine that samples it"
+                    )
+                num_values = len(fn.enumerate_support(expand=False))
+            else:
+                kind = "local" if row_plates & set(plates[name]) else "parameter"
+            shape = tuple(fn.batch_shape + fn.event_shape)
+            sites.append(Site(name, kind, shape, fn.support, plates[name], num_values))
+        self.sites = tuple(sites)
+        self._batch_dims = {name: len(node["fn"].batch_shape) for name, node in nodes.items()}
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """Names of the sites of one kind, in program order."""
+        return tuple(site.name for site in self.sites if site.kind == kind)
+
+    def site(self, name: str) -> Site:
+        """The site of that name."""
+        return next(site for site in self.sites if site.name == name)
+
+    # ---------------------------------------------------------------- running
+
+    def _num_restarts(self, params: Params) -> int | None:
+        name = self.names("parameter")[0] if self.names("parameter") else None
+        if name is None or params[name].dim() == len(self.site(name).shape):
+            return None
+        return params[name].shape[0]
+
+    def _in_program_shape(self, params: Params, restarts: int | None) -> Params:
+        """Insert the plate dims between restarts and a site's own shape."""
+        if restarts is None:
+            return params
+        out = {}
+        for name, value in params.items():
+            pad = self.max_plate_nesting - self._batch_dims[name]
+            out[name] = value.reshape(value.shape[:1] + (1,) * pad + value.shape[1:])
+        return out
+
+    def _trace(self, params: Params, enumerate_latents: bool, fixed: Params | None = None) -> Any:
+        restarts = self._num_restarts(params)
+        values = self._in_program_shape(params, restarts) | (fixed or {})
+        model = self._enumerated_model if enumerate_latents else self.model
+        model = poutine.condition(model, values)
+        if restarts is not None:
+            model = _in_restarts(model, restarts, self.max_plate_nesting)
+        if enumerate_latents:
+            model = poutine.enum(model, first_available_dim=-1 - self.max_plate_nesting - (restarts is not None))
+        # shapes and supports were validated when the program was first looked at
+        with pyro.get_param_store().scope(), pyro.validation_enabled(False):
+            return poutine.trace(model).get_trace(*self.args)
+
+    def log_prior(self, params: Params) -> Tensor:
+        """Log prior density of the parameters, () or (R,)."""
+        return self._log_prior(self._trace(params, enumerate_latents=False), self._num_restarts(params))
+
+    def _log_prior(self, trace: Any, restarts: int | None) -> Tensor:
+        total = torch.zeros(())
+        for name in self.names("parameter"):
+            log_prob = trace.nodes[name]["fn"].log_prob(trace.nodes[name]["value"])
+            total = total + (log_prob.sum() if restarts is None else log_prob.reshape(restarts, -1).sum(-1))
+        return total
+
+    def log_joint(self, params: Params, latents: Params) -> Tensor:
+        """Log density of parameters, latents and data, () or (R,); latents in the shapes of their sites (with R first)."""
+        restarts = self._num_restarts(params)
+        fixed = {}
+        for name, value in latents.items():
+            fixed[name] = value if restarts is None else value.reshape((restarts, *self.site(name).shape))
+        trace = self._trace(params, enumerate_latents=False, fixed=fixed)
+        total = torch.zeros(())
+        for site in self.sites:
+            node = trace.nodes[site.name]
+            log_prob = scale_and_mask(node["fn"].log_prob(node["value"]), node["scale"], node["mask"])
+            total = total + (log_prob.sum() if restarts is None else log_prob.reshape(restarts, -1).sum(-1))
+        return total
+
+    def _factors(self, params: Params) -> _Factors:
+        trace = self._trace(params, enumerate_latents=True)
+        log_prior = self._log_prior(trace, self._num_restarts(params))
+        for name in self.names("parameter"):
+            trace.remove_node(name)
+        trace.symbolize_dims()
+        plate_symbols = trace.plate_to_symbol
+        local = [s for s in self.sites if s.kind in ("latent", "local", "observed")]
+        nodes = {site.name: trace.nodes[site.name] for site in local}
+        ordinals = {
+            name: frozenset(plate_symbols[f.name] for f in node["cond_indep_stack"] if f.vectorized)
+            for name, node in nodes.items()
+        }
+        target = frozenset.intersection(*ordinals.values())
+        terms, symbols, enumerated, sizes = {}, {}, {}, {}
+        scale = 1.0
+        for name, node in nodes.items():
+            log_prob = node["fn"].log_prob(node["value"])
+            if node["mask"] is not None and node["infer"].get("_enumerate_dim") is None:
+                log_prob = scale_and_mask(log_prob, mask=node["mask"])
+            symbols[name] = node["infer"]["_dim_to_symbol"]
+            for dim, symbol in symbols[name].items():
+                if -dim <= log_prob.dim() and log_prob.shape[dim] > 1:
+                    sizes[symbol] = log_prob.shape[dim]
+            terms[name] = _narrow_repeated(log_prob, [d for d, s in symbols[name].items() if s in target])
+            if node["infer"].get("_enumerate_dim") is not None:
+                enumerated[name] = node["infer"]["_enumerate_symbol"]
+                sizes[enumerated[name]] = self.site(name).num_values or 1
+            scale = float(node["scale"])
+        for node in nodes.values():
+            for frame in node["cond_indep_stack"]:
+                if frame.vectorized:
+                    sizes[plate_symbols[frame.name]] = frame.size
+        return _Factors(terms, symbols, ordinals, enumerated, sizes, target, scale, log_prior, trace)
+
+    # ---------------------------------------------------------------- marginals and posteriors
+
+    def log_marginal_rows(self, params: Params) -> Tensor:
+        """Log-likelihood of each row with the latents summed out, (N,) or (R, N); () or (R,) without a common plate."""
+        factors = self._factors(params)
+        return self._unpack_target(factors.contract(factors.packed_terms(), set()), factors, params)
+
+    def _unpack_target(self, value: Tensor, factors: _Factors, params: Params, last: str | None = None) -> Tensor:
+        """From packed dims to (R, rows...) and, at the end, the values of one latent."""
+        restarts = factors.trace.plate_to_symbol.get(RESTARTS) if self._num_restarts(params) is not None else None
+        rows = sorted(factors.target - {restarts})
+        rows.sort(key=lambda s: factors.trace.symbol_to_dim[s])
+        order = ([restarts] if restarts else []) + rows + ([last] if last else [])
+        dims = value._pyro_dims  # type: ignore[attr-defined]
+        present = [s for s in order if s in dims]
+        value = value.permute([dims.index(s) for s in present])
+        shape = [factors.sizes.get(s, 1) if s in dims else 1 for s in order]
+        return value.reshape(shape).expand([factors.sizes.get(s, 1) for s in order])
+
+    def log_marginal(self, params: Params) -> Tensor:
+        """Log-likelihood with the latents summed out, () or (R,); scaled up if the data is a mini-batch."""
+        factors = self._factors(params)
+        rows = self._unpack_target(factors.contract(factors.packed_terms(), set()), factors, params)
+        restarts = self._num_restarts(params)
+        return factors.scale * (rows.sum() if restarts is None else rows.reshape(restarts, -1).sum(-1))
+
+    def factor_posteriors(self, params: Params) -> FactorPosteriors:
+        """Posterior of every local factor, by differentiating the log-marginal."""
+        with torch.no_grad():
+            factors = self._factors(params)
+        leaves = {name: term.detach().clone().requires_grad_() for name, term in factors.terms.items()}
+        with torch.enable_grad():
+            factors.terms = leaves
+            rows = self._unpack_target(factors.contract(factors.packed_terms(), set()), factors, params)
+            restarts = self._num_restarts(params)
+            total = factors.scale * (rows.sum() if restarts is None else rows.reshape(restarts, -1).sum(-1))
+            grads = torch.autograd.grad(total.sum(), list(leaves.values()))
+        return FactorPosteriors(dict(zip(leaves, grads, strict=True)), total.detach(), factors.log_prior.detach())
+
+    def expected_complete_log_density(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
+        """E[log p(data, latents | params)] under fixed factor posteriors, without the prior; () or (R,)."""
+        factors = self._factors(params)
+        restarts = self._num_restarts(params)
+        dim = -1 - self.max_plate_nesting
+        total = torch.zeros(())
+        for name, term in factors.terms.items():
+            weight = posteriors.weights[name]
+            product = torch.where(weight == 0, torch.zeros_like(weight), weight * term)  # 0 * -inf is 0
+            if restarts is None:
+                total = total + product.sum()
+            elif product.dim() >= -dim and product.shape[dim] == restarts:
+                total = total + product.movedim(dim, 0).reshape(restarts, -1).sum(-1)
+            else:  # a factor without parameters
+                total = total + product.sum() / restarts
+        return total
+
+    def latent_marginals(self, params: Params) -> dict[str, Tensor]:
+        """P(latent = each of its values | data), (N, num_values) or (R, N, num_values), for every latent site."""
+        with torch.no_grad():
+            factors = self._factors(params)
+            tree = factors.packed_terms()
+            out = {}
+            for name, symbol in factors.enumerated.items():
+                goal = factors.ordinals[name]
+                scoped = replace(factors, target=goal)
+                logits = self._unpack_target(scoped.contract(tree, {symbol}), scoped, params, last=symbol)
+                out[name] = torch.softmax(logits, -1)
+            return out
+
+    def sample_latents(self, params: Params, num_draws: int = 1) -> dict[str, Tensor]:
+        """Exact joint draws of the latents given data and parameters (no leading R), (num_draws, \\*site shape)."""
+        draws: dict[str, list[Tensor]] = {name: [] for name in self.names("latent")}
+        with torch.no_grad():
+            factors = self._factors(params)
+            for _ in range(num_draws):
+                tree = OrderedDict((t, list(terms)) for t, terms in factors.packed_terms().items())
+                remaining = dict(factors.enumerated)
+                for name, symbol in factors.enumerated.items():
+                    scoped = replace(factors, target=factors.ordinals[name], enumerated=remaining)
+                    logits = scoped.contract(tree, {symbol})
+                    logits = self._unpack_target(logits, scoped, params, last=symbol)  # (plates..., C)
+                    index = torch.distributions.Categorical(logits=logits).sample()
+                    draws[name].append(self._values(name, factors)[index])
+                    chosen = self._packed_index(index, scoped)
+                    for terms in tree.values():
+                        for i, term in enumerate(terms):
+                            if symbol in term._pyro_dims:
+                                terms[i] = packed.gather(term, chosen, symbol)
+                    remaining = {k: v for k, v in remaining.items() if v != symbol}
+        return {name: torch.stack(values) for name, values in draws.items()}
+
+    @staticmethod
+    def _packed_index(index: Tensor, factors: _Factors) -> Tensor:
+        order = sorted(factors.target, key=lambda s: factors.trace.symbol_to_dim[s])
+        out = index.reshape([n for n in index.shape if n > 1])
+        out._pyro_dims = "".join(s for s, n in zip(order, index.shape, strict=True) if n > 1)  # type: ignore[attr-defined]
+        return out
+
+    def _values(self, name: str, factors: _Factors) -> Tensor:
+        """The enumerated support of a latent site, (num_values, *event)."""
+        fn = factors.trace.nodes[name]["fn"]
+        support = fn.enumerate_support(expand=False)
+        return support.reshape(support.shape[:1] + fn.event_shape)
+
+    def latent_values(self, params: Params) -> dict[str, Tensor]:
+        """The enumerated support of every latent site, (num_values, \\*event)."""
+        with torch.no_grad():
+            factors = self._factors(params)
+        return {name: self._values(name, factors) for name in factors.enumerated}
+
+    def latent_means(self, params: Params) -> dict[str, Tensor]:
+        """Posterior mean of every latent's value, (N, \\*event); a Categorical latent gives its probabilities."""
+        marginals = self.latent_marginals(params)
+        out = {}
+        for name, values in self.latent_values(params).items():
+            is_vector = values.dim() > 1
+            weights = values if is_vector else torch.eye(len(values), dtype=marginals[name].dtype)
+            out[name] = marginals[name] @ weights.to(marginals[name].dtype)
+        return out
+
+    def latent_modes(self, params: Params) -> dict[str, Tensor]:
+        """The most probable value of every latent site (jointly over a vector's entries), (N, \\*event)."""
+        marginals = self.latent_marginals(params)
+        return {name: values[marginals[name].argmax(-1)] for name, values in self.latent_values(params).items()}
+
+    # ---------------------------------------------------------------- rows as a finite mixture
+
+    def as_mixture(self, params: Params) -> FiniteMixture | None:
+        """The program as a finite mixture over rows, or None if it is not one.
+
+        It is one when a single :class:`~ppl_models.responses.ItemResponse` is observed, its predictor depends on one
+        latent site and on no row, and no other factor depends on the row.
+        """
+        with torch.no_grad():
+            factors = self._factors(params)
+        observed = self.names("observed")
+        if len(observed) != 1 or self.names("local") or factors.scale != 1.0:
+            return None
+        response = factors.trace.nodes[observed[0]]["fn"]
+        if not isinstance(response, ItemResponse) or self.max_plate_nesting != 1:
+            return None
+        eta_symbols = {
+            factors.symbols[observed[0]].get(dim - response.eta.dim() + 1)
+            for dim, size in enumerate(response.eta.shape[:-1])
+            if size > 1
+        }
+        parents = [name for name, symbol in factors.enumerated.items() if symbol in eta_symbols]
+        restarts = factors.trace.plate_to_symbol.get(RESTARTS)
+        rows = factors.target - {restarts}
+        upper = {name: term for name, term in factors.terms.items() if name != observed[0]}
+        upper_rows = any(term.dim() and term.shape[-1] > 1 for term in upper.values())
+        if len(parents) != 1 or upper_rows or eta_symbols - {factors.enumerated[parents[0]], restarts}:
+            return None
+        leaves = {name: term.detach().clone().requires_grad_() for name, term in upper.items()}
+        without_rows = {name: t - rows for name, t in factors.ordinals.items() if name in upper}
+        symbol = factors.enumerated[parents[0]]
+        scoped = replace(factors, terms=leaves, ordinals=without_rows, target=factors.target - rows)
+        with torch.enable_grad():
+            packed_weights = scoped.contract(scoped.packed_terms(), {symbol})
+            log_weights = self._unpack_target(packed_weights, scoped, params, last=symbol)
+        return FiniteMixture(parents[0], self._values(parents[0], factors), log_weights, response, leaves, factors.log_prior)
+
+    # ---------------------------------------------------------------- parameters
+
+    def unconstrained(self, params: Params) -> Params:
+        """Parameters mapped to the whole real line, site by site."""
+        return {name: biject_to(self.site(name).support).inv(value) for name, value in params.items()}
+
+    def constrained(self, free: Params) -> Params:
+        """The inverse of :meth:`unconstrained`."""
+        return {name: biject_to(self.site(name).support)(value) for name, value in free.items()}
+
+    def draw_prior(self, num_draws: int, seed: int) -> Params:
+        """Parameters drawn from the prior, (num_draws, \\*shape)."""
+        draws: dict[str, list[Tensor]] = {name: [] for name in self.names("parameter")}
+        with _isolated(seed):
+            for _ in range(num_draws):
+                trace = poutine.trace(self.model).get_trace(*self.args)
+                for name, values in draws.items():
+                    values.append(trace.nodes[name]["value"].detach())
+        return {name: torch.stack(values) for name, values in draws.items()}
+
+    def simulate(self, params: Params, seed: int) -> dict[str, Tensor]:
+        """One draw of every latent and data site given parameters; build the program with arguments that hold no data."""
+        model = poutine.condition(self.model, params)
+        with _isolated(seed), torch.no_grad():
+            trace = poutine.trace(model).get_trace(*self.args)
+        return {name: trace.nodes[name]["value"] for name in self._batch_dims if name not in params}
+
+
+def _in_restarts(model: Callable[..., Any], restarts: int, nesting: int) -> Callable[..., Any]:
+    def batched(*args: Any) -> Any:
+        with pyro.plate(RESTARTS, restarts, dim=-1 - nesting):
+            return model(*args)
+
+    return batched
+
+
+def _narrow_repeated(term: Tensor, dims: list[int]) -> Tensor:
+    """Narrow plate dims along which ``term`` is one value repeated (stride 0): they need no work."""
+    for dim in dims:
+        if -dim <= term.dim() and term.shape[dim] > 1 and term.stride(dim) == 0:
+            term = term.narrow(dim, 0, 1)
+    return term

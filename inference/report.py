@@ -1,0 +1,344 @@
+"""A fit as one self-contained page: what was fitted, the numbers, the pictures, the checks."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import inspect
+import io
+import math
+import platform
+import re
+from collections.abc import Callable, Sequence
+from html import escape
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from inference import plots
+from inference.labels import Names, check_image_shape, dims_of, labels_of
+from inference.predictive import as_matrix
+from ppl_models.responses import Bernoulli, LogNormal, Normal, Poisson, ResponseFamily
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from inference.result import Fit
+
+__all__ = ["HasText", "write_report"]
+
+MOST_LATENTS = 60  # lines of the table of latents
+
+
+class HasText(Protocol):
+    """A report of another check that can say itself in words."""
+
+    def text(self) -> str: ...
+
+
+def write_report(
+    fit: Fit,
+    data: Any,
+    path: str | Path,
+    image_shape: tuple[int, int] | None = None,
+    identifiability: str | HasText | None = None,
+    names: Names | None = None,
+) -> Path:
+    """Write ``report.html``: one file, pictures inside, nothing fetched from elsewhere, every text escaped.
+
+    A picture that the model cannot be drawn as is left out, and the page says why.
+
+    Args:
+        fit: the fit.
+        data: the rows it was fitted to, (N, J); None leaves out what needs them.
+        path: the file, replaced if it exists; or an existing folder, for ``report.html`` in it.
+        image_shape: (height, width) where the items are pixels, row by row.
+        identifiability: the verdict, as text or as a report with ``.text()``.
+        names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
+
+    Returns:
+        The file written.
+
+    Raises:
+        ValueError: if ``data`` does not fit the model, or ``image_shape`` does not hold the items.
+    """
+    file = Path(path)
+    file = file / "report.html" if file.is_dir() else file
+    if image_shape is not None and hasattr(fit.model, "layers"):
+        check_image_shape(image_shape, fit.model.layers()[0].num_children, "write_report")
+    if data is not None and hasattr(fit.model, "check_data"):
+        as_matrix(fit, data)
+    sections = [
+        ("fitted", "What was fitted", _fitted(fit)),
+        ("numbers", "Numbers", _numbers(fit)),
+        ("warnings", "Warnings", _warnings(fit)),
+        ("loadings", "Loadings", _loadings(fit, image_shape, names)),
+        ("graph", "Latent graph", _graph(fit, names)),
+        ("latents", "Latents", _latents(fit, data, names)),
+        ("convergence", "Convergence", _convergence(fit)),
+        ("predictive", "Posterior predictive check", _predictive(fit, data, image_shape)),
+        ("identifiability", "Identifiability", _identifiability(identifiability)),
+    ]
+    links = " ".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in sections)
+    body = "\n".join(f'<section id="{key}"><h2>{escape(title)}</h2>\n{text}</section>' for key, title, text in sections)
+    title = f"{_model_name(fit)}: fit report"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(
+        _PAGE.format(title=escape(title), links=links, body=body, foot=escape(_versions())), encoding="utf-8"
+    )
+    return file
+
+
+# -------------------------------------------------------------------- pieces of page
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{escape(text)}</p>\n"
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>\n'
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of escaped texts; ``head`` may be ()."""
+    top = f"<thead><tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr></thead>" if head else ""
+    lines = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="wide"><table>{top}<tbody>\n{lines}\n</tbody></table></div>\n'
+
+
+def _picture(draw: Callable[[], Axes | Figure], alt: str) -> str:
+    """A picture in the page; where it cannot be drawn, the reason."""
+    try:
+        drawn: Any = draw()
+    except ValueError as reason:
+        return _note(f"Not drawn: {alt}. {reason}.")
+    figure = drawn if hasattr(drawn, "savefig") else drawn.figure
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    code = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return f'<figure><img alt="{escape(alt)}" src="data:image/png;base64,{code}"></figure>\n'
+
+
+def _number(value: float, digits: int = 2) -> str:
+    return f"{value:,.{digits}f}" if math.isfinite(value) else "not available"
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape)) or "1"
+
+
+def _model_name(fit: Fit) -> str:
+    return (
+        type(fit.model).__name__ if dataclasses.is_dataclass(fit.model) else getattr(fit.model, "__name__", "program")
+    )
+
+
+def _settings(record: Any) -> str:
+    """A record of settings with its numbers cut to four digits."""
+    return re.sub(r"\d+\.\d{5,}", lambda digits: f"{float(digits[0]):.4g}", repr(record))
+
+
+def _versions() -> str:
+    parts = [f"Python {platform.python_version()}"]
+    for package in ("ppl-models", "torch", "pyro-ppl"):
+        try:
+            parts.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:  # run from a source tree
+            continue
+    return ", ".join(parts)
+
+
+# -------------------------------------------------------------------- sections
+
+
+def _fitted(fit: Fit) -> str:
+    words = (inspect.getdoc(fit.model) or "").strip().split("\n\n")[0].replace("\n", " ")
+    described = not isinstance(fit.model, type) and bool(words)
+    text = _paragraph(words) if described else ""
+    text += _paragraph(f"Fitted to {fit.num_rows:,} rows by {_settings(fit.method)}.")
+    if not hasattr(fit.model, "layers") or not hasattr(fit.model, "root"):
+        text += _note("The model describes no layers, so its parameters are listed without an equation.")
+        rows = [[name, _shape(value.shape)] for name, value in fit.params.items()]
+        return text + _table(("parameter", "shape"), rows)
+    layers, root = fit.model.layers(), fit.model.root()
+    depth = len(layers)
+    equations = [f"a<sub>{depth},k</sub> ~ Bernoulli(π<sub>k</sub>)"]
+    rows = [["π", root.proportions, _shape((root.num_latents,)), "probabilities"]]
+    for d in range(depth, 0, -1):
+        layer = layers[d - 1]
+        eta = f"b<sub>{d},j</sub> + Σ<sub>k</sub> W<sub>{d},jk</sub> a<sub>{d},k</sub>"
+        if d > 1:
+            equations.append(f"a<sub>{d - 1},j</sub> | a<sub>{d}</sub> ~ Bernoulli(σ({eta}))")
+        else:
+            equations += [f"x<sub>j</sub> | a<sub>1</sub> ~ {line}" for line in _responses(layer, eta)]
+        bounds = f"flat on [-{layer.bound:g}, {layer.bound:g}]"
+        prior = bounds if layer.penalty is None else f"density ∝ exp(-penalty) there, {_settings(layer.penalty)}"
+        if layer.graph is not None:
+            prior += f"; {int(layer.graph.sum())} of {layer.graph.numel()} are free, the others zero"
+        rows.append([f"W, layer {d}", layer.loadings, _shape((layer.num_children, layer.num_parents)), prior])
+        rows.append([f"b, layer {d}", layer.intercepts, _shape((layer.num_children,)), bounds])
+        if layer.dispersion is not None:
+            rows.append(["γ", layer.dispersion, _shape(fit.params[layer.dispersion].shape), "variances"])
+    sizes = " and ".join(str(layer.num_parents) for layer in layers)
+    text += _paragraph(
+        f"{layers[0].num_children} items x rest on {depth} layer{'s' if depth > 1 else ''} of binary latents a, "
+        f"with {sizes} latents from the bottom up; σ is the logistic function."
+    )
+    text += "".join(f'<p class="equation">{line}</p>\n' for line in equations)
+    return text + _table(("symbol", "name", "size", "prior or range"), rows)
+
+
+def _responses(layer: Any, eta: str) -> list[str]:
+    """The items' distribution, one line a family."""
+    blocks = layer.response.blocks(layer.num_children)
+    out = []
+    for family, columns, _ in blocks:
+        where = "" if len(blocks) == 1 else f", items {columns.start} to {columns.stop - 1}"
+        out.append(_law(family).format(eta=eta) + where)
+    return out
+
+
+def _law(family: ResponseFamily) -> str:
+    laws = {
+        Bernoulli: "Bernoulli(σ({eta}))",
+        Poisson: "Poisson(exp({eta}))",
+        Normal: "Normal({eta}, variance γ<sub>j</sub>)",
+        LogNormal: "LogNormal({eta}, variance γ<sub>j</sub> of the log)",
+    }
+    return laws.get(type(family), escape(type(family).__name__) + "({eta})")
+
+
+def _numbers(fit: Fit) -> str:
+    ends = np.asarray(fit.restarts.objective, dtype=np.float64)
+    ends = ends[np.isfinite(ends)]
+    rows = [
+        ["log-likelihood (latents summed out)", _number(fit.log_likelihood)],
+        ["log-likelihood a row", _number(fit.log_likelihood / fit.num_rows, 4)],
+        [f"objective: {fit.objective_name}", _number(fit.objective)],
+        ["free parameters", f"{fit.num_parameters:,}"],
+        ["BIC (smaller is better)", _number(fit.bic)],
+        ["rows", f"{fit.num_rows:,}"],
+        ["converged", "yes" if fit.converged else "no"],
+        ["iterations", f"{fit.num_iterations:,}"],
+        ["seconds, whole call", _number(fit.seconds)],
+        ["seed", str(fit.seed)],
+    ]
+    if len(ends) > 1:
+        near = int((ends > ends.max() - 1.0).sum())
+        spread = f"best {_number(ends.max())}, median {_number(float(np.median(ends)))}, worst {_number(ends.min())}"
+        converged = int(np.asarray(fit.restarts.converged).sum())
+        rows.append([f"{len(ends)} starts, {fit.objective_name}", spread])
+        rows.append(["starts that converged", f"{converged} of {len(ends)}"])
+        rows.append(["starts within 1 nat of the best", f"{near} of {len(ends)}"])
+    return _table((), rows)
+
+
+def _warnings(fit: Fit) -> str:
+    texts = list(fit.warnings)
+    if not fit.converged and not any("converge" in text for text in texts):
+        texts.append("The fit did not converge.")
+    if not texts:
+        return _paragraph("None.")
+    return f'<ul class="warnings">{"".join(f"<li>{escape(text)}</li>" for text in texts)}</ul>\n'
+
+
+def _loadings(fit: Fit, image_shape: tuple[int, int] | None, names: Names | None) -> str:
+    if not hasattr(fit.model, "layers"):
+        return _note("Not drawn: the model describes no layers with loadings.")
+    text = ""
+    for depth, layer in enumerate(fit.model.layers()):
+        if depth == 0 and image_shape is not None:
+            alt = "intercepts and loadings of each latent as pictures"
+            text += _picture(lambda: plots.plot_loading_images(fit, image_shape, names=names), alt)
+        else:
+            site = layer.loadings
+            text += _picture(lambda site=site: plots.plot_loadings(fit, site, names=names), f"heat map of {site}")  # type: ignore[misc]
+    return text + _paragraph("Red raises, blue lowers the chance (or mean) of an item or latent below; white is none.")
+
+
+def _graph(fit: Fit, names: Names | None) -> str:
+    return _picture(lambda: plots.plot_latent_graph(fit, names=names), "graph of latents and items")
+
+
+def _latents(fit: Fit, data: Any, names: Names | None) -> str:
+    if data is None:
+        return _note("Needs the data.")
+    rows = []
+    for site, posterior in fit.posterior_latents(data).items():
+        values = posterior.detach().cpu().numpy()
+        on = values.reshape(-1, values.shape[-1])
+        labels = labels_of(fit, dims_of(fit, site, values.shape[1:])[-1], on.shape[1], names)
+        clipped = np.clip(on, 1e-300, 1.0)
+        complement = np.clip(1.0 - on, 1e-300, 1.0)
+        entropy = -(on * np.log2(clipped) + (1.0 - on) * np.log2(complement))
+        unsure = (on > 0.1) & (on < 0.9)
+        for k, label in enumerate(labels):
+            share = [_number(float(part[:, k].mean()), 3) for part in (on, entropy, unsure)]
+            rows.append([site, str(label), *share])
+    more = _note(f"The first {MOST_LATENTS} of {len(rows)} are shown.") if len(rows) > MOST_LATENTS else ""
+    head = ("site", "latent", "share of rows on", "mean posterior entropy (bits)", "share of rows unsure (0.1 to 0.9)")
+    return _table(head, rows[:MOST_LATENTS]) + more
+
+
+def _convergence(fit: Fit) -> str:
+    text = _picture(lambda: plots.plot_trace(fit), f"{fit.trace.name} over iterations")
+    if len(fit.restarts.objective) > 1:
+        text += _picture(lambda: plots.plot_restarts(fit), "spread of the objective over starts")
+    return text
+
+
+def _predictive(fit: Fit, data: Any, image_shape: tuple[int, int] | None) -> str:
+    if data is None:
+        return _note("Needs the data.")
+    text = _picture(lambda: plots.plot_posterior_predictive(fit, data), "data simulated from the fit beside the data")
+    if image_shape is not None:
+        alt = "rows of the data and their reconstructions"
+        text += _picture(lambda: plots.plot_reconstructions(fit, data, image_shape), alt)
+    return text
+
+
+def _identifiability(verdict: str | HasText | None) -> str:
+    if verdict is None:
+        return _note("Not checked in this run: a good fit does not by itself mean that its latents are determined.")
+    text = verdict if isinstance(verdict, str) else verdict.text()
+    return f"<pre>{escape(text)}</pre>\n"
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #222; background: #fff; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.6rem; margin-bottom: .3rem; }}
+h2 {{ font-size: 1.2rem; border-bottom: 1px solid #ccc; padding-bottom: .2rem; margin-top: 2.2rem; }}
+nav {{ font-size: .9rem; }} nav a {{ margin-right: .8rem; color: #2166ac; }}
+table {{ border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }}
+th, td {{ text-align: left; vertical-align: top; padding: .25rem 1rem .25rem 0; border-bottom: 1px solid #e5e5e5; }}
+td:last-child {{ overflow-wrap: anywhere; }}
+th {{ font-weight: 600; }}
+figure {{ margin: 1rem 0; }} img {{ max-width: 100%; height: auto; }}
+pre {{ white-space: pre-wrap; background: #f6f6f6; padding: .8rem; }}
+.wide {{ overflow-x: auto; }}
+.equation {{ font-family: "DejaVu Serif", Georgia, serif; margin: .3rem 0 .3rem 2rem; }}
+.note {{ color: #666; font-style: italic; }}
+.warnings li {{ background: #fff4e0; border-left: 4px solid #e08214; list-style: none; padding: .3rem .7rem; margin: .3rem 0; overflow-wrap: anywhere; }}
+.warnings {{ padding: 0; }}
+footer {{ margin-top: 3rem; font-size: .8rem; color: #666; }}
+@media print {{ body {{ max-width: none; margin: 0; font-size: 11pt; }} nav {{ display: none; }} figure, tr, li, .equation {{ break-inside: avoid; }} h2 {{ break-after: avoid; }} img {{ max-height: 22cm; }} }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<nav>{links}</nav>
+{body}
+<footer>{foot}</footer>
+</body>
+</html>
+"""

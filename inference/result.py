@@ -1,0 +1,258 @@
+"""What a fit is: estimates, how they were reached, and what can be asked of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.checkpoint import read_tensors, write_tensors
+from inference.program import Params, Program
+
+__all__ = ["Fit", "Restarts", "Trace"]
+
+FORMAT = 1
+TRUSTED_PACKAGES = ("ppl_models", "inference")
+CHUNK_ELEMENTS = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The course of the best restart.
+
+    Args:
+        name: what ``objective`` is.
+        objective: (iterations,), at the parameters each iteration started from.
+        log_likelihood: (iterations,), latents summed out.
+    """
+
+    name: str
+    objective: Tensor
+    log_likelihood: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Restarts:
+    """Every restart of a fit, R of them.
+
+    Args:
+        objective, log_likelihood: (R,); converged: (R,) bool; num_iterations: (R,).
+        params: (R, ...), by site name.
+        best: index of the reported one.
+    """
+
+    objective: Tensor
+    log_likelihood: Tensor
+    converged: Tensor
+    num_iterations: Tensor
+    params: Params
+    best: int
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted model.
+
+    Args:
+        model: the program; method: the engine's settings.
+        params: the estimate, by site name.
+        log_likelihood: at the estimate, latents summed out.
+        objective: what was maximised, at the estimate; objective_name: what it is.
+        trace: its course; restarts: all starts.
+        converged, num_iterations: of the reported restart; seconds: of the whole call.
+        seed, num_rows, item_names: of the call.
+        warnings: texts of the warnings given.
+        draws: posterior draws (chains, draws, ...) by site name, None for a point estimate.
+    """
+
+    model: Callable[..., Any]
+    method: Any
+    params: Params
+    log_likelihood: float
+    objective: float
+    objective_name: str
+    trace: Trace
+    restarts: Restarts
+    converged: bool
+    num_iterations: int
+    seconds: float
+    seed: int
+    num_rows: int
+    item_names: tuple[str, ...]
+    warnings: tuple[str, ...]
+    draws: Params | None
+
+    # ---------------------------------------------------------------- numbers
+
+    @property
+    def num_parameters(self) -> int:
+        """Free parameters: loadings that are exactly zero are not counted."""
+        loadings = {layer.loadings for layer in self.model.layers()} if hasattr(self.model, "layers") else set()
+        return sum(int((value != 0).sum()) if name in loadings else value.numel() for name, value in self.params.items())
+
+    @property
+    def bic(self) -> float:
+        """-2 log-likelihood + (number of free parameters) log N; smaller is better."""
+        return -2 * self.log_likelihood + self.num_parameters * math.log(self.num_rows)
+
+    # ---------------------------------------------------------------- rows
+
+    def _chunks(self, data: Any) -> Iterator[Program]:
+        """The program on consecutive chunks of rows, or on all of ``data`` where it is no table."""
+        check = getattr(self.model, "check_data", None)
+        if check is None:
+            yield Program(self.model, data)
+            return
+        table, _ = check(data, for_fit=False)
+        program = Program(self.model, table[:1])
+        sizes = [site.num_values or 1 for site in program.sites]
+        rows = max(1, CHUNK_ELEMENTS // max(sizes))
+        for start in range(0, len(table), rows):
+            yield program.with_data(table[start : start + rows])
+
+    def _by_row(self, data: Any, ask: Callable[[Program, Params], dict[str, Tensor]]) -> dict[str, Tensor]:
+        parts = [ask(program, self.params) for program in self._chunks(data)]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def posterior_latents(self, data: Any) -> dict[str, Tensor]:
+        """P(latent = 1 | row), (N, K) by latent site; for a categorical latent the probability of each value.
+
+        Raises:
+            ValueError: if ``data`` does not fit the model.
+        """
+        return self._by_row(data, Program.latent_means)
+
+    def decode_latents(self, data: Any) -> dict[str, Tensor]:
+        """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent site."""
+        return self._by_row(data, Program.latent_modes)
+
+    def log_likelihood_rows(self, data: Any) -> Tensor:
+        """Log-likelihood of each row, latents summed out, (N,)."""
+        with torch.no_grad():
+            return torch.cat([program.log_marginal_rows(self.params) for program in self._chunks(data)])
+
+    def reconstruct(self, data: Any) -> Tensor:
+        """E[items | latents] averaged over the posterior of the latents, (N, J).
+
+        Raises:
+            ValueError: if the model's rows are not a finite mixture over one latent site.
+        """
+        out = []
+        for program in self._chunks(data):
+            mixture = program.as_mixture(self.params)
+            if mixture is None:
+                raise ValueError("reconstruct: the model's rows are not a finite mixture over one latent site")
+            weights = program.latent_marginals(self.params)[mixture.latent]  # (n, C)
+            means = mixture.response.mean.reshape(weights.shape[1], -1)
+            out.append((weights @ means).detach())
+        return torch.cat(out)
+
+    def simulate(self, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
+        """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site."""
+        if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
+            raise ValueError(f"simulate: num_rows must be a positive integer, got {num_rows!r}")
+        return Program(self.model, None, num_rows).simulate(self.params, seed)
+
+    def to_arviz(self, data: Any = None) -> Any:
+        """ArviZ object with named dims; see :func:`inference.export.to_arviz`."""
+        from inference.export import to_arviz
+
+        return to_arviz(self, data)
+
+    # ---------------------------------------------------------------- files
+
+    def save(self, path: str | Path) -> None:
+        """Write the fit as a folder with ``fit.safetensors``, which holds tensors and a JSON record and no code.
+
+        Raises:
+            ValueError: if ``path`` is a file, or the model is not a dataclass of plain fields.
+        """
+        folder = Path(path)
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"save: {folder} is a file; name a folder")
+        tensors: dict[str, Tensor] = {}
+        record: dict[str, Any] = {"format": FORMAT}
+        for field in dataclasses.fields(self):
+            record[field.name] = _pack(getattr(self, field.name), field.name, tensors)
+        write_tensors(folder / "fit.safetensors", tensors, record)
+        (folder / "fit.json").write_text(json.dumps(record, indent=1), encoding="utf-8")  # for people to read
+
+    @classmethod
+    def load(cls, path: str | Path, model: Callable[..., Any] | None = None) -> Fit:
+        """Read a saved fit. Only this library's own record types are rebuilt; nothing in the file is executed.
+
+        Args:
+            path: the folder that :meth:`save` wrote.
+            model: the program, where it is not one of this library's.
+
+        Raises:
+            ValueError: if the folder holds no such fit, or its model is unknown and not given.
+        """
+        tensors, record = read_tensors(Path(path) / "fit.safetensors")
+        if record.get("format") != FORMAT:
+            raise ValueError(f"load: format {FORMAT} was expected, got {record.get('format')!r}")
+        fields = {}
+        for field in dataclasses.fields(cls):
+            if field.name == "model" and model is not None:
+                fields["model"] = model
+            else:
+                fields[field.name] = _unpack(record[field.name], tensors)
+        if fields["model"] is None:
+            raise ValueError("load: the model of this fit is not of this library; pass it as load(path, model=...)")
+        return cls(**fields)
+
+
+def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """A value as JSON; tensors go aside under their path."""
+    if isinstance(value, Tensor):
+        tensors[name] = value
+        return {"tensor": name}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, dict):
+        return {"dict": {key: _pack(part, f"{name}.{key}", tensors) for key, part in value.items()}}
+    if isinstance(value, tuple | list):
+        return {"tuple": [_pack(part, f"{name}.{i}", tensors) for i, part in enumerate(value)]}
+    kind = type(value)
+    if dataclasses.is_dataclass(value) and kind.__module__.split(".")[0] in TRUSTED_PACKAGES:
+        fields = {f.name: _pack(getattr(value, f.name), f"{name}.{f.name}", tensors) for f in dataclasses.fields(value)}
+        return {"record": f"{kind.__module__}:{kind.__qualname__}", "fields": fields}
+    if name == "model":
+        return None  # a user's program: given again at load
+    raise ValueError(f"save: {name} holds a {kind.__name__}, which has no place in a file without code")
+
+
+def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
+        return tensors[value["tensor"]]
+    if "float" in value:
+        return float(value["float"])
+    if "dict" in value:
+        return {key: _unpack(part, tensors) for key, part in value["dict"].items()}
+    if "tuple" in value:
+        return tuple(_unpack(part, tensors) for part in value["tuple"])
+    module, _, name = value["record"].partition(":")
+    if module.split(".")[0] not in TRUSTED_PACKAGES or not name.isidentifier():
+        raise ValueError(f"load: record type {value['record']!r} is not of this library")
+    kind = getattr(importlib.import_module(module), name, None)
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        raise ValueError(f"load: unknown record type {value['record']!r}")
+    new = object.__new__(kind)  # not the constructor: the values were checked when the fit was made
+    names = {field.name for field in dataclasses.fields(kind)}
+    for key, part in value["fields"].items():
+        if key not in names:
+            raise ValueError(f"load: {name} has no field {key!r}")
+        object.__setattr__(new, key, _unpack(part, tensors))
+    return new

@@ -1,0 +1,16 @@
+"""Probabilistic programs with discrete latent variables, each declared once in Pyro."""
+
+from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
+from ppl_models.penalties import SCAD, TruncatedLasso
+from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
+
+__all__ = [
+    "SCAD",
+    "Bernoulli",
+    "Blocks",
+    "DeepDiscreteEncoder",
+    "LogNormal",
+    "Normal",
+    "Poisson",
+    "TruncatedLasso",
+]

@@ -1,0 +1,22 @@
+"""Data: simulation designs with a known truth, real data sets, and tables from files."""
+
+from ppl_models.datasets.deep_discrete_encoder import deep_design, empty_graph_accuracy, generic_design, strict_design
+from ppl_models.datasets.digits import Digits, load_digits
+from ppl_models.datasets.fetch import fetch, local_file
+from ppl_models.datasets.files import Table, read_table
+from ppl_models.datasets.mnist import MnistDigits, load_mnist_digits
+
+__all__ = [
+    "Digits",
+    "MnistDigits",
+    "Table",
+    "deep_design",
+    "empty_graph_accuracy",
+    "fetch",
+    "generic_design",
+    "load_digits",
+    "load_mnist_digits",
+    "local_file",
+    "read_table",
+    "strict_design",
+]

@@ -1,0 +1,301 @@
+"""Tables of numbers from files; nothing in a file is ever executed (no pickle)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Table", "read_table"]
+
+MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL"})
+NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC = b"\x93NUMPY", b"PK\x03\x04", b"PAR1"
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Numbers with column names.
+
+    Args:
+        values: (N, J) float64; NaN where an entry is missing.
+        names: J different column names.
+    """
+
+    values: np.ndarray
+    names: tuple[str, ...]
+
+
+def read_table(path: str | Path) -> Table:
+    r"""Read a table of numbers, rows are units, from a csv, tsv, parquet, npy or npz file.
+
+    - ``.csv``, ``.tsv``: UTF-8, separated by commas or tabs. The first line holds the column names; a first line of
+      numbers only is taken as data, and columns are then named "0", "1", ..., unless it counts its three or more
+      columns from 0 or from 1, which is a line of names. Empty entries, NA, N/A, NaN and null are missing.
+    - ``.parquet``: numbers and booleans; nulls are missing; an index stored by pandas is left out.
+    - ``.npy``: an (N, J) array of numbers or booleans.
+    - ``.npz``: the same; of several arrays name one by ``file.npz:name``.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The table. Rows and columns in error messages are counted from 1.
+
+    Raises:
+        ValueError: for a file that is missing, empty, of another kind than its ending says or of an unknown ending;
+            for an entry that is no number (naming column and row), rows of unequal length (naming the line), a column
+            name that is empty or occurs twice, an npz file with several arrays and none named, an array that has not
+            two dims, and a table without rows or columns.
+    """
+    file, key = _split_key(str(path))
+    ending = file.suffix.lower()
+    if ending not in _READERS:
+        raise ValueError(f"{file}: a file ending in {', '.join(_READERS)} was expected, got {ending or 'no ending'!r}")
+    if not file.exists():
+        raise ValueError(f"{file}: no such file")
+    if not file.is_file():
+        raise ValueError(f"{file}: a file was expected, got a folder or a device")
+    if file.stat().st_size == 0:
+        raise ValueError(f"{file}: the file is empty")
+    values, names = _READERS[ending](file, key)
+    if values.ndim != 2:
+        raise ValueError(f"{file}: a table (rows, items) was expected, got an array of shape {values.shape}")
+    if 0 in values.shape:
+        raise ValueError(
+            f"{file}: at least one row and one column were expected, got {values.shape[0]} x {values.shape[1]}"
+        )
+    names = names or tuple(str(j) for j in range(values.shape[1]))
+    _check_names(file, names)
+    return Table(values, names)
+
+
+def _split_key(path: str) -> tuple[Path, str | None]:
+    stem, separator, key = path.rpartition(":")
+    if separator and stem.lower().endswith(".npz"):
+        return Path(stem), key
+    return Path(path), None
+
+
+def _check_names(file: Path, names: tuple[str, ...]) -> None:
+    seen = set()
+    for j, name in enumerate(names, start=1):
+        if not name:
+            raise ValueError(f"{file}: column {j} has no name; if it holds row labels, write the file without them")
+        if name in seen:
+            raise ValueError(f"{file}: two columns are named {name!r}")
+        seen.add(name)
+
+
+def _other_kind(file: Path, expected: str) -> ValueError:
+    with file.open("rb") as stream:
+        start = stream.read(8)
+    kinds = {NPY_MAGIC: "npy", ZIP_MAGIC: "npz (or another zip archive)", PARQUET_MAGIC: "parquet", b"\x1f\x8b": "gzip"}
+    found = next((kind for magic, kind in kinds.items() if start.startswith(magic)), None)
+    what = f"the content looks like {found}" if found else f"the first bytes are {start!r}"
+    return ValueError(f"{file}: the ending promises {expected}, but {what}")
+
+
+# Text
+
+
+def _read_delimited(file: Path, separator: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    content = file.read_bytes()
+    kind = "comma-separated text" if separator == "," else "tab-separated text"
+    if b"\x00" in content or content.startswith((NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC, b"\x1f\x8b")):
+        raise _other_kind(file, kind)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{file}: UTF-8 text was expected, got byte {content[error.start]:#x} at {error.start}"
+        ) from error
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    convert = float if "_" not in text.partition("\n")[2] else _float  # float() would read 1_0 as ten
+    names: tuple[str, ...] | None = None
+    width, numbers = 0, array("d")
+    try:
+        for row in reader:
+            if not row:
+                continue
+            if not width:
+                width = len(row)
+                names = _header(row)
+                if names is not None:
+                    _check_separator(file, names, separator)
+                    continue
+            if len(row) != width:
+                raise ValueError(
+                    f"{file}: line {reader.line_num} has {len(row)} entries, where {width} were expected as in the first line"
+                )
+            try:
+                numbers.extend(map(convert, row))
+            except ValueError:  # a missing entry, or no number; those before it were appended
+                del numbers[len(numbers) // width * width :]
+                where = (len(numbers) // width + 1, reader.line_num)
+                numbers.extend(_parse(file, names, j, entry, where) for j, entry in enumerate(row))
+    except csv.Error as error:
+        raise ValueError(f"{file}: line {reader.line_num}: {kind} was expected, but {error}") from error
+    if not width:
+        raise ValueError(f"{file}: the file holds no line with an entry")
+    return np.frombuffer(numbers, dtype=np.float64).reshape(-1, width), names or ()
+
+
+def _float(entry: str) -> float:
+    if "_" in entry:
+        raise ValueError(entry)
+    return float(entry)
+
+
+def _is_number(entry: str) -> bool:
+    try:
+        _float(entry)
+    except ValueError:
+        return False
+    return True
+
+
+def _header(row: list[str]) -> tuple[str, ...] | None:
+    """The column names, or None where the row holds data."""
+    names = tuple(entry.strip() for entry in row)
+    if not all(name in MISSING or _is_number(name) for name in names) or not any(map(_is_number, names)):
+        return names
+    counting = [tuple(str(j + start) for j in range(len(names))) for start in (0, 1)]
+    return names if len(names) >= 3 and names in counting else None
+
+
+def _check_separator(file: Path, names: tuple[str, ...], separator: str) -> None:
+    others = [(";", "semicolons"), ("\t", "tabs"), (",", "commas")]
+    if len(names) == 1:
+        for other, what in others:
+            if other != separator and other in names[0]:
+                expected = "commas" if separator == "," else "tabs"
+                raise ValueError(
+                    f"{file}: entries separated by {expected} were expected, got {what}: {names[0][:60]!r}"
+                )
+
+
+def _parse(file: Path, names: tuple[str, ...] | None, column: int, entry: str, where: tuple[int, int]) -> float:
+    stripped = entry.strip()
+    if stripped in MISSING:
+        return float("nan")
+    try:
+        return _float(stripped)
+    except ValueError:
+        name = repr(names[column]) if names else str(column + 1)
+        raise ValueError(
+            f"{file}: column {name}, row {where[0]} (line {where[1]}): a number was expected, got {entry!r}"
+        ) from None
+
+
+# Arrays
+
+
+def _as_numbers(file: Path, values: np.ndarray, what: str = "array") -> np.ndarray:
+    """A boolean, integer or floating array as float64."""
+    if values.dtype.kind not in "biuf":
+        kinds = {"U": "strings", "S": "strings", "T": "strings", "c": "complex numbers", "V": "records", "M": "dates"}
+        found = kinds.get(values.dtype.kind, f"dtype {values.dtype}")
+        hint = f", first {str(values.flat[0])!r}" if values.dtype.kind in "UST" and values.size else ""
+        raise ValueError(f"{file}: the {what} holds {found}{hint}; real numbers were expected")
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def _read_npy(file: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    with file.open("rb") as stream:
+        if not stream.read(len(NPY_MAGIC)) == NPY_MAGIC:
+            raise _other_kind(file, "npy")
+    try:
+        values = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise ValueError(f"{file}: {_without_pickle(error)}") from error
+    return _as_numbers(file, values), ()
+
+
+def _read_npz(file: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    if not zipfile.is_zipfile(file):
+        raise _other_kind(file, "npz")
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            names = archive.files
+            listed = ", ".join(names) or "none"
+            if key is None and len(names) != 1:
+                raise ValueError(f"one array was expected, got {len(names)}: {listed}; name one by {file}:NAME")
+            if key is not None and key not in names:
+                raise ValueError(f"no array is named {key!r}; there are: {listed}")
+            chosen = key if key is not None else names[0]
+            values = archive[chosen]
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise ValueError(f"{file}: {_without_pickle(error)}") from error
+    if not isinstance(values, np.ndarray):
+        raise ValueError(f"{file}: {chosen!r} is no numpy array")
+    return _as_numbers(file, values, f"array {chosen!r}"), ()
+
+
+def _without_pickle(error: Exception) -> str:
+    """Numpy's complaint in words that do not invite to allow pickle."""
+    if "allow_pickle" in str(error):
+        return "the array holds Python objects; they are not read, for reading them can run code. Save numbers instead"
+    return f"the file is damaged: {error}" if not isinstance(error, ValueError) else str(error)
+
+
+# Columns
+
+
+def _read_parquet(file: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    with file.open("rb") as stream:
+        if not stream.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
+            raise _other_kind(file, "parquet")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.ParquetFile(file).read()
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{file}: the file is damaged: {error}") from error
+    index = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    kept = [j for j, name in enumerate(table.column_names) if name not in index]
+    names = tuple(table.column_names[j] for j in kept)
+    columns = [_arrow_numbers(file, name, table.column(j)) for j, name in zip(kept, names, strict=True)]
+    return np.stack(columns, axis=1) if columns else np.empty((table.num_rows, 0)), names
+
+
+def _arrow_numbers(file: Path, name: str, column: pa.ChunkedArray) -> np.ndarray:
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif not (
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
+    ):
+        first = next((i for i, value in enumerate(column) if value.is_valid), None)
+        if first is None:
+            return np.full(len(column), np.nan)
+        raise ValueError(
+            f"{file}: column {name!r}, row {first + 1}: a number was expected, got {column[first].as_py()!r}"
+        )
+    return column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
+
+
+Reader = Callable[[Path, "str | None"], tuple[np.ndarray, tuple[str, ...]]]
+
+_READERS: dict[str, Reader] = {
+    ".csv": lambda file, key: _read_delimited(file, ","),
+    ".tsv": lambda file, key: _read_delimited(file, "\t"),
+    ".parquet": _read_parquet,
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+}

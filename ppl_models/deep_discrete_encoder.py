@@ -1,0 +1,196 @@
+"""Deep discrete encoders: rich data on top of a tower of binary latent layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models.distributions import BinaryVector, Scattered
+from ppl_models.layers import GeneralizedLinearLayer, RootLayer
+from ppl_models.penalties import Penalty, PenaltyPrior
+from ppl_models.responses import Bernoulli, ItemResponse, LinearPredictor, ResponseFamily
+from ppl_models.validation import as_items, check_size
+
+__all__ = ["DeepDiscreteEncoder"]
+
+DISPERSION_RANGE = (1e-6, 1e6)  # variances; the flat prior is proper on it
+
+
+@dataclass(frozen=True)
+class DeepDiscreteEncoder:
+    r"""Deep discrete encoder with D binary layers (Lee and Gu 2025, arXiv:2501.01414).
+
+    For each row, with :math:`\sigma` the logistic function and layers numbered from the bottom,
+
+    .. math::
+        a_{D,k} &\sim \mathrm{Bernoulli}(\pi_k) \\
+        a_{d,k} \mid a_{d+1} &\sim \mathrm{Bernoulli}(\sigma(b_{d+1,k} + W_{d+1,k} \cdot a_{d+1})), \quad d = D-1, \dots, 1 \\
+        x_j \mid a_1 &\sim F_j(b_{1,j} + W_{1,j} \cdot a_1, \gamma_j)
+
+    Sites: ``proportions`` :math:`\pi` (K_D,), ``loadings_d`` :math:`W_d` (K_{d-1}, K_d), ``intercepts_d`` :math:`b_d`
+    (K_{d-1},), ``dispersion`` :math:`\gamma` (number of Normal or LogNormal items; variances), latents ``latents_d``
+    (K_d,) in {0, 1}, observed ``items`` (J,), with K_0 = J, all inside the plate ``units`` of the rows.
+
+    Priors: proportions uniform; intercepts uniform on [-bound, bound]; loadings likewise, or with density
+    proportional to exp(-penalty) on that interval; dispersion uniform on [1e-6, 1e6]. The MAP estimate is then the
+    penalised maximum-likelihood estimate.
+
+    Args:
+        num_items: J, number of observed columns.
+        latent_sizes: (K_1, ..., K_D), bottom-up and falling, K_1 <= J.
+        response: family of the items; :class:`~ppl_models.responses.Blocks` joins several.
+        penalty: sparsity penalty of all loadings, on the scale of the total log-likelihood; None for none.
+        graphs: one 0/1 matrix (K_{d-1}, K_d) a layer, bottom-up, or None where all loadings are free: the
+            confirmatory mode (a Q-matrix).
+        bound: half-width of the interval of intercepts and loadings; the family's own if None (15, Normal 1000).
+
+    Raises:
+        ValueError: for sizes that are not positive integers or do not fall, more latents than items, a graph of the
+            wrong shape or with entries other than 0 and 1, a latent without any edge, or a bound that is not positive.
+    """
+
+    num_items: int
+    latent_sizes: tuple[int, ...]
+    response: ResponseFamily = Bernoulli()
+    penalty: Penalty | None = None
+    graphs: tuple[tuple[tuple[int, ...], ...] | None, ...] | None = None
+    bound: float | None = None
+
+    def __post_init__(self) -> None:
+        owner = "DeepDiscreteEncoder"
+        check_size(owner, "num_items", self.num_items)
+        sizes = (self.latent_sizes,) if isinstance(self.latent_sizes, int) else tuple(self.latent_sizes)
+        if not sizes:
+            raise ValueError(f"{owner}: latent_sizes must name at least one layer, got ()")
+        for size in sizes:
+            check_size(owner, "each of latent_sizes", size)
+        if sizes[0] > self.num_items:
+            raise ValueError(f"{owner}: latent_sizes[0] = {sizes[0]} exceeds num_items = {self.num_items}")
+        if any(upper >= lower for lower, upper in zip(sizes, sizes[1:], strict=False)):
+            raise ValueError(f"{owner}: latent_sizes go bottom-up and must fall, got {sizes}")
+        object.__setattr__(self, "latent_sizes", sizes)
+        self.response.blocks(self.num_items)
+        if self.bound is not None and not self.bound > 0:
+            raise ValueError(f"{owner}: bound must be positive, got {self.bound!r}")
+        if self.graphs is not None:
+            object.__setattr__(self, "graphs", self._checked_graphs(self.graphs))
+
+    def _checked_graphs(self, graphs: Sequence[Any]) -> tuple[tuple[tuple[int, ...], ...] | None, ...]:
+        if len(graphs) != len(self.latent_sizes):
+            raise ValueError(
+                f"DeepDiscreteEncoder: graphs must hold {len(self.latent_sizes)} matrices (None where free), one a "
+                f"layer, got {len(graphs)}"
+            )
+        checked: list[tuple[tuple[int, ...], ...] | None] = []
+        for d, graph in enumerate(graphs):
+            if graph is None:
+                checked.append(None)
+                continue
+            matrix = torch.as_tensor(graph, dtype=torch.float64)
+            expected = self._child_parent(d)
+            if tuple(matrix.shape) != expected:
+                raise ValueError(f"DeepDiscreteEncoder: graphs[{d}] must have shape {expected}, got {tuple(matrix.shape)}")
+            if not ((matrix == 0) | (matrix == 1)).all():
+                raise ValueError(f"DeepDiscreteEncoder: graphs[{d}] must hold only 0 and 1")
+            if (matrix.sum(0) == 0).any():
+                empty = int((matrix.sum(0) == 0).nonzero()[0])
+                raise ValueError(f"DeepDiscreteEncoder: graphs[{d}]: latent {empty} has no edge")
+            checked.append(tuple(tuple(int(v) for v in row) for row in matrix.tolist()))
+        return tuple(checked)
+
+    def _child_parent(self, d: int) -> tuple[int, int]:
+        return ((self.num_items, *self.latent_sizes)[d], self.latent_sizes[d])
+
+    def _bound(self, d: int) -> float:
+        if self.bound is not None:
+            return float(self.bound)
+        return self.response.bound if d == 0 else Bernoulli().bound
+
+    def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
+        """The layers, bottom-up, as engines see them."""
+        out = []
+        for d in range(len(self.latent_sizes)):
+            num_children, num_parents = self._child_parent(d)
+            graph = None if self.graphs is None or self.graphs[d] is None else torch.tensor(self.graphs[d]).bool()
+            dispersed = d == 0 and self.response.num_dispersed(self.num_items) > 0
+            out.append(
+                GeneralizedLinearLayer(
+                    loadings=f"loadings_{d + 1}",
+                    intercepts=f"intercepts_{d + 1}",
+                    parent=f"latents_{d + 1}",
+                    child="items" if d == 0 else f"latents_{d}",
+                    num_children=num_children,
+                    num_parents=num_parents,
+                    response=self.response if d == 0 else Bernoulli(),
+                    dispersion="dispersion" if dispersed else None,
+                    penalty=self.penalty,
+                    graph=graph,
+                    bound=self._bound(d),
+                )
+            )
+        return tuple(out)
+
+    def root(self) -> RootLayer:
+        """The deepest layer."""
+        return RootLayer("proportions", f"latents_{len(self.latent_sizes)}", self.latent_sizes[-1])
+
+    @property
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Named dims of every parameter, latent and observed site, without the rows."""
+        names = ["item", *(f"latent_{d + 1}" for d in range(len(self.latent_sizes)))]
+        dims: dict[str, tuple[str, ...]] = {"items": ("item",), "proportions": (names[-1],)}
+        for d in range(len(self.latent_sizes)):
+            dims[f"loadings_{d + 1}"] = (names[d], names[d + 1])
+            dims[f"intercepts_{d + 1}"] = (names[d],)
+            dims[f"latents_{d + 1}"] = (names[d + 1],)
+        num_dispersed = self.response.num_dispersed(self.num_items)
+        if num_dispersed:
+            dims["dispersion"] = ("item" if num_dispersed == self.num_items else "dispersed_item",)
+        return dims
+
+    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+        """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.validation.as_items`."""
+        return as_items(data, self.num_items, self.response, for_fit)
+
+    def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+        """The generative program.
+
+        Args:
+            data: (N, J), NaN where missing; None to draw data.
+            num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
+                is a mini-batch (its log-density is scaled up accordingly).
+        """
+        if data is None and num_rows is None:
+            raise ValueError("DeepDiscreteEncoder: give data, or num_rows to draw some")
+        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        zero, one = torch.tensor(0.0, **kind), torch.tensor(1.0, **kind)
+        top = self.latent_sizes[-1]
+        proportions = pyro.sample("proportions", dist.Beta(one, one).expand([top]).to_event(1))
+        loadings, intercepts = [], []
+        for layer in self.layers():
+            flat = dist.Uniform(zero - layer.bound, zero + layer.bound)
+            prior = flat if layer.penalty is None else PenaltyPrior(layer.penalty, layer.bound, **kind)
+            shape = [layer.num_children, layer.num_parents]
+            joint = prior.expand(shape).to_event(2) if layer.graph is None else Scattered(prior, layer.graph)
+            loadings.append(pyro.sample(layer.loadings, joint))
+            intercepts.append(pyro.sample(layer.intercepts, flat.expand(shape[:1]).to_event(1)))
+        num_dispersed = self.response.num_dispersed(self.num_items)
+        dispersion = None
+        if num_dispersed:
+            flat = dist.Uniform(zero + DISPERSION_RANGE[0], zero + DISPERSION_RANGE[1])
+            dispersion = pyro.sample("dispersion", flat.expand([num_dispersed]).to_event(1))
+
+        batch = len(data) if data is not None else num_rows
+        with pyro.plate("units", num_rows or batch, subsample_size=batch):
+            logits = proportions.log() - (-proportions).log1p()
+            for d in reversed(range(len(self.latent_sizes))):
+                latents = pyro.sample(f"latents_{d + 1}", BinaryVector(logits), infer={"enumerate": "parallel"})
+                predictor = LinearPredictor(latents, loadings[d], intercepts[d])
+                logits = predictor.tensor() if d > 0 else logits
+            return pyro.sample("items", ItemResponse(self.response, predictor, dispersion), obs=data)

@@ -1,0 +1,216 @@
+"""Distributions over whole vectors: joint enumeration as one site, products computed as matrix products."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import Distribution, biject_to, constraints, transforms
+from torch.nn.functional import softplus
+
+__all__ = ["BinaryVector", "Scattered", "binary_configurations", "pairwise_dot"]
+
+MAX_ENUMERABLE = 24  # 2^24 configurations; beyond it exact enumeration is a mistake, not a wait
+
+
+def broadcast_shapes(*shapes: torch.Size) -> torch.Size:
+    """The common shape; numpy's, for torch's own loads a computer algebra system."""
+    return torch.Size(np.broadcast_shapes(*shapes))
+
+
+def pairwise_dot(left: Tensor, right: Tensor) -> Tensor:
+    """Sum over the last dim of ``left * right`` after broadcasting, as one matrix product.
+
+    Batch dims that only one side has become rows or columns of the product, so that no
+    (rows, configurations, items) intermediate is built.
+
+    Args:
+        left: (\\*batch_left, J).
+        right: (\\*batch_right, J).
+
+    Returns:
+        (\\*broadcast(batch_left, batch_right)). In memory the leftmost dims of ``right`` come last,
+        so that a reduction over an enumerated dim of ``right`` runs over contiguous entries.
+    """
+    ndim = max(left.dim(), right.dim())
+    left = left.reshape((1,) * (ndim - left.dim()) + left.shape)
+    right = right.reshape((1,) * (ndim - right.dim()) + right.shape)
+    batch = range(ndim - 1)
+    rows = [d for d in batch if left.shape[d] > 1 and right.shape[d] == 1]
+    columns = [d for d in reversed(batch) if left.shape[d] == 1 and right.shape[d] > 1]
+    if not rows and not columns:
+        return (left * right).sum(-1)
+    if not rows:  # one side carries every batch dim: a matrix-vector product
+        return _ordered_dot(right, left, columns, rows)
+    return _ordered_dot(left, right, rows, columns)
+
+
+def _ordered_dot(left: Tensor, right: Tensor, rows: list[int], columns: list[int]) -> Tensor:
+    ndim = left.dim()
+    shared = [d for d in range(ndim - 1) if d not in rows and d not in columns]
+    order = shared + rows + columns
+    shape = [max(left.shape[d], right.shape[d]) for d in order]
+    num_rows = math.prod(left.shape[d] for d in rows)
+    num_columns = math.prod(right.shape[d] for d in columns)
+    shared_shape = [left.shape[d] for d in shared]
+    a = left.permute(*order, ndim - 1).reshape(*shared_shape, num_rows, left.shape[-1])
+    b = right.permute(*order, ndim - 1).reshape(*shared_shape, num_columns, right.shape[-1])
+    product = (a @ b.mT).reshape(shape)
+    return product.permute([order.index(d) for d in range(ndim - 1)])
+
+
+@lru_cache(maxsize=64)
+def _configurations(num_latents: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    index = torch.arange(2**num_latents, device=device)
+    shifts = torch.arange(num_latents - 1, -1, -1, device=device)
+    return ((index[:, None] >> shifts) & 1).to(dtype)
+
+
+def binary_configurations(
+    num_latents: int, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
+) -> Tensor:
+    """All binary vectors of length ``num_latents`` in lexicographic order, shape (2^K, K); do not write into it."""
+    if num_latents > MAX_ENUMERABLE:
+        raise ValueError(
+            f"num_latents = {num_latents} asks for 2^{num_latents} configurations; exact enumeration stops at "
+            f"{MAX_ENUMERABLE}: use fewer latents, or an engine that samples the latents"
+        )
+    return _configurations(num_latents, dtype, torch.device(device))
+
+
+class BinaryVector(TorchDistribution):
+    r"""Independent bits, enumerated jointly as one site: :math:`p(a) = \prod_k \sigma(l_k)^{a_k} (1-\sigma(l_k))^{1-a_k}`.
+
+    Pyro does not enumerate event dims and stops at some 60 separate sites; this distribution's support is the
+    :math:`2^K` joint configurations. Expanding it over a plate costs nothing: log-densities are computed on the
+    shape of ``logits`` and expanded without copying.
+
+    Args:
+        logits: (\*batch, K), log-odds of each bit.
+    """
+
+    arg_constraints = {"logits": constraints.real_vector}
+    support = constraints.independent(constraints.boolean, 1)
+    has_enumerate_support = True
+
+    def __init__(self, logits: Tensor, validate_args: bool | None = None) -> None:
+        self.logits = logits
+        super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args=validate_args)
+
+    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> BinaryVector:
+        new = self._get_checked_instance(BinaryVector, _instance)
+        new.logits = self.logits  # kept unexpanded: log_prob works on this shape
+        super(BinaryVector, new).__init__(torch.Size(batch_shape), self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @property
+    def mean(self) -> Tensor:
+        return torch.sigmoid(self.logits).expand(self.batch_shape + self.event_shape)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean * (1 - self.mean)
+
+    def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        with torch.no_grad():
+            return torch.bernoulli(self.mean.expand(torch.Size(sample_shape) + self.batch_shape + self.event_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        log_density = pairwise_dot(value, self.logits) - softplus(self.logits).sum(-1)
+        return log_density.expand(broadcast_shapes(value.shape[:-1], self.batch_shape))
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        values = binary_configurations(self.event_shape[0], self.logits.dtype, self.logits.device)
+        values = values.reshape(values.shape[:1] + (1,) * len(self.batch_shape) + self.event_shape)
+        return values.expand(values.shape[:1] + self.batch_shape + self.event_shape) if expand else values
+
+
+class _OnGraph(constraints.Constraint):
+    """Matrices whose free entries satisfy ``base`` and whose other entries are zero."""
+
+    event_dim = 2
+    is_discrete = False
+
+    def __init__(self, base: constraints.Constraint, graph: Tensor) -> None:
+        self.base, self.graph = base, graph
+        super().__init__()
+
+    def check(self, value: Tensor) -> Tensor:
+        return self.base.check(value[..., self.graph]).all(-1) & (value[..., ~self.graph] == 0).all(-1)
+
+
+class _Scatter(transforms.Transform):
+    """Free entries as a vector -> matrix with zeros off the graph."""
+
+    bijective = True
+    domain = constraints.real_vector
+
+    def __init__(self, graph: Tensor) -> None:
+        super().__init__()
+        self.graph = graph
+
+    @property
+    def codomain(self) -> constraints.Constraint:
+        return constraints.independent(constraints.real, 2)
+
+    def _call(self, x: Tensor) -> Tensor:
+        out = x.new_zeros(x.shape[:-1] + self.graph.shape)
+        out[..., self.graph] = x
+        return out
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y[..., self.graph]
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return x.new_zeros(x.shape[:-1])
+
+    def forward_shape(self, shape: torch.Size) -> torch.Size:
+        return shape[:-1] + self.graph.shape
+
+    def inverse_shape(self, shape: torch.Size) -> torch.Size:
+        return shape[:-2] + torch.Size([int(self.graph.sum())])
+
+
+@biject_to.register(_OnGraph)
+def _biject_to_graph(constraint: _OnGraph) -> transforms.Transform:
+    free = transforms.IndependentTransform(biject_to(constraint.base), 1)
+    return transforms.ComposeTransform([free, _Scatter(constraint.graph)])
+
+
+class Scattered(TorchDistribution):
+    r"""Prior of a matrix with a known zero pattern: ``base`` independently on the free entries, zero elsewhere.
+
+    Args:
+        base: a univariate distribution with empty batch shape.
+        graph: bool (J, K), True where an entry is free.
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}
+
+    def __init__(
+        self, base: Distribution, graph: Tensor, batch_shape: torch.Size = torch.Size(), validate_args: bool | None = None
+    ) -> None:
+        self.base, self.graph = base, graph
+        super().__init__(batch_shape, graph.shape, validate_args=False)
+
+    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> Scattered:
+        return Scattered(self.base, self.graph, torch.Size(batch_shape))
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return _OnGraph(self.base.support, self.graph)
+
+    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        free = self.base.sample(torch.Size(sample_shape) + self.batch_shape + torch.Size([int(self.graph.sum())]))
+        return _Scatter(self.graph)(free)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        free = self.base.log_prob(value[..., self.graph]).sum(-1)
+        return free.expand(broadcast_shapes(free.shape, self.batch_shape))
