@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +22,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]
     partial = path.with_name(path.name + ".partial")
     contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     save_file(contiguous, str(partial), metadata={"record": json.dumps(record)})
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

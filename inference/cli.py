@@ -25,7 +25,6 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="ppl-models",
-    help="Fit probabilistic programs with discrete latent variables, check them and draw them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -60,15 +59,21 @@ def main() -> None:
     app()
 
 
-@app.callback()
-def _common(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and leave.")] = False,
-) -> None:
-    if version:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         from importlib import metadata
 
         typer.echo(metadata.version("ppl-models"))
         raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Fit probabilistic programs with discrete latent variables, check them and draw them."""
 
 
 @fit_app.command("dde")
@@ -78,9 +83,7 @@ def fit_dde(
     ],
     response: Annotated[
         str,
-        typer.Option(
-            help=f"Family of the items: {', '.join(RESPONSES)}; or blocks: poisson:9,normal:3."
-        ),
+        typer.Option(help=f"Family of the items: {', '.join(RESPONSES)}; or blocks: poisson:9,normal:3."),
     ],
     latents: Annotated[
         str, typer.Option(metavar="K1,K2,...", help="Sizes of the latent layers, bottom-up and falling: 6,2.")
@@ -110,6 +113,7 @@ def fit_dde(
     """Fit a deep discrete encoder (Lee and Gu 2025) by penalised EM, and write fit, ArviZ file, report and summary."""
     with _one_line_errors(checkpoint):
         from inference.output import check_output_folder
+        from ppl_models.datasets import read_table
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 
         check_output_folder(out, overwrite, () if checkpoint is None else (checkpoint,))
@@ -117,12 +121,13 @@ def fit_dde(
         shape = _shape(image_shape)
         frame = _frame(data)
         _check_image(shape, frame.shape[1])
+        graphs: Any = None if graph is None else (read_table(graph).values, *[None] * (len(sizes) - 1))
         model = DeepDiscreteEncoder(
             num_items=frame.shape[1],
             latent_sizes=sizes,
             response=_response(response),
             penalty=_penalty(penalty, len(frame), graph is not None),
-            graphs=None if graph is None else (_frame(graph).to_numpy(), *[None] * (len(sizes) - 1)),
+            graphs=graphs,
         )
         result = _run(model, frame, init.value, restarts, seed, checkpoint, not no_progress)
         _deliver(result, frame, out, shape)

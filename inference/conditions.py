@@ -1,90 +1,28 @@
-r"""Deciding the graph conditions under which a layer of binary latents is identified, on plain arrays.
+r"""Conditions A and B, under which a layer of binary latents is strictly identified, on plain arrays.
 
-A layer has a graph G, bool (J, K): child j depends on latent k. All decisions here are exact; they come with the rows,
-sets or configurations that prove them.
+A layer has a graph G, bool (J, K): child j depends on latent k.
 
 * **A**: every latent has two *exclusive* children, rows of G equal to a unit vector.
 * **B**: for any two configurations :math:`a \ne a'` some child outside those 2 K has :math:`W_j a \ne W_j a'`; with
   R the loadings of these children, no :math:`\delta \in \{-1, 0, 1\}^K \setminus \{0\}` has :math:`R \delta = 0`.
-* **C**: after reordering rows :math:`G = [G'; G''; G''']` with unit diagonals in the square G', G'' and no zero column
-  in G'''. So every latent has two children that *represent* it, and a child among the rest that *covers* it.
 
-Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, Theorems 1 and 2. The integer program for C, and the bounds on
-:math:`\min_\delta \|R\delta\|_\infty`, are ours.
+Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, Theorem 1. The measurement of
+:math:`\min_\delta \|R\delta\|_\infty` is ours. Condition C is in :mod:`inference.coverage`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "Certificate",
-    "Coverage",
-    "HallViolator",
-    "Separation",
-    "cover",
-    "exclusive_children",
-    "hall_violators",
-    "rest_of",
-    "separate",
-    "undetermined",
-]
+__all__ = ["Separation", "exclusive_children", "rest_of", "separate", "undetermined"]
 
 MAX_ENUMERATED = 10  # 3^10 differences of configurations are looked at one by one
 RELATIVE_ZERO = 1e-9  # of the largest loading
 SOLVER_ZERO = 1e-6  # the same, where a bound comes from the integer programming solver
-MAX_NODES = 500  # of one branch-and-bound search for the separation; a count, so that answers do not depend on the clock
+MAX_NODES = 500  # of one branch-and-bound search; a count, so that answers do not depend on the clock
 CHUNK = 2**22
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Rows that prove condition C.
-
-    Args:
-        first, second: the two children that represent each latent (rows of G' and G'').
-        covering: for each latent a further child among the rest that depends on it.
-    """
-
-    first: tuple[int, ...]
-    second: tuple[int, ...]
-    covering: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Condition C, decided.
-
-    Args:
-        certificate: the proof that it holds; None if it fails.
-        new_children: the fewest children that must be added to make it hold, and for each the latents it must depend
-            on (it may depend on more); empty if C holds.
-        uncovered: latents that no spare child depends on, in the best choice of representatives.
-        unrepresented: latents with fewer than two representatives there.
-        num_missing: the fewest missing pieces (representatives and coverings) of any choice.
-    """
-
-    certificate: Certificate | None
-    new_children: tuple[tuple[int, ...], ...]
-    uncovered: tuple[int, ...]
-    unrepresented: tuple[int, ...]
-    num_missing: int
-
-
-@dataclass(frozen=True)
-class HallViolator:
-    """A set of latents with too few children: T with fewer than 2 |T| + 1. It proves that C fails."""
-
-    latents: tuple[int, ...]
-    children: tuple[int, ...]
-
-    @property
-    def needed(self) -> int:
-        """2 |T| + 1."""
-        return 2 * len(self.latents) + 1
 
 
 @dataclass(frozen=True)
@@ -246,147 +184,3 @@ def _sides(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Two-sided bounds of R delta - t <= 0 and R delta + t >= 0."""
     infinite, zero = np.full(num_rows, np.inf), np.zeros(num_rows)
     return np.concatenate([-infinite, zero]), np.concatenate([zero, infinite])
-
-
-# ---------------------------------------------------------------- condition C
-
-
-def cover(graph: np.ndarray) -> Coverage:
-    r"""Decide condition C exactly, with a proof, or with the fewest children that would make it hold.
-
-    Three disjoint children for every latent prove it (a matching); otherwise an integer program over the edges,
-
-    .. math::
-        \min \sum_k v_k + s + \epsilon \sum_k u_k : \quad
-        \sum_j y_{jk} + v_k = 2, \quad \sum_k y_{jk} \le 1, \quad y_{jk} \le G_{jk}, \quad
-        \sum_j G_{jk} (1 - \sum_l y_{jl}) + u_k \ge 1, \quad u_k \le s
-
-    with :math:`y_{jk} = 1` where child j represents latent k. C holds if and only if the minimum is 0; else
-    :math:`v_k` new children must represent latent k and, if s = 1, one more must cover the latents with
-    :math:`u_k = 1`.
-
-    Args:
-        graph: bool (J, K).
-    """
-    matched = _three_each(graph)
-    if matched is not None:
-        return Coverage(Certificate(*(tuple(rows) for rows in matched.T.tolist())), (), (), (), 0)
-    y, missing, uncovered = _solve_cover(graph)
-    if missing.sum() + uncovered.sum() == 0:
-        first, second = (tuple(int(np.flatnonzero(column)[i]) for column in y.T) for i in (0, 1))
-        spare = graph & ~y.any(1)[:, None]
-        covering = tuple(int(np.flatnonzero(column)[0]) for column in spare.T)
-        return Coverage(Certificate(first, second, covering), (), (), (), 0)
-    latents = range(graph.shape[1])
-    lone = tuple(k for k in latents if uncovered[k])
-    new = [(k,) for k in latents for _ in range(missing[k])] + ([lone] if lone else [])
-    unrepresented = tuple(k for k in latents if missing[k])
-    return Coverage(None, tuple(new), lone, unrepresented, int(missing.sum() + uncovered.sum()))
-
-
-def _solve_cover(graph: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Optimal y (J, K) bool, v (K,) and u (K,)."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
-
-    num_children, num_latents = graph.shape
-    children, latents = np.nonzero(graph)
-    num_edges = len(children)
-    v, u, s = num_edges, num_edges + num_latents, num_edges + 2 * num_latents
-    num_variables = s + 1
-    each = np.arange(num_latents)
-
-    def rows_of(entries: list[tuple[np.ndarray, np.ndarray, float]], num_rows: int) -> csr_array:
-        row = np.concatenate([r for r, _, _ in entries])
-        column = np.concatenate([c for _, c, _ in entries])
-        value = np.concatenate([np.full(len(r), w) for r, _, w in entries])
-        return csr_array((value, (row, column)), shape=(num_rows, num_variables))
-
-    edges = np.arange(num_edges)
-    represented = rows_of([(latents, edges, 1.0), (each, v + each, 1.0)], num_latents)
-    once = rows_of([(children, edges, 1.0)], num_children)
-    # edge e of child j takes j away from every latent l with an edge to j
-    takes, gives = np.nonzero(graph[children])  # pairs (edge, latent)
-    spare = rows_of([(gives, takes, -1.0), (each, u + each, 1.0)], num_latents)
-    together = rows_of([(each, u + each, 1.0), (each, np.full(num_latents, s), -1.0)], num_latents)
-    degree = graph.sum(0)
-    constraints = [
-        LinearConstraint(represented, 2, 2),
-        LinearConstraint(once, -np.inf, 1),
-        LinearConstraint(spare, 1 - degree, np.inf),
-        LinearConstraint(together, -np.inf, 0),
-    ]
-    cost = np.zeros(num_variables)
-    cost[v : v + num_latents], cost[u : u + num_latents], cost[s] = 1.0, 1.0 / (2 * num_latents + 1), 1.0
-    high = np.ones(num_variables)
-    high[v : v + num_latents] = 2
-    solution = milp(
-        cost,
-        integrality=np.ones(num_variables),
-        bounds=Bounds(0, high),
-        constraints=constraints,
-        options={"mip_rel_gap": 0.0},
-    )
-    if solution.x is None:
-        raise RuntimeError(f"the integer program of condition C was not solved: {solution.message}")
-    x = np.round(solution.x).astype(int)
-    chosen = np.zeros(graph.shape, dtype=bool)
-    chosen[children, latents] = x[:num_edges].astype(bool)
-    return chosen, x[v : v + num_latents], x[u : u + num_latents]
-
-
-def _three_each(graph: np.ndarray) -> np.ndarray | None:
-    """Three children for every latent, all different, (K, 3); None if there are none."""
-    num_children, num_latents = graph.shape
-    if num_children < 3 * num_latents:
-        return None
-    flow = _flow(_network(graph, np.full(num_latents, 3)))
-    if flow.flow_value < 3 * num_latents:
-        return None
-    block = flow.flow[1 : 1 + num_latents, 1 + num_latents : 1 + num_latents + num_children].toarray()
-    return np.stack([np.flatnonzero(row > 0) for row in block])
-
-
-def hall_violators(graph: np.ndarray) -> tuple[HallViolator, ...]:
-    """Sets of latents with too few children, the smallest first, none of them containing another.
-
-    For every latent k a minimum cut finds the T containing k with the least |N(T)| - 2 |T|. An empty answer does not
-    prove condition C.
-    """
-    from scipy.sparse.csgraph import breadth_first_order
-
-    num_children, num_latents = graph.shape
-    found: set[tuple[int, ...]] = set()
-    for k in range(num_latents):
-        capacities = np.full(num_latents, 2)
-        capacities[k] = num_children + 2 * num_latents  # k is in the set
-        network = _network(graph, capacities)
-        residual = network - _flow(network).flow
-        residual.eliminate_zeros()
-        reached = breadth_first_order(residual, 0, return_predecessors=False)
-        latents = tuple(sorted(int(i) - 1 for i in reached if 1 <= i <= num_latents))
-        if graph[:, latents].any(1).sum() < 2 * len(latents) + 1:
-            found.add(latents)
-    smallest = [T for T in found if not any(set(other) < set(T) for other in found)]
-    smallest.sort(key=lambda T: (len(T), T))
-    return tuple(HallViolator(T, tuple(np.flatnonzero(graph[:, T].any(1)).tolist())) for T in smallest)
-
-
-def _network(graph: np.ndarray, capacities: np.ndarray) -> Any:
-    """source -> latents (capacities) -> children (no limit) -> sink (1)."""
-    from scipy.sparse import csr_array
-
-    num_children, num_latents = graph.shape
-    children, latents = np.nonzero(graph)
-    size = num_latents + num_children + 2
-    start = np.concatenate([np.zeros(num_latents, int), 1 + latents, 1 + num_latents + np.arange(num_children)])
-    end = np.concatenate([1 + np.arange(num_latents), 1 + num_latents + children, np.full(num_children, size - 1)])
-    unlimited = np.full(len(children), int(capacities.sum()) + 1)
-    capacity = np.concatenate([capacities, unlimited, np.ones(num_children, int)]).astype(np.int32)
-    return csr_array((capacity, (start, end)), shape=(size, size))
-
-
-def _flow(network: Any) -> Any:
-    from scipy.sparse.csgraph import maximum_flow
-
-    return maximum_flow(network, 0, network.shape[0] - 1)

@@ -82,10 +82,17 @@ class EM:
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> EMState:
         """Run every restart from ``start`` (R, ...) to convergence."""
         steps = self.steps(problem)
-        store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self))
+        store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
+        relaxed = steps.relax() if isinstance(steps, LayeredSteps) and not problem.start_given else None
         state = None if store is None else store.load(EMState)
         if state is None:
-            state = EMState.begin(self._relaxed_start(steps, start, problem, progress))
+            state = EMState.begin(start, relaxed=relaxed is not None and self.num_relaxed > 0)
+        if state.relaxed and relaxed is not None:
+            loose = replace(
+                self, max_iterations=self.num_relaxed, tolerance=max(self.tolerance, 1e-6), parameter_tolerance=1e-2
+            )
+            state = loose._iterate(relaxed, state, progress, store)
+            state = EMState.begin(state.params, seconds=state.seconds)
         state = self._iterate(steps, state, progress, store).finish(steps)
         if store is not None:
             store.save(state)
@@ -116,15 +123,6 @@ class EM:
             raise
         return state
 
-    def _relaxed_start(self, steps: Steps, start: Params, problem: Problem, progress: Progress) -> Params:
-        relaxed = steps.relax() if isinstance(steps, LayeredSteps) and not problem.start_given else None
-        if relaxed is None or not self.num_relaxed:
-            return start
-        loose = replace(
-            self, max_iterations=self.num_relaxed, tolerance=max(self.tolerance, 1e-6), parameter_tolerance=1e-2
-        )
-        return loose._iterate(relaxed, EMState.begin(start), progress, None).params
-
 
 @dataclass(frozen=True)
 class EMState:
@@ -138,6 +136,7 @@ class EMState:
         history, history_log_likelihood: (iterations, R), NaN after a restart stopped.
         converged: (R,) bool; num_iterations: (R,).
         seconds: time spent.
+        relaxed: whether this is still the run under convex penalties.
     """
 
     params: Params
@@ -150,15 +149,16 @@ class EMState:
     converged: Tensor
     num_iterations: Tensor
     seconds: float
+    relaxed: bool
 
     @classmethod
-    def begin(cls, start: Params) -> EMState:
+    def begin(cls, start: Params, relaxed: bool = False, seconds: float = 0.0) -> EMState:
         num_restarts = len(next(iter(start.values())))
         nothing = torch.full((num_restarts,), -math.inf, dtype=torch.float64)
         empty = torch.zeros(0, num_restarts, dtype=torch.float64)
         count = torch.zeros(num_restarts, dtype=torch.long)
         everyone = torch.arange(num_restarts)
-        return cls(dict(start), everyone, 0, nothing, nothing, empty, empty, count.bool(), count, 0.0)
+        return cls(dict(start), everyone, 0, nothing, nothing, empty, empty, count.bool(), count, seconds, relaxed)
 
     def advance(self, new: Params, objective: Tensor, log_likelihood: Tensor, method: EM, seconds: float) -> EMState:
         """Record one iteration: ``objective`` belongs to the old parameters, ``new`` replaces them."""
@@ -183,6 +183,7 @@ class EMState:
             converged=self.converged.index_copy(0, active, done),
             num_iterations=self.num_iterations.index_copy(0, active, self.num_iterations[active] + 1),
             seconds=seconds,
+            relaxed=self.relaxed,
         )
 
     def finish(self, steps: Steps) -> EMState:

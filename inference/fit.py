@@ -74,10 +74,11 @@ class Problem:
         first = next(iter(self.data.values())) if isinstance(self.data, dict) else self.data
         return len(first)
 
-    def fingerprint(self, method: Any) -> str:
-        """A digest of model, data, method and seed."""
-        digest = hashlib.sha256(f"{self.model!r}|{method!r}|{self.seed}".encode())
-        for value in self.data.values() if isinstance(self.data, dict) else [self.data]:
+    def fingerprint(self, method: Any, start: Params) -> str:
+        """A digest of model, data, method, start and seed."""
+        digest = hashlib.sha256(f"{self.model!r}|{method!r}|{self.seed}|{self.start_given}".encode())
+        data = list(self.data.values()) if isinstance(self.data, dict) else [self.data]
+        for value in (*data, *(start[name] for name in sorted(start))):
             digest.update(torch.as_tensor(value).detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 

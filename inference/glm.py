@@ -214,7 +214,7 @@ def _coordinate_descent(
     slope: Tensor | None,
     fixed: Tensor | None,
     bound: float,
-    num_sweeps: int = 5,
+    num_sweeps: int = 2,
 ) -> Tensor:
     """A few sweeps on the quadratic model around ``beta``, from ``start``; ``slope`` makes the penalty a weighted Lasso."""
     curvatures = hessian.diagonal(dim1=-2, dim2=-1).unbind(-1)

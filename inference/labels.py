@@ -87,8 +87,9 @@ def _dispersed_items(model: Any, items: list[str]) -> list[str]:
 
 
 def short_name(name: str, most: int = 24) -> str:
-    """A name cut to ``most`` characters, safe to draw."""
-    text = name if len(name) <= most else name[: most - 1] + "…"
+    """A name cut in its middle to ``most`` characters (its end often tells it from others), safe to draw."""
+    head = (most - 1) * 2 // 3
+    text = name if len(name) <= most else name[:head] + "…" + name[len(name) - (most - 1 - head) :]
     return text.replace("$", r"\$")  # a dollar in a name is not mathematics
 
 

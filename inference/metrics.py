@@ -126,7 +126,9 @@ def mean_squared_error(params: Mapping[str, Tensor], truth: Mapping[str, Tensor]
         ValueError: if the sites differ, or a site's shapes do.
     """
     if set(params) != set(truth) or not truth:
-        raise ValueError(f"mean_squared_error: params must hold the sites {sorted(truth)} of truth, got {sorted(params)}")
+        raise ValueError(
+            f"mean_squared_error: params must hold the sites {sorted(truth)} of truth, got {sorted(params)}"
+        )
     total, number = 0.0, 0
     for site, true in truth.items():
         _check_shape(site, params[site], true)
@@ -191,4 +193,6 @@ def _loadings(params: Mapping[str, Tensor], layer: GeneralizedLinearLayer, argum
 
 def _check_shape(site: str, estimate: Tensor, truth: Tensor) -> None:
     if estimate.shape != truth.shape:
-        raise ValueError(f"params: {site} must have the truth's shape {tuple(truth.shape)}, got {tuple(estimate.shape)}")
+        raise ValueError(
+            f"params: {site} must have the truth's shape {tuple(truth.shape)}, got {tuple(estimate.shape)}"
+        )

@@ -49,7 +49,7 @@ def check_output_folder(path: str | Path, overwrite: bool = False, allowed: Sequ
         if held:
             shown = ", ".join(held[:4]) + (", ..." if len(held) > 4 else "")
             raise ValueError(
-                f"output folder {folder} exists and is not empty ({shown}): name another, or say to overwrite"
+                f"output folder {folder} exists and is not empty ({shown}): name another, or allow to overwrite (--overwrite)"
             )
     return folder
 

@@ -85,7 +85,8 @@ def plot_loadings(fit: Fit, site: str | None = None, ax: Axes | None = None, nam
     ax.set_xticks(*tick_labels(column_names, 30), fontsize=8)
     if max(len(str(name)) for name in column_names) > 3:
         ax.tick_params("x", rotation=60)
-    ax.set(xlabel=columns, ylabel=rows, title=f"{site}: {rows} by {columns}")
+    title = f"{site}: {rows} by {columns}"
+    ax.set(xlabel=columns, ylabel=rows, title=title if values.any() else f"{title} (all zero)")
     _colour_bar(ax, image, f"{site} (darkest beyond ±{limit:.3g})" if clipped else site, clipped)
     return ax
 
@@ -114,6 +115,8 @@ def plot_loading_images(
 ) -> Axes:
     """The bottom layer's intercepts, and each latent's loadings, as pictures with one colour range for all.
 
+    The range is that of the loadings; intercepts beyond it are drawn in its darkest colours.
+
     Args:
         fit: the fit; its items are pixels, row by row.
         image_shape: (height, width).
@@ -134,8 +137,8 @@ def plot_loading_images(
     lines = -(-len(pictures) // num_columns)
     columns = -(-len(pictures) // lines)  # lines of equal length
     ax = _axes(ax, 1.35 * columns + 1.2, 1.6 * lines * shape[0] / shape[1] + 0.6)
-    limit, clipped = symmetric_limit(pictures)
-    tile = None
+    limit, clipped = symmetric_limit(loadings)
+    clipped = clipped or bool(np.abs(intercepts).max() > limit)
     for i, picture in enumerate(pictures):
         row, column = divmod(i, columns)
         tile = _tile(ax, picture, row, column, DIVERGING, (-limit, limit))
@@ -143,8 +146,7 @@ def plot_loading_images(
         ax.text(*place, titles[i], ha="center", va="bottom", fontsize=9)
     _frame_grid(ax, lines, columns, shape)
     ax.set_title(f"{layer.intercepts} and {site}, one picture a {latent}")
-    if tile is not None:
-        _colour_bar(ax, tile, f"value (darkest beyond ±{limit:.3g})" if clipped else "value", clipped)
+    _colour_bar(ax, tile, f"value (darkest beyond ±{limit:.3g})" if clipped else "value", clipped)
     return ax
 
 
@@ -184,10 +186,8 @@ def plot_latent_graph(
         ax.text(0.5, 0, f"{layers[0].num_children} items", ha="center", va="center", fontsize=10)
     else:
         _draw_nodes(ax, 0, layers[0].child, layers[0].num_children, fit, names)
-    handles = [
-        Line2D([], [], color=POSITIVE, linewidth=2.5, label="positive"),
-        Line2D([], [], color=NEGATIVE, linewidth=2.5, linestyle="--", label="negative"),
-    ]
+    solid = Line2D([], [], color=POSITIVE, linewidth=2.5, label="positive")
+    handles = [solid, Line2D([], [], color=NEGATIVE, linewidth=2.5, linestyle="--", label="negative")]
     ax.legend(handles=handles, loc="upper right", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, ncols=2)
     ax.set(xlim=(-0.16, 1.02), ylim=(-0.25 if counted else -0.55, len(layers) + 0.55))
     ax.set_title(f"Latent graph (edges: {', '.join(shown)})")
@@ -203,7 +203,7 @@ def _places(size: int) -> np.ndarray:
 def _draw_nodes(ax: Axes, depth: int, site: str, size: int, fit: Fit, names: Names | None) -> None:
     """One row of nodes with their names, inside the nodes where they fit."""
     dim = dims_of(fit, site, (size,))[0]
-    labels = [short_name(str(name), 12) for name in labels_of(fit, dim, size, names)]
+    labels = [short_name(str(name), 16) for name in labels_of(fit, dim, size, names)]
     outside = size > 16 or max(len(text) for text in labels) > 3
     face, marker, side = ("#eeeeee", "s", -1) if depth == 0 else ("white", "o", 1)
     style: dict[str, Any] = {
@@ -281,17 +281,23 @@ def plot_restarts(fit: Fit, ax: Axes | None = None) -> Axes:
     Args:
         fit: the fit.
         ax: where to draw; a new figure if None.
+
+    Raises:
+        ValueError: if no start ended with a finite objective; others are left out.
     """
-    ax = _axes(ax, 6.5, 3.2)
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     order = np.argsort(-ends)[: int(np.isfinite(ends).sum())]  # starts that failed sort last
+    if not len(order):
+        raise ValueError(f"plot_restarts: no start ended with a finite {fit.objective_name}")
+    ax = _axes(ax, 6.5, 3.2)
     gap, converged = (ends[order[0]] - ends)[order], np.asarray(fit.restarts.converged, dtype=bool)[order]
     rank = np.arange(1, len(order) + 1)
     for kept, face, label in ((converged, SIMULATED, "converged"), (~converged, "white", "not converged")):
         style: dict[str, Any] = {"s": 36, "facecolor": face, "edgecolor": SIMULATED}
         ax.scatter(rank[kept], gap[kept], label=f"{label} ({kept.sum()})", **style)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.invert_yaxis()
+    reach = max(float(gap.max()), 1.0)  # differences far below one nat are no spread
+    ax.set_ylim(1.07 * reach, -0.07 * reach)
     ax.legend(fontsize=8)
     ax.grid(alpha=0.3)
     ax.set(xlabel="start, best first", ylabel=f"{fit.objective_name}:\nnats below the best", title="Spread over starts")
@@ -326,7 +332,9 @@ def plot_posterior_predictive(
     centre = simulated.mean(0)
     bars = np.stack([np.clip(centre - low, 0, None), np.clip(high - centre, 0, None)])
     left.errorbar(observed, centre, bars, fmt="o", color=SIMULATED, ecolor=SIMULATED, markersize=3.5, linewidth=0.8)
-    outside = f"{check.num_outside()} of {len(observed)} outside all {num_simulations} simulations"
+    num_varying = int((np.nanmin(check.observed, 0) < np.nanmax(check.observed, 0)).sum())
+    by_chance = 2 * num_varying / (num_simulations + 1)  # observed as likely as any to be the least or the largest
+    outside = f"{check.num_outside()} of {len(observed)} outside all simulations, {by_chance:.2g} by chance"
     left.set(xlabel="observed", ylabel="simulated", title=f"Mean of each item\n({outside})")
     sums, simulated_sums = check.row_sums()
     bins = check.sum_bins()

@@ -190,7 +190,7 @@ class Program:
                 kind = "observed"
             elif fn.support.is_discrete:
                 kind = "latent"
-                if not fn.has_enumerate_support or getattr(fn, "reinterpreted_batch_ndims", 0):
+                if not fn.has_enumerate_support or getattr(fn, "reinterpreted_batch_ndims", None):
                     raise ValueError(
                         f"latent site {name!r} ({type(fn).__name__}) cannot be enumerated; use a distribution with a "
                         "finite support (BinaryVector for a vector of bits), or an engine that samples it"
@@ -481,7 +481,7 @@ class Program:
             for _ in range(num_draws):
                 trace = poutine.trace(self.model).get_trace(*self.args)
                 for name, values in draws.items():
-                    values.append(trace.nodes[name]["value"].detach())
+                    values.append(_value(trace, name).detach())
         return {name: torch.stack(values) for name, values in draws.items()}
 
     def simulate(self, params: Params, seed: int) -> dict[str, Tensor]:
@@ -489,7 +489,12 @@ class Program:
         model = poutine.condition(self.model, params)
         with _isolated(seed), torch.no_grad():
             trace = poutine.trace(model).get_trace(*self.args)
-        return {name: trace.nodes[name]["value"] for name in self._batch_dims if name not in params}
+        return {name: _value(trace, name) for name in self._batch_dims if name not in params}
+
+
+def _value(trace: Any, name: str) -> Tensor:
+    value: Tensor = trace.nodes[name]["value"]
+    return value
 
 
 def _in_restarts(model: Callable[..., Any], restarts: int, nesting: int) -> Callable[..., Any]:

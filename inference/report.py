@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from inference import plots
-from inference.labels import Names, check_image_shape, dims_of, labels_of
+from inference.labels import Names, check_image_shape, dims_of, labels_of, present_edges
 from inference.predictive import as_matrix
 from ppl_models.responses import Bernoulli, LogNormal, Normal, Poisson, ResponseFamily
 
@@ -176,7 +176,11 @@ def _fitted(fit: Fit) -> str:
         else:
             equations += [f"x<sub>j</sub> | a<sub>1</sub> ~ {line}" for line in _responses(layer, eta)]
         bounds = f"flat on [-{layer.bound:g}, {layer.bound:g}]"
-        prior = bounds if layer.penalty is None else f"density ∝ exp(-penalty) there, {_settings(layer.penalty)}"
+        prior = (
+            bounds
+            if layer.penalty is None
+            else f"∝ exp(-penalty) on [-{layer.bound:g}, {layer.bound:g}], {_settings(layer.penalty)}"
+        )
         if layer.graph is not None:
             prior += f"; {int(layer.graph.sum())} of {layer.graph.numel()} are free, the others zero"
         rows.append([f"W, layer {d}", layer.loadings, _shape((layer.num_children, layer.num_parents)), prior])
@@ -261,16 +265,25 @@ def _loadings(fit: Fit, image_shape: tuple[int, int] | None, names: Names | None
 
 
 def _graph(fit: Fit, names: Names | None) -> str:
-    return _picture(lambda: plots.plot_latent_graph(fit, names=names), "graph of latents and items")
+    text = _picture(lambda: plots.plot_latent_graph(fit, names=names), "graph of latents and items")
+    for layer in fit.model.layers() if hasattr(fit.model, "layers") else ():
+        present, cut = present_edges(layer, fit.params[layer.loadings].detach().cpu().numpy())
+        labels = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, names)
+        loose = [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied]
+        if loose:
+            text += _paragraph(
+                f"In {layer.parent}, tied to nothing below (no loading over {cut:.3g}): {', '.join(loose)}."
+            )
+    return text
 
 
 def _latents(fit: Fit, data: Any, names: Names | None) -> str:
     if data is None:
         return _note("Needs the data.")
-    rows = []
+    rows, num_rows = [], 0
     for site, posterior in fit.posterior_latents(data).items():
         values = posterior.detach().cpu().numpy()
-        on = values.reshape(-1, values.shape[-1])
+        on, num_rows = values.reshape(-1, values.shape[-1]), len(values)
         labels = labels_of(fit, dims_of(fit, site, values.shape[1:])[-1], on.shape[1], names)
         clipped = np.clip(on, 1e-300, 1.0)
         complement = np.clip(1.0 - on, 1e-300, 1.0)
@@ -281,7 +294,7 @@ def _latents(fit: Fit, data: Any, names: Names | None) -> str:
             rows.append([site, str(label), *share])
     more = _note(f"The first {MOST_LATENTS} of {len(rows)} are shown.") if len(rows) > MOST_LATENTS else ""
     head = ("site", "latent", "share of rows on", "mean posterior entropy (bits)", "share of rows unsure (0.1 to 0.9)")
-    return _table(head, rows[:MOST_LATENTS]) + more
+    return _paragraph(f"Over the {num_rows:,} rows given.") + _table(head, rows[:MOST_LATENTS]) + more
 
 
 def _convergence(fit: Fit) -> str:

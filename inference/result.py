@@ -120,7 +120,7 @@ class Fit:
 
     def _by_row(self, data: Any, ask: Callable[[Program, Params], dict[str, Tensor]]) -> dict[str, Tensor]:
         parts = [ask(program, self.params) for program in self._chunks(data)]
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def posterior_latents(self, data: Any) -> dict[str, Tensor]:
         """P(latent = 1 | row), (N, K) by latent site; for a categorical latent the probability of each value.
@@ -135,9 +135,8 @@ class Fit:
         return self._by_row(data, Program.latent_modes)
 
     def log_likelihood_rows(self, data: Any) -> Tensor:
-        """Log-likelihood of each row, latents summed out, (N,)."""
-        with torch.no_grad():
-            return torch.cat([program.log_marginal_rows(self.params) for program in self._chunks(data)])
+        """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over rows."""
+        return self._by_row(data, lambda program, params: {"": program.log_marginal_rows(params).detach()})[""]
 
     def reconstruct(self, data: Any) -> Tensor:
         """E[items | latents] averaged over the posterior of the latents, (N, J).
@@ -199,7 +198,7 @@ class Fit:
         tensors, record = read_tensors(Path(path) / "fit.safetensors")
         if record.get("format") != FORMAT:
             raise ValueError(f"load: format {FORMAT} was expected, got {record.get('format')!r}")
-        fields = {}
+        fields: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
             if field.name == "model" and model is not None:
                 fields["model"] = model

@@ -10,7 +10,7 @@ estimated latents instead of a least-squares fit divided by a constant.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -175,8 +175,6 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
 
 
 def _without_penalty(layer: GeneralizedLinearLayer) -> GeneralizedLinearLayer:
-    from dataclasses import replace
-
     return replace(layer, penalty=None, bound=min(layer.bound, START_BOUND) if layer.dispersion is None else layer.bound)
 
 
@@ -198,7 +196,8 @@ def spectral_start(
     starts: list[Params] = []
     bottom: LayerFactors | None = None
     for start in range(num_starts):
-        below, params = data, {}
+        below = data
+        params: Params = {}
         for depth, layer in enumerate(layers):
             if depth == 0 and bottom is not None:
                 factors = bottom
@@ -250,7 +249,7 @@ def random_start(
             if layer.graph is not None:
                 loadings = loadings * layer.graph.to(data)
             if layer.dispersion:
-                for family, columns, part in layer.response.blocks(layer.num_children):
+                for _, columns, part in layer.response.blocks(layer.num_children):
                     if part.stop > part.start:
                         loadings[:, columns] *= base[layer.dispersion][:, part].sqrt().unsqueeze(-1)
             elif depth == 0:

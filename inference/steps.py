@@ -71,7 +71,7 @@ class GenericSteps:
 
         with torch.no_grad():
             before = bound(params)
-        optimizer.step(closure)  # type: ignore[no-untyped-call]
+        optimizer.step(closure)
         with torch.no_grad():
             new = self.program.constrained(free)
             better = bound(new) >= before  # a restart that did not gain keeps its parameters
@@ -121,7 +121,7 @@ class LayeredSteps:
             self.data, self.mask, family, mixture.response, mixture.log_weights.detach(), mixture.values, self.chunk_elements
         )
         statistics = {self.layers[0].loadings: bottom}
-        counts = bottom.row_counts
+        counts = bottom.counts if bottom.row_counts is None else bottom.row_counts
         posteriors = mixture.upper_posteriors(counts)
         child_values = mixture.values
         for layer in self.layers[1:]:
@@ -167,7 +167,7 @@ def expected_statistics(
     values: Tensor,
     chunk_elements: int,
 ) -> tuple[LayerStatistics, Tensor]:
-    """Statistics of the observed layer, streaming over rows: two matrix products and one softmax a chunk.
+    """Statistics of the observed layer, streaming over rows: three matrix products and one exponential a chunk.
 
     Args:
         data: (N, J) without missing entries; mask: (N, J) 0/1 or None.
@@ -193,17 +193,18 @@ def expected_statistics(
             shape = (num_values, num_restarts, -1)  # dims of latents further up are 1
             logits = inner.reshape(shape).movedim(0, -1)  # (R, n, C)
             offset = log_weights.unsqueeze(-2) - log_partition.reshape(shape).movedim(0, -1)
-            logits = logits.add_(offset) if logits.is_contiguous() else (logits + offset).contiguous()
-            posterior = torch.softmax(logits, -1)
-            # log-sum-exp without another pass over exponentials: the mode's logit minus its log-probability
-            normalizer = logits.amax(-1) - posterior.amax(-1).log()
-            log_likelihood += (normalizer + base).sum(-1)
-            row_counts += posterior.sum(-2)
+            likelihood = logits.add_(offset) if logits.is_contiguous() else (logits + offset).contiguous()
+            peak = likelihood.amax(-1, keepdim=True)
+            likelihood.sub_(peak).exp_()  # not normalised: dividing (R, n) numbers later is cheaper
+            weighted = likelihood @ design  # (R, n, 1 + K), total first
+            inverse = weighted[..., :1].reciprocal()
+            log_likelihood += (peak.squeeze(-1) - inverse.squeeze(-1).log() + base).sum(-1)
+            row_counts += (inverse.mT @ likelihood).squeeze(-2)
             statistic = family.statistic(x)
             statistic = statistic if m is None else statistic * m
-            cross += statistic.mT @ (posterior @ design)
+            cross += statistic.mT @ (weighted * inverse)
             if m is not None and item_counts is not None:
-                item_counts += m.mT @ posterior
+                item_counts += (m * inverse).mT @ likelihood
     squares = None
     if family.num_dispersed(num_items):
         squares = (family.statistic(data) if mask is None else family.statistic(data) * mask).square().sum(-2)

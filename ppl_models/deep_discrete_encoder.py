@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.distributions import BinaryVector, Scattered
+from ppl_models.distributions import BinaryVector, Flat, Scattered
 from ppl_models.layers import GeneralizedLinearLayer, RootLayer
 from ppl_models.penalties import Penalty, PenaltyPrior
 from ppl_models.responses import Bernoulli, ItemResponse, LinearPredictor, ResponseFamily
@@ -92,7 +93,7 @@ class DeepDiscreteEncoder:
             if graph is None:
                 checked.append(None)
                 continue
-            matrix = torch.as_tensor(graph, dtype=torch.float64)
+            matrix = torch.tensor(np.array(graph, dtype=np.float64))
             expected = self._child_parent(d)
             if tuple(matrix.shape) != expected:
                 raise ValueError(f"DeepDiscreteEncoder: graphs[{d}] must have shape {expected}, got {tuple(matrix.shape)}")
@@ -174,16 +175,16 @@ class DeepDiscreteEncoder:
         proportions = pyro.sample("proportions", dist.Beta(one, one).expand([top]).to_event(1))
         loadings, intercepts = [], []
         for layer in self.layers():
-            flat = dist.Uniform(zero - layer.bound, zero + layer.bound)
+            flat = Flat(zero - layer.bound, zero + layer.bound)
             prior = flat if layer.penalty is None else PenaltyPrior(layer.penalty, layer.bound, **kind)
             shape = [layer.num_children, layer.num_parents]
-            joint = prior.expand(shape).to_event(2) if layer.graph is None else Scattered(prior, layer.graph)
+            joint = prior.expand(torch.Size(shape)).to_event(2) if layer.graph is None else Scattered(prior, layer.graph)
             loadings.append(pyro.sample(layer.loadings, joint))
             intercepts.append(pyro.sample(layer.intercepts, flat.expand(shape[:1]).to_event(1)))
         num_dispersed = self.response.num_dispersed(self.num_items)
         dispersion = None
         if num_dispersed:
-            flat = dist.Uniform(zero + DISPERSION_RANGE[0], zero + DISPERSION_RANGE[1])
+            flat = Flat(zero + DISPERSION_RANGE[0], zero + DISPERSION_RANGE[1])
             dispersion = pyro.sample("dispersion", flat.expand([num_dispersed]).to_event(1))
 
         batch = len(data) if data is not None else num_rows

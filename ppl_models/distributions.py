@@ -7,12 +7,12 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from pyro.distributions import TorchDistribution
+from pyro.distributions import TorchDistribution, Uniform
 from torch import Tensor
 from torch.distributions import Distribution, biject_to, constraints, transforms
 from torch.nn.functional import softplus
 
-__all__ = ["BinaryVector", "Scattered", "binary_configurations", "pairwise_dot"]
+__all__ = ["BinaryVector", "Flat", "Scattered", "binary_configurations", "pairwise_dot"]
 
 MAX_ENUMERABLE = 24  # 2^24 configurations; beyond it exact enumeration is a mistake, not a wait
 
@@ -132,6 +132,14 @@ class BinaryVector(TorchDistribution):
         return values.expand(values.shape[:1] + self.batch_shape + self.event_shape) if expand else values
 
 
+class Flat(Uniform):
+    """Uniform on a closed interval: an estimate on either end has a finite log-density (torch's leaves out the upper)."""
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        inside = (value >= self.low) & (value <= self.high)
+        return torch.where(inside, -(self.high - self.low).log(), -torch.inf)
+
+
 class _OnGraph(constraints.Constraint):
     """Matrices whose free entries satisfy ``base`` and whose other entries are zero."""
 
@@ -205,7 +213,7 @@ class Scattered(TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        return _OnGraph(self.base.support, self.graph)
+        return _OnGraph(self.base.support or constraints.real, self.graph)
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         free = self.base.sample(torch.Size(sample_shape) + self.batch_shape + torch.Size([int(self.graph.sum())]))

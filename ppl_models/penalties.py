@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -20,7 +21,7 @@ __all__ = ["SCAD", "Penalty", "PenaltyPrior", "TruncatedLasso"]
 FAR = 1e9  # a threshold no loading reaches
 
 
-class Penalty(Protocol):
+class Penalty(Hashable, Protocol):
     """A symmetric penalty that is flat far from zero."""
 
     @property

@@ -202,7 +202,9 @@ def test_align_accepts_fits_and_dicts_and_relabels_latents() -> None:
     assert largest_difference(by_fit.params, truth) < 1e-12
 
     probs = torch.rand(9, sizes[1], dtype=torch.float64, generator=generator)
-    shown = torch.where(flips["latents_1"], 1 - probs[:, permutations["latents_1"]], probs[:, permutations["latents_1"]])
+    shown = torch.where(
+        flips["latents_1"], 1 - probs[:, permutations["latents_1"]], probs[:, permutations["latents_1"]]
+    )
     assert (by_dict.apply_latents({"latents_1": shown})["latents_1"] - probs).abs().max() < 1e-15
     bits = shown > 0.5
     assert torch.equal(by_dict.apply_latents({"latents_1": bits})["latents_1"], probs > 0.5)
