@@ -18,15 +18,15 @@ from inference.spectral import spectral_start
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson
 from ppl_models.datasets.deep_discrete_encoder import strict_design
 
-NUM_ROWS = 1000
+NUM_ROWS = 2000
 
 
 def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    for response in (Normal(), Poisson(), Bernoulli()):
-        truth = strict_design(2, response)
-        model = DeepDiscreteEncoder(18, (6, 2), response=response, bound=10.0)
+    for top, response in ((1, Normal()), (1, Poisson()), (1, Bernoulli()), (2, Normal())):
+        truth = strict_design(top, response)
+        model = DeepDiscreteEncoder(9 * top, (3 * top, top), response=response, bound=10.0)
         x = Program(model, None, NUM_ROWS).simulate(truth, 0)["items"]
         start = {name: value[0] for name, value in spectral_start(model.layers(), model.root(), x).items()}
         lines = {}
@@ -43,7 +43,7 @@ def main() -> None:
             json.dumps({
                 "benchmark": "em_generic",
                 "family": type(response).__name__,
-                "sizes": [18, 6, 2],
+                "sizes": [9 * top, 3 * top, top],
                 "num_rows": NUM_ROWS,
                 "objective_accelerated": fast.objective,
                 "objective_generic": slow.objective,

@@ -162,7 +162,7 @@ def report(
 ) -> None:
     """Write the report of a fitted folder anew, from the fit and the data it holds."""
     with _one_line_errors(None):
-        from inference.output import REPORT, read_results
+        from inference.output import REPORT, identifiability_of, read_results
         from inference.report import write_report
 
         fit, frame, summary = read_results(folder)
@@ -170,8 +170,21 @@ def report(
         _check_image(shape, frame.shape[1])
         if shape is None and summary.get("image_shape"):
             shape = tuple(summary["image_shape"])
-        write_report(fit, frame, folder / REPORT, image_shape=shape)
+        verdict = identifiability_of(fit)
+        write_report(fit, frame, folder / REPORT, image_shape=shape, identifiability=verdict)
         typer.echo(f"report: {folder / REPORT}")
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that fit or demo wrote.")],
+) -> None:
+    """Say whether the fitted graph identifies the model, which latents break a condition, and what would repair it."""
+    with _one_line_errors(None):
+        from inference.output import identifiability_of, read_results
+
+        verdict = identifiability_of(read_results(folder)[0])
+        typer.echo("the model does not describe its layers" if verdict is None else verdict.text())
 
 
 # ------------------------------------------------------------------------ steps

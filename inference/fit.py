@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from inference.alignment import canonical_signs
 from inference.em import EM, EMState
 from inference.glm import Params
 from inference.program import Program
@@ -176,6 +177,7 @@ def _nearby(program: Program, free: Params, num_restarts: int, seed: int, first_
 def _assemble(problem: Problem, method: Any, state: EMState, seconds: float) -> Fit:
     best = int(torch.where(state.objective.isnan(), -torch.inf, state.objective).argmax())
     params = {name: value[best].clone() for name, value in state.params.items()}
+    params = _with_canonical_signs(problem, params)
     iterations = int(state.num_iterations[best])
     name = "log-posterior"  # of the parameters, with the priors' constants; latents summed out
     _warn_bounds(problem, params)
@@ -197,6 +199,17 @@ def _assemble(problem: Problem, method: Any, state: EMState, seconds: float) -> 
         warnings=(),
         draws=None,
     )
+
+
+def _with_canonical_signs(problem: Problem, params: Params) -> Params:
+    """Latents named so that their loadings sum to a positive number: the same law, one of its 2^K descriptions."""
+    model: Any = problem.model
+    if not (hasattr(model, "layers") and hasattr(model, "root")):
+        return params
+    layers = model.layers()
+    signed = canonical_signs(params, layers, model.root()).params
+    inside = all(bool((signed[layer.intercepts].abs() <= layer.bound).all()) for layer in layers)
+    return signed if inside else params  # an absorbed loading may leave the prior's interval
 
 
 def _warn_bounds(problem: Problem, params: Params) -> None:

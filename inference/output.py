@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from inference.identifiability import IdentifiabilityReport
     from inference.result import Fit
 
-__all__ = ["check_output_folder", "read_results", "summarise", "write_results"]
+__all__ = ["check_output_folder", "identifiability_of", "read_results", "summarise", "write_results"]
 
 FIT, POSTERIOR, REPORT, SUMMARY = "fit", "posterior.nc", "report.html", "summary.json"
 PACKAGES = ("ppl-models", "torch", "pyro-ppl", "numpy", "arviz")
@@ -74,11 +75,20 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
     (folder / SUMMARY).unlink(missing_ok=True)
     fit.save(folder / FIT)
     save_netcdf(fit.to_arviz(data), folder / POSTERIOR)
-    write_report(fit, data, folder / REPORT, image_shape=image_shape)
+    verdict = identifiability_of(fit)
+    write_report(fit, data, folder / REPORT, image_shape=image_shape, identifiability=verdict)
     summary = summarise(fit, image_shape)
+    summary["identifiability"] = None if verdict is None else verdict.to_dict()
     text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
     return summary
+
+
+def identifiability_of(fit: Fit) -> IdentifiabilityReport | None:
+    """The identifiability report of a fit whose model describes its layers, else None."""
+    from inference.identifiability import check_identifiability
+
+    return check_identifiability(fit) if hasattr(fit.model, "layers") else None
 
 
 def read_results(path: str | Path) -> tuple[Fit, Any, dict[str, Any]]:

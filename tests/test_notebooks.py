@@ -1,0 +1,33 @@
+"""Every notebook runs from top to bottom, at a small size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jupytext
+import nbclient
+import pytest
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+SMALL = {"deep_discrete_encoder.md": "num_rows = 300\nlatent_sizes = (5, 2)"}
+
+
+def test_every_notebook_is_listed():
+    assert {path.name for path in NOTEBOOKS.glob("*.md")} == set(SMALL)
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # of the notebook client's own event loop
+def test_runs(name):
+    notebook = jupytext.read(NOTEBOOKS / name)
+    (parameters,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    parameters.source = SMALL[name]
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    kinds = [output.output_type for cell in code for output in cell.outputs]
+    assert "error" not in kinds
+    pictures = sum("image/png" in output.get("data", {}) for cell in code for output in cell.outputs)
+    assert pictures >= 5
+    text = "".join(output.text for cell in code for output in cell.outputs if output.output_type == "stream")
+    assert "refused:" in text
+    assert "True" in text

@@ -1,0 +1,740 @@
+"""One table of small models; every law that holds for any of them is asked of all of them.
+
+To add a family, add one :class:`Row` to ``ZOO``: its program, a truth, the shapes of its sites and its log-likelihood
+written down by hand. Laws of described layers (accelerated steps, alignment) apply where the model describes layers.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from brute_force import BruteForce, brute_force, enumerated_parents, plain_trace
+from pyro.infer import TraceEnum_ELBO, config_enumerate
+from pyro.ops.indexing import Vindex
+from scipy import stats
+from scipy.special import expit, logsumexp
+from torch import Tensor
+from torch.distributions import biject_to, constraints
+
+from inference import EM, Fit, export, fit
+from inference.alignment import align, match_columns
+from inference.fit import Problem
+from inference.program import Program
+from inference.progress import NoProgress
+from inference.steps import GenericSteps, LayeredSteps
+from ppl_models import (
+    SCAD,
+    Bernoulli,
+    Blocks,
+    DeepDiscreteEncoder,
+    LogNormal,
+    Normal,
+    Poisson,
+    TruncatedLasso,
+)
+
+Params = dict[str, Tensor]
+F64 = torch.float64
+NUM_ROWS = 10
+NUM_RESTARTS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One model of the table.
+
+    Args:
+        name: of the row.
+        model: a program ``model(data, num_rows)`` that returns the data; ``model(None, N)`` draws N rows.
+        truth: parameters, by site; the laws are checked at values near them.
+        event_shapes: site -> shape of one value, without the plate of rows.
+        log_likelihood: (parameters, data) as arrays -> (N,), written without Pyro and without this library.
+        missing: share of entries that are NaN.
+        recovery_rows: rows from which a fit must find the truth; None where that is not asked.
+        relabel: (fit, truth) -> the fit's parameters in the truth's labels; None for the alignment of layers.
+    """
+
+    name: str
+    model: Callable[..., Any]
+    truth: Params
+    event_shapes: dict[str, tuple[int, ...]]
+    log_likelihood: Callable[[Mapping[str, np.ndarray], np.ndarray], np.ndarray]
+    missing: float = 0.0
+    recovery_rows: int | None = None
+    relabel: Callable[[Fit, Params], Params] | None = None
+
+
+# ---------------------------------------------------------------- deep discrete encoders
+
+FAMILIES = {
+    "Bernoulli": lambda x, eta, gamma: stats.bernoulli.logpmf(x, expit(eta)),
+    "Poisson": lambda x, eta, gamma: stats.poisson.logpmf(x, np.exp(eta)),
+    "Normal": lambda x, eta, gamma: stats.norm.logpdf(x, eta, np.sqrt(gamma)),
+    "LogNormal": lambda x, eta, gamma: stats.lognorm.logpdf(x, np.sqrt(gamma), scale=np.exp(eta)),
+}
+DISPERSED = ("Normal", "LogNormal")
+
+
+def encoder_log_likelihood(
+    columns: tuple[str, ...], sizes: tuple[int, ...], params: Mapping[str, np.ndarray], data: np.ndarray
+) -> np.ndarray:
+    """The sum over all configurations of all layers, one bit and one item at a time."""
+    depth = len(sizes)
+    terms = []
+    for bits in itertools.product(*(itertools.product((0, 1), repeat=size) for size in sizes)):
+        value = stats.bernoulli.logpmf(bits[-1], params["proportions"]).sum()
+        for d in range(depth - 1, 0, -1):  # layer d given layer d + 1
+            eta = params[f"intercepts_{d + 1}"] + params[f"loadings_{d + 1}"] @ np.array(bits[d])
+            value += stats.bernoulli.logpmf(bits[d - 1], expit(eta)).sum()
+        eta = params["intercepts_1"] + params["loadings_1"] @ np.array(bits[0])
+        rows, dispersed = np.full(len(data), value), 0
+        for j, family in enumerate(columns):
+            gamma = params["dispersion"][dispersed] if family in DISPERSED else None
+            dispersed += family in DISPERSED
+            seen = ~np.isnan(data[:, j])
+            rows[seen] += FAMILIES[family](data[seen, j], eta[j], gamma)
+        terms.append(rows)
+    return logsumexp(terms, axis=0)
+
+
+def encoder(
+    name: str,
+    columns: tuple[str, ...],
+    sizes: tuple[int, ...],
+    response: Any,
+    loading: float | None = None,
+    seed: int = 0,
+    missing: float = 0.0,
+    recovery_rows: int | None = None,
+    **settings: Any,
+) -> Row:
+    """A row for a deep discrete encoder; loadings of random sign, or ``loading`` on a graph of pure and crossed items."""
+    generator = torch.Generator().manual_seed(seed)
+    model = DeepDiscreteEncoder(len(columns), sizes, response=response, **settings)
+    num_dispersed = sum(family in DISPERSED for family in columns)
+    all_sizes = (len(columns), *sizes)
+    truth: Params = {"proportions": 0.3 + 0.4 * torch.rand(sizes[-1], generator=generator, dtype=F64)}
+    shapes: dict[str, tuple[int, ...]] = {"proportions": (sizes[-1],), "items": (len(columns),)}
+    for d, (children, parents) in enumerate(zip(all_sizes, sizes, strict=False)):
+        if loading is None:
+            uniform = torch.rand(children, parents, generator=generator, dtype=F64)
+            sign = torch.rand(children, parents, generator=generator, dtype=F64).sub(0.3).sign()
+            loadings = sign * (0.4 + 0.8 * uniform)
+        else:
+            loadings = loading * torch.eye(parents, dtype=F64).repeat(-(-children // parents), 1)[:children]
+        graph = None if settings.get("graphs") is None else settings["graphs"][d]
+        truth[f"loadings_{d + 1}"] = loadings if graph is None else loadings * torch.tensor(graph)
+        noise = 0.2 * torch.randn(children, generator=generator, dtype=F64)
+        truth[f"intercepts_{d + 1}"] = noise - truth[f"loadings_{d + 1}"].sum(-1) / 2
+        shapes |= {f"loadings_{d + 1}": (children, parents), f"intercepts_{d + 1}": (children,)}
+        shapes[f"latents_{d + 1}"] = (parents,)
+    if num_dispersed:
+        truth["dispersion"] = 0.5 + torch.rand(num_dispersed, generator=generator, dtype=F64)
+        shapes["dispersion"] = (num_dispersed,)
+    by_hand = functools.partial(encoder_log_likelihood, columns, sizes)
+    return Row(name, model, truth, shapes, by_hand, missing, recovery_rows)
+
+
+def encoders() -> list[Row]:
+    mixed = ("Bernoulli", "Bernoulli", "LogNormal", "Poisson", "Normal")
+    blocks = Blocks((Bernoulli(), 2), (LogNormal(), 1), (Poisson(), 1), (Normal(), 1))
+    responses = {
+        "Bernoulli": (("Bernoulli",) * 5, Bernoulli()),
+        "Poisson": (("Poisson",) * 5, Poisson()),
+        "Normal": (("Normal",) * 5, Normal()),
+        "LogNormal": (("LogNormal",) * 5, LogNormal()),
+        "Blocks": (mixed, blocks),
+    }
+    rows = []
+    for i, (family, (columns, response)) in enumerate(responses.items()):
+        for depth, sizes in enumerate(((3,), (3, 2), (3, 2, 1)), start=1):
+            missing = 0.25 if (i + depth) % 3 == 0 else 0.0  # every depth has missing entries in some family
+            name = f"encoder-{family}-{depth}" + ("-missing" if missing else "")
+            rows.append(encoder(name, columns, sizes, response, seed=10 * i + depth, missing=missing))
+    graphs = (((1, 0), (1, 0), (0, 1), (1, 1), (0, 1)), ((1,), (1,)))
+    tlp = TruncatedLasso(1.5, 0.4)
+    columns, response = responses["Blocks"]
+    return [
+        *rows,
+        encoder("encoder-confirmatory", ("Bernoulli",) * 5, (2, 1), Bernoulli(), seed=62, graphs=graphs),
+        encoder("encoder-confirmatory-Blocks", columns, (2, 1), response, seed=63, missing=0.2, graphs=graphs),
+        encoder("encoder-truncated-lasso", ("Bernoulli",) * 5, (3, 2), Bernoulli(), seed=64, penalty=tlp),
+        encoder("encoder-scad", columns, (3, 2), response, seed=65, missing=0.2, penalty=SCAD.matching(tlp)),
+        encoder("encoder-recovers-Bernoulli", ("Bernoulli",) * 9, (3,), Bernoulli(), 4.0, 66, recovery_rows=3000),
+        encoder("encoder-recovers-Normal", ("Normal",) * 7, (3, 1), Normal(), 3.0, 67, recovery_rows=2000),
+        encoder("encoder-recovers-missing", ("Poisson",) * 6, (2,), Poisson(), 2.0, 68, 0.2, recovery_rows=1500),
+    ]
+
+
+# ---------------------------------------------------------------- plain Pyro programs
+
+
+def bernoulli_mixture(data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+    """Two classes of six binary items."""
+    weights = pyro.sample("weights", dist.Dirichlet(torch.ones(2, dtype=F64)))
+    chance = pyro.sample("chance", dist.Beta(torch.ones(2, 6, dtype=F64), 1.0).to_event(2))
+    with pyro.plate("rows", num_rows if data is None else len(data)):
+        group = pyro.sample("group", dist.Categorical(weights))
+        return pyro.sample("answers", dist.Bernoulli(Vindex(chance)[..., group, :]).to_event(1), obs=data)
+
+
+def mixture_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    each = stats.bernoulli.logpmf(data[:, None], params["chance"]).sum(-1)
+    return logsumexp(each + np.log(params["weights"]), axis=1)
+
+
+def relabelled_mixture(result: Fit, truth: Params) -> Params:
+    order = match_columns(result.params["chance"].mT, truth["chance"].mT).permutation
+    return {"weights": result.params["weights"][order], "chance": result.params["chance"][order]}
+
+
+LENGTH = 4
+
+
+def hidden_markov(data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+    """A chain of three states with counts; Pyro reuses the enumerated dims of a pyro.markov loop."""
+    initial = pyro.sample("initial", dist.Dirichlet(torch.ones(3, dtype=F64)))
+    transition = pyro.sample("transition", dist.Dirichlet(torch.ones(3, 3, dtype=F64)).to_event(1))
+    rates = pyro.sample("rates", dist.Gamma(torch.tensor(2.0, dtype=F64), 1.0).expand([3]).to_event(1))
+    drawn = []
+    with pyro.plate("rows", num_rows if data is None else len(data)):
+        state = None
+        for t in pyro.markov(range(LENGTH)):
+            chance = initial if state is None else Vindex(transition)[..., state, :]
+            state = pyro.sample(f"state_{t}", dist.Categorical(chance))
+            rate = Vindex(rates)[..., state]
+            drawn.append(pyro.sample(f"count_{t}", dist.Poisson(rate), obs=None if data is None else data[:, t]))
+    return torch.stack(drawn, -1)
+
+
+def chain_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    """The forward algorithm."""
+    emission = stats.poisson.logpmf(data[:, :, None], params["rates"])  # (N, T, S)
+    forward = np.log(params["initial"]) + emission[:, 0]
+    for t in range(1, LENGTH):
+        forward = logsumexp(forward[:, :, None] + np.log(params["transition"]), axis=1) + emission[:, t]
+    return logsumexp(forward, axis=1)
+
+
+def plain_programs() -> list[Row]:
+    low, high = [0.15, 0.2, 0.25, 0.1, 0.7, 0.8], [0.8, 0.75, 0.9, 0.7, 0.3, 0.2]
+    mixture = {"weights": torch.tensor([0.35, 0.65], dtype=F64), "chance": torch.tensor([low, high], dtype=F64)}
+    chain = {
+        "initial": torch.tensor([0.5, 0.3, 0.2], dtype=F64),
+        "transition": torch.tensor([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype=F64),
+        "rates": torch.tensor([0.5, 2.0, 6.0], dtype=F64),
+    }
+    counts = {f"state_{t}": () for t in range(LENGTH)} | {f"count_{t}": () for t in range(LENGTH)}
+    return [
+        Row(
+            "bernoulli-mixture",
+            bernoulli_mixture,
+            mixture,
+            {"weights": (2,), "chance": (2, 6), "group": (), "answers": (6,)},
+            mixture_log_likelihood,
+            recovery_rows=1000,
+            relabel=relabelled_mixture,
+        ),
+        Row(
+            "hidden-markov",
+            hidden_markov,
+            chain,
+            {"initial": (3,), "transition": (3, 3), "rates": (3,), **counts},
+            chain_log_likelihood,
+        ),
+    ]
+
+
+ZOO = (*encoders(), *plain_programs())
+LAYERED = tuple(row for row in ZOO if hasattr(row.model, "layers"))
+UNPENALISED = tuple(row for row in LAYERED if all(layer.penalty is None for layer in row.model.layers()))
+every_row = pytest.mark.parametrize("row", ZOO, ids=lambda row: row.name)
+layered_rows = pytest.mark.parametrize("row", LAYERED, ids=lambda row: row.name)
+
+
+# ---------------------------------------------------------------- cases
+
+
+def simulated(row: Row, num_rows: int, seed: int) -> Tensor:
+    """Data of the truth, by a plain run of the program, with missing entries where the row asks for them."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        data = pyro.poutine.condition(row.model, row.truth)(None, num_rows)
+        if row.missing:
+            gone = torch.rand(data.shape) < row.missing
+            gone[torch.arange(num_rows), torch.arange(num_rows) % data.shape[1]] = False  # no empty row or column
+            data = data.masked_fill(gone, math.nan)
+    return data
+
+
+def near(row: Row, num: int, seed: int, size: float = 0.3) -> Params:
+    """``num`` parameter values scattered about the truth, inside the supports, zeros left alone, (num, ...)."""
+    generator = torch.Generator().manual_seed(seed)
+    nodes = plain_trace(row.model, row.truth, None, 2).nodes
+    out = {}
+    for name, value in row.truth.items():
+        support = nodes[name]["fn"].support
+        base = getattr(support, "base_constraint", support)
+        noise = size * torch.randn(num, *value.shape, generator=generator, dtype=F64)
+        if base is constraints.simplex:
+            out[name] = (value.log() + noise).softmax(-1)
+        elif base is constraints.unit_interval:
+            out[name] = (value.logit() + noise).sigmoid()
+        elif (value > 0).all() and float(getattr(base, "lower_bound", -1.0)) >= 0:
+            out[name] = value * noise.exp()
+        else:
+            out[name] = value + noise * (value != 0)
+    return out
+
+
+@functools.cache
+def data_of(row: Row) -> Tensor:
+    return simulated(row, NUM_ROWS, seed=1)
+
+
+@functools.cache
+def program_of(row: Row) -> Program:
+    return Program(row.model, data_of(row))
+
+
+@functools.cache
+def params_of(row: Row) -> Params:
+    """Several parameter values, as a batch of restarts."""
+    return near(row, NUM_RESTARTS, seed=2)
+
+
+def at(params: Params, restart: int) -> Params:
+    return {name: value[restart] for name, value in params.items()}
+
+
+@functools.cache
+def truth_by_hand(row: Row, restart: int) -> BruteForce:
+    """Every configuration, at one of the parameter values."""
+    return brute_force(row.model, at(params_of(row), restart), data_of(row))
+
+
+def close(actual: Any, expected: Any, tolerance: float = 1e-10) -> None:
+    actual, expected = (torch.as_tensor(value, dtype=F64).detach() for value in (actual, expected))
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@functools.cache
+def quick_fit(row: Row) -> Fit:
+    """A few iterations from random starts; what it warns of is kept in the fit."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(row.model, data_of(row), method=EM(max_iterations=2), init="random", num_restarts=2, seed=3)
+
+
+# ---------------------------------------------------------------- laws of the density
+
+
+@every_row
+def test_a_prior_draw_has_the_declared_shapes(row: Row) -> None:
+    trace = plain_trace(row.model, {}, None, 7)
+    samples = {name: node for name, node in trace.nodes.items() if node["type"] == "sample" and name != "rows"}
+    assert set(samples) - {"units"} == set(row.event_shapes)
+    for name, shape in row.event_shapes.items():
+        value = samples[name]["value"]
+        is_global = name in row.truth
+        assert value.shape == (torch.Size(shape) if is_global else torch.Size((7, *shape))), name
+        assert value.dtype == F64 or not value.is_floating_point(), name
+        if is_global:
+            assert bool(samples[name]["fn"].support.check(value).all()), name
+    draws = program_of(row).draw_prior(2, seed=0)
+    assert {name: value.shape for name, value in draws.items()} == {
+        name: (2, *value.shape) for name, value in row.truth.items()
+    }
+
+
+@every_row
+def test_enumeration_equals_brute_force(row: Row) -> None:
+    rows = program_of(row).log_marginal_rows(params_of(row))
+    total = program_of(row).log_marginal(params_of(row))
+    for restart in range(NUM_RESTARTS):
+        expected = truth_by_hand(row, restart).log_marginal
+        close(rows[restart], expected)
+        close(total[restart], expected.sum())
+
+
+@every_row
+def test_the_likelihood_is_the_one_written_by_hand(row: Row) -> None:
+    params = {name: value.numpy() for name, value in at(params_of(row), 0).items()}
+    expected = row.log_likelihood(params, data_of(row).numpy())
+    close(program_of(row).log_marginal_rows(at(params_of(row), 0)), expected)
+
+
+@every_row
+def test_log_joint_is_that_of_a_plain_trace(row: Row) -> None:
+    params = params_of(row)
+    latents: dict[str, list[Tensor]] = {}
+    expected = []
+    for restart in range(NUM_RESTARTS):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(restart)
+            trace = pyro.poutine.trace(pyro.poutine.condition(row.model, at(params, restart))).get_trace(data_of(row))
+        expected.append(trace.log_prob_sum())
+        for name in program_of(row).names("latent"):
+            latents.setdefault(name, []).append(trace.nodes[name]["value"])
+    stacked = {name: torch.stack(values) for name, values in latents.items()}
+    close(program_of(row).log_joint(params, stacked), torch.stack(expected))
+    close(program_of(row).log_joint(at(params, 1), at(stacked, 1)), expected[1])
+
+
+@every_row
+def test_log_marginal_is_the_loss_of_pyro(row: Row) -> None:
+    params = at(params_of(row), 0)
+    conditioned = config_enumerate(pyro.poutine.condition(row.model, params), default="parallel")
+    loss = TraceEnum_ELBO(max_plate_nesting=1).loss(conditioned, lambda *args: None, data_of(row))
+    program = program_of(row)
+    close(program.log_marginal(params) + program.log_prior(params), -loss)
+
+
+@every_row
+def test_a_batch_of_restarts_is_each_of_them(row: Row) -> None:
+    program, params = program_of(row), params_of(row)
+    posteriors = program.factor_posteriors(params)
+    moved = near(row, NUM_RESTARTS, seed=4)
+    expected_density = program.expected_complete_log_density(moved, posteriors)
+    marginals = program.latent_marginals(params)
+    for restart in range(NUM_RESTARTS):
+        one = at(params, restart)
+        close(program.log_marginal_rows(params)[restart], program.log_marginal_rows(one))
+        close(program.log_prior(params)[restart], program.log_prior(one))
+        close(posteriors.log_marginal[restart], program.log_marginal(one))
+        close(posteriors.log_prior[restart], program.log_prior(one))
+        alone = program.factor_posteriors(one)
+        close(expected_density[restart], program.expected_complete_log_density(at(moved, restart), alone))
+        for name, weight in alone.weights.items():
+            batch = posteriors.weights[name]
+            close(batch.select(-2, restart).flatten() if batch.dim() > 1 else batch, weight.flatten())
+        for name, value in program.latent_marginals(one).items():
+            close(marginals[name][restart], value)
+
+
+# ---------------------------------------------------------------- laws of the posterior
+
+
+@every_row
+def test_factor_posteriors_equal_brute_force(row: Row) -> None:
+    program, params, by_hand = program_of(row), at(params_of(row), 0), truth_by_hand(row, 0)
+    posteriors = program.factor_posteriors(params)
+    parents = enumerated_parents(row.model, params, 1, data_of(row))
+    assert set(posteriors.weights) == set(program.names("latent") + program.names("observed"))
+    for name, weight in posteriors.weights.items():
+        dims = sorted(parents[name])  # the leftmost first
+        expected = by_hand.marginal(*(parents[name][dim] for dim in dims))  # (V, ..., N)
+        if weight.dim() == 0 or weight.shape[-1] == 1:  # a factor without rows: summed over them
+            expected = expected.sum(-1)
+        close(weight.reshape(expected.shape), expected)
+        summed = expected.reshape(-1, NUM_ROWS).sum(0) if expected.shape[-1:] == (NUM_ROWS,) else expected.sum()
+        close(weight.reshape(expected.shape).sum(tuple(range(len(dims)))), summed)
+        close(weight.sum(), torch.tensor(float(NUM_ROWS), dtype=F64))
+        if expected.shape[-1:] == (NUM_ROWS,) and expected.dim() == len(dims) + 1:
+            close(weight.reshape(expected.shape).sum(tuple(range(len(dims)))), torch.ones(NUM_ROWS, dtype=F64))
+
+
+@every_row
+def test_latent_marginals_means_and_modes_equal_brute_force(row: Row) -> None:
+    program, params, by_hand = program_of(row), at(params_of(row), 0), truth_by_hand(row, 0)
+    marginals, means, modes = program.latent_marginals(params), program.latent_means(params), program.latent_modes(params)
+    values = program.latent_values(params)
+    assert set(marginals) == set(by_hand.values)
+    for name, value in by_hand.values.items():
+        close(values[name], value)
+        expected = by_hand.marginal(name).mT
+        close(marginals[name], expected)
+        close(marginals[name].sum(-1), torch.ones(NUM_ROWS, dtype=F64))
+        close(means[name], expected @ value if value.dim() > 1 else expected)
+        close(modes[name], value[expected.argmax(-1)])
+
+
+@every_row
+def test_fishers_identity(row: Row) -> None:
+    """The gradient of the log-marginal is that of the expected complete-data log-density, by two routes."""
+    program, data = program_of(row), data_of(row)
+    leaves = {name: value.clone().requires_grad_() for name, value in at(params_of(row), 0).items()}
+    names = list(leaves)
+    posteriors = program.factor_posteriors(at(params_of(row), 0))
+
+    def gradient(value: Tensor) -> list[Tensor]:
+        return list(torch.autograd.grad(value, [leaves[name] for name in names]))
+
+    marginal = gradient(program.log_marginal(leaves))
+    expected = gradient(program.expected_complete_log_density(leaves, posteriors))
+    weights = truth_by_hand(row, 0).posterior
+    complete = gradient((weights * brute_force(row.model, leaves, data).log_joint).sum())
+    assert max(float(g.abs().max()) for g in marginal) > 1e-2  # the law is not about zeros
+    for name, one, two, three in zip(names, marginal, expected, complete, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-8, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(one, three, rtol=1e-8, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@every_row
+def test_expected_complete_log_density_elsewhere(row: Row) -> None:
+    """At parameters other than those of the posterior: the function the M-step climbs."""
+    program, other = program_of(row), near(row, 1, seed=5)
+    posteriors = program.factor_posteriors(at(params_of(row), 0))
+    expected = (truth_by_hand(row, 0).posterior * brute_force(row.model, at(other, 0), data_of(row)).log_joint).sum()
+    close(program.expected_complete_log_density(at(other, 0), posteriors), expected)
+
+
+REPEATS = 400  # independent draws of every row's latents
+
+
+@every_row
+def test_exact_draws_of_latents_follow_the_posterior(row: Row) -> None:
+    """Joint draws of all latents of a row against the posterior of its configurations, by z-scores over three seeds."""
+    params, by_hand = at(params_of(row), 0), truth_by_hand(row, 0)
+    kept = data_of(row)[:3]
+    program = Program(row.model, kept.repeat(REPEATS, 1))
+    counts = torch.zeros(len(by_hand.log_joint), 3)
+    for seed in range(3):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            draws = program.sample_latents(params, 1)
+        agrees = torch.ones(len(by_hand.log_joint), 3 * REPEATS, dtype=torch.bool)
+        for name, value in draws.items():
+            visited = by_hand.values[name][by_hand.index[name][:, 0]]  # (C, *event)
+            same = visited[:, None] == value[0]
+            agrees &= same if same.dim() == 2 else same.all(-1)
+        assert bool((agrees.sum(0) == 1).all())
+        counts += agrees.reshape(-1, REPEATS, 3).sum(1)
+    expected = 3 * REPEATS * by_hand.posterior[:, :3]
+    likely = expected > 10  # a normal score means something
+    rest = (expected * ~likely).sum(0), (counts * ~likely).sum(0)
+    score = (counts - expected) / (expected * (1 - expected / (3 * REPEATS))).clamp(min=1e-12).sqrt()
+    assert int(likely.sum()) >= 3
+    assert float(score[likely].abs().max()) < 6.0
+    assert bool((rest[1] <= rest[0] + 6 * rest[0].sqrt() + 12).all())
+
+
+# ---------------------------------------------------------------- laws of the fit
+
+
+def objectives(row: Row, method: EM, num_iterations: int) -> Tensor:
+    """The objective of every restart at every iteration, from scattered starts, (iterations, R)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a constant column, a fit that has not converged
+        problem = Problem.check(row.model, data_of(row), 0)
+        steps = method.steps(problem)
+    if isinstance(steps, GenericSteps):
+        steps = replace(steps, num_steps=4)  # any number of inner steps keeps the promise; more only cost time
+    assert isinstance(steps, LayeredSteps) == (method.accelerate and row in LAYERED)
+    params = near(row, NUM_RESTARTS, seed=6, size=1.0)
+    out = []
+    for _ in range(num_iterations):
+        statistics, log_likelihood, log_prior = steps.e_step(params)
+        close(log_likelihood, program_of(row).log_marginal(params))
+        close(log_prior, program_of(row).log_prior(params))
+        out.append(log_likelihood + log_prior)
+        params = steps.m_step(statistics, params)
+    for name, value in params.items():
+        assert bool(torch.isfinite(value).all()), name
+    return torch.stack(out)
+
+
+def assert_rising(history: Tensor) -> None:
+    slack = 1e-10 * (1 + history[:-1].abs())
+    assert bool((history[1:] >= history[:-1] - slack).all()), history.diff(dim=0)
+    assert bool((history[-1] > history[0] + 1e-3).all())
+
+
+@layered_rows
+def test_accelerated_em_never_loses(row: Row) -> None:
+    assert_rising(objectives(row, EM(), 25))
+
+
+@every_row
+def test_generic_em_never_loses(row: Row) -> None:
+    assert_rising(objectives(row, EM(accelerate=False), 3))
+
+
+@pytest.mark.parametrize("accelerate", [True, False])
+def test_a_fit_reports_the_objective_of_every_iteration(accelerate: bool) -> None:
+    """The loop itself, to convergence of its report: trace, restarts and final values belong together."""
+    row = next(row for row in ZOO if row.name == "encoder-truncated-lasso")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        problem = Problem.check(row.model, data_of(row), 0, start_given=True)
+        method = EM(accelerate=accelerate, max_iterations=40 if accelerate else 2)
+        state = method.run(problem, near(row, 2, seed=6, size=1.0), NoProgress(), None)
+    assert_rising(torch.cat([state.history.nan_to_num(nan=-math.inf).cummax(0).values, state.objective[None]]))
+    last = program_of(row).log_marginal(state.params) + program_of(row).log_prior(state.params)
+    close(state.objective, last)
+    close(state.log_likelihood, program_of(row).log_marginal(state.params))
+
+
+def layer_statistics_by_hand(row: Row, restart: int) -> dict[str, dict[str, Tensor]]:
+    """The statistics of every layer from the joint posterior of all latents, row by row."""
+    by_hand, data = truth_by_hand(row, restart), data_of(row)
+    out = {}
+    for depth, layer in enumerate(row.model.layers()):
+        parent = by_hand.values[layer.parent]  # (C, K)
+        design = torch.cat([torch.ones(len(parent), 1, dtype=F64), parent], 1)
+        if depth == 0:
+            posterior = by_hand.marginal(layer.parent)  # (C, N)
+            seen = (~data.isnan()).to(F64)
+            statistic = torch.cat([family.statistic(data[:, c]) for family, c, _ in layer.response.blocks(data.shape[1])], 1)
+            statistic = statistic.masked_fill(data.isnan(), 0.0)
+            counts = (posterior @ seen).mT if row.missing else posterior.sum(1)
+            cross = statistic.mT @ posterior.mT @ design
+            out[layer.loadings] = {"counts": counts, "cross": cross, "squares": statistic.square().sum(0)}
+        else:
+            pair = by_hand.marginal(layer.child, layer.parent).sum(-1)  # (children's values, C)
+            cross = (pair.mT @ by_hand.values[layer.child]).mT @ design
+            out[layer.loadings] = {"counts": pair.sum(0), "cross": cross}
+    root = row.model.root()
+    top = by_hand.marginal(root.latent).sum(-1)
+    out[root.proportions] = {"counts": top, "cross": (top @ by_hand.values[root.latent]).unsqueeze(-1)}
+    return out
+
+
+@layered_rows
+def test_accelerated_e_step_equals_brute_force(row: Row) -> None:
+    steps = LayeredSteps.build(row.model, data_of(row), chunk_elements=64)  # several chunks
+    assert steps is not None
+    statistics, log_likelihood, log_prior = steps.e_step(params_of(row))
+    posteriors = program_of(row).factor_posteriors(params_of(row))
+    close(log_likelihood, posteriors.log_marginal)
+    close(log_prior, posteriors.log_prior)
+    for restart in range(NUM_RESTARTS):
+        by_hand = layer_statistics_by_hand(row, restart)
+        assert set(by_hand) == set(statistics)
+        for name, expected in by_hand.items():
+            close(statistics[name].counts[restart], expected["counts"])
+            close(statistics[name].cross[restart], expected["cross"])
+            if statistics[name].squares is not None:
+                close(statistics[name].squares, expected["squares"])
+
+
+@pytest.mark.parametrize("row", UNPENALISED, ids=lambda row: row.name)
+def test_accelerated_m_step_is_the_optimum(row: Row) -> None:
+    """Newton's fixed point is a stationary point of the objective that the generic M-step climbs, and no lower."""
+    program = program_of(row)
+    steps = LayeredSteps.build(row.model, data_of(row), num_newton=20)
+    assert steps is not None
+    start = {name: value[:1] for name, value in params_of(row).items()}
+    statistics, posteriors = steps.e_step(start)[0], program.factor_posteriors(start)
+    best = start
+    for _ in range(3):
+        best = steps.m_step(statistics, best)
+
+    def objective(params: Params) -> Tensor:
+        return (program.expected_complete_log_density(params, posteriors) + program.log_prior(params)).sum()
+
+    generic = GenericSteps(program, 10).m_step(posteriors, start)
+    assert objective(start) < objective(generic) <= objective(best) + 1e-7
+    leaves = {name: value.clone().requires_grad_() for name, value in best.items()}
+    bounds = {layer.loadings: layer.bound for layer in row.model.layers()}
+    for name, slope in zip(leaves, torch.autograd.grad(objective(leaves), list(leaves.values())), strict=True):
+        free = row.truth[name] != 0
+        inside = best[name][0][free].abs() < 0.999 * bounds.get(name, math.inf)
+        assert float(slope[0][free][inside].abs().amax()) < 1e-5, name
+        assert bool((best[name][0][~free] == 0).all()), name
+
+
+@pytest.mark.parametrize("name", ["encoder-Bernoulli-2-missing", "encoder-confirmatory-Blocks"])
+def test_both_m_steps_reach_one_optimum(name: str) -> None:
+    """The generic gradient route, given time, finds the same parameters."""
+    row = next(row for row in ZOO if row.name == name)
+    steps, program = LayeredSteps.build(row.model, data_of(row), num_newton=50), program_of(row)
+    assert steps is not None
+    start = {name: value[:1] for name, value in params_of(row).items()}
+    fast = steps.m_step(steps.e_step(start)[0], start)
+    slow, posteriors = start, program.factor_posteriors(start)
+    for _ in range(3):
+        slow = GenericSteps(program, 60).m_step(posteriors, slow)
+    for site in fast:
+        torch.testing.assert_close(fast[site], slow[site], rtol=1e-4, atol=1e-4)
+    values = [program.expected_complete_log_density(params, posteriors).sum() for params in (fast, slow)]
+    close(values[0], values[1], 1e-6)
+
+
+@every_row
+def test_a_saved_fit_is_the_same_fit(row: Row, tmp_path: Path) -> None:
+    result = quick_fit(row)
+    result.save(tmp_path / "fit")
+    is_ours = type(row.model).__module__.startswith("ppl_models")
+    loaded = Fit.load(tmp_path / "fit") if is_ours else Fit.load(tmp_path / "fit", model=row.model)
+    assert loaded.model == row.model
+    for field in fields(Fit):
+        old, new = getattr(result, field.name), getattr(loaded, field.name)
+        if field.name in ("trace", "restarts"):
+            old, new = vars(old), vars(new)
+        assert_same(old, new)
+    assert torch.equal(loaded.log_likelihood_rows(data_of(row)), result.log_likelihood_rows(data_of(row)))
+
+
+def assert_same(old: Any, new: Any) -> None:
+    """Equal bit for bit, through dicts."""
+    if isinstance(old, dict):
+        assert old.keys() == new.keys()
+        for key, value in old.items():
+            assert_same(value, new[key])
+    elif isinstance(old, Tensor):
+        assert old.dtype == new.dtype
+        assert torch.equal(old.nan_to_num(nan=1e300), new.nan_to_num(nan=1e300))
+    else:
+        assert old == new
+
+
+@every_row
+def test_arviz_keeps_the_numbers(row: Row, tmp_path: Path) -> None:
+    result, data = quick_fit(row), data_of(row)
+    idata = export.load_netcdf(export.save_netcdf(export.to_arviz(result, data), tmp_path / "fit.nc"))
+    for name, value in result.params.items():
+        assert np.array_equal(idata["posterior"][name].values[0, 0], value.numpy()), name
+        assert idata["posterior"][name].dims[:2] == ("chain", "draw")
+    (likelihood,) = idata["log_likelihood"].data_vars.values()
+    assert np.array_equal(likelihood.values[0, 0], result.log_likelihood_rows(data).numpy())
+    (observed,) = idata["observed_data"].data_vars.values()
+    assert np.array_equal(observed.values, data.numpy(), equal_nan=True)
+
+
+# ---------------------------------------------------------------- recovery
+
+
+@pytest.mark.parametrize("row", [row for row in ZOO if row.recovery_rows is not None], ids=lambda row: row.name)
+def test_the_truth_is_found(row: Row) -> None:
+    r"""After alignment, :math:`(\hat\theta - \theta)^T I (\hat\theta - \theta)` is chi-square, with I observed."""
+    assert row.recovery_rows is not None
+    data = simulated(row, row.recovery_rows, seed=7)
+    result = fit(row.model, data, method=EM(tolerance=1e-7, parameter_tolerance=1e-3))
+    if row.relabel is None:
+        aligned = align(result, row.truth).params
+    else:
+        aligned = row.relabel(result, row.truth)
+    program = Program(row.model, data)
+    close(program.log_marginal(aligned), result.log_likelihood, 1e-9)  # other labels, the same law
+    supports = {name: biject_to(program.site(name).support) for name in row.truth}
+    sizes = {name: supports[name].inv(value).shape for name, value in row.truth.items()}
+
+    def flat(params: Params) -> Tensor:
+        return torch.cat([supports[name].inv(params[name]).flatten() for name in row.truth])
+
+    def log_likelihood(vector: Tensor) -> Tensor:
+        pieces = vector.split([size.numel() for size in sizes.values()])
+        free = {name: piece.reshape(size) for (name, size), piece in zip(sizes.items(), pieces, strict=True)}
+        return program.log_marginal({name: supports[name](value) for name, value in free.items()})
+
+    estimate, truth = flat(aligned), flat(row.truth)
+    information = -torch.autograd.functional.hessian(log_likelihood, estimate)
+    assert float(torch.linalg.eigvalsh(information).min()) > 0  # a maximum
+    distance = float((estimate - truth) @ information @ (estimate - truth))
+    ratio = 2 * (result.log_likelihood - float(program.log_marginal(row.truth)))
+    limit = stats.chi2.isf(1e-6, len(truth))
+    assert 0 <= ratio < limit
+    assert distance < limit
