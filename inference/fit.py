@@ -112,8 +112,10 @@ def fit(
     """
     if isinstance(num_restarts, bool) or not isinstance(num_restarts, int) or num_restarts < 1:
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
-    began = time.monotonic()
     method = EM() if method is None else method
+    if not callable(getattr(method, "run", None)):
+        raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
+    began = time.monotonic()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         problem = Problem.check(model, data, seed, start_given=not isinstance(init, str))

@@ -145,8 +145,9 @@ def maximise_rows(
         proposal = _solve(beta, gradient, hessian, penalty, fixed, bound)
         proposal, new_value = _halve(objective, beta, value, proposal)
         stuck = new_value <= value
-        if penalty is not None and stuck.any():  # the exact prox may ask for a jump that the true objective refuses
-            second, second_value = _halve(objective, beta, value, _solve(beta, gradient, hessian, penalty, fixed, bound, True))
+        if stuck.any():  # the box or the exact prox may have asked for a jump that the true objective refuses
+            cautious = _solve(beta, gradient, hessian, penalty, fixed, bound, cautious=True)
+            second, second_value = _halve(objective, beta, value, cautious)
             proposal = torch.where((second_value > new_value).unsqueeze(-1), second, proposal)
             new_value = torch.maximum(second_value, new_value)
         gain = new_value - value
@@ -176,22 +177,27 @@ def _solve(
     penalty: Penalty | None,
     fixed: Tensor | None,
     bound: float,
-    linear: bool = False,
+    cautious: bool = False,
 ) -> Tensor:
-    """Minimise the penalised quadratic model in the box; ``linear`` replaces the penalty by its tangent at ``beta``.
+    """Minimise the penalised quadratic model in the box.
 
-    A Newton step on the entries that are away from zero, then coordinate descent on all.
+    A Newton step on the entries that are away from zero, then coordinate descent on all. The ``cautious`` way, coordinate
+    descent from ``beta`` itself with the penalty's tangent, is slower but always a direction of ascent.
     """
     ridge = 1e-8 * hessian.diagonal(dim1=-2, dim2=-1).mean(-1).clamp(min=1e-8)
     hessian = hessian + torch.diag_embed(ridge.unsqueeze(-1).expand_as(beta))
+    slope = None if penalty is None else torch.nn.functional.pad(penalty.slope(beta[..., 1:]), (1, 0))
+    if cautious:
+        return _coordinate_descent(beta, beta, gradient, hessian, penalty, slope, fixed, bound, num_sweeps=6)
     still, right = fixed, gradient
-    slope = None
-    if penalty is not None:
-        slope = torch.nn.functional.pad(penalty.slope(beta[..., 1:]), (1, 0))
+    if slope is not None:
         zero = beta == 0
         zero[..., 0] = False
         still = zero if fixed is None else zero | fixed
         right = gradient - slope * torch.sign(beta)
+    pushed = (beta.abs() >= bound) & (right * beta > 0)  # on the bound and drawn beyond it
+    if pushed.any():
+        still = pushed if still is None else still | pushed
     system = hessian
     if still is not None:
         system = system.masked_fill(still.unsqueeze(-1) | still.unsqueeze(-2), 0.0)
@@ -202,7 +208,7 @@ def _solve(
     if penalty is None and inside:
         return newton
     start = torch.where(torch.isfinite(newton), newton, beta).clamp(-bound, bound)
-    return _coordinate_descent(start, beta, gradient, hessian, penalty, slope if linear else None, fixed, bound)
+    return _coordinate_descent(start, beta, gradient, hessian, penalty, None, fixed, bound)
 
 
 def _coordinate_descent(

@@ -34,7 +34,7 @@ from torch.distributions import biject_to, constraints
 
 from ppl_models.responses import ItemResponse
 
-__all__ = ["FactorPosteriors", "FiniteMixture", "Params", "Program", "Site"]
+__all__ = ["FactorPosteriors", "FiniteMixture", "Params", "Program", "Site", "simulate"]
 
 Params = dict[str, Tensor]
 RESTARTS = "_restarts"
@@ -152,8 +152,7 @@ class Program:
         model: any callable of Pyro primitives whose latents can be enumerated; ``pyro.markov`` chains included.
         args: the arguments it is called with (the data).
 
-    Raises:
-        ValueError: if an unobserved discrete site cannot be enumerated (named).
+    Whatever sums over latents raises a ValueError, naming the site, if one of them cannot be enumerated.
     """
 
     def __init__(self, model: Callable[..., Any], *args: Any) -> None:
@@ -171,11 +170,7 @@ class Program:
         return new
 
     def _set_sites(self, trace: Any) -> None:
-        nodes = {
-            name: node
-            for name, node in trace.nodes.items()
-            if node["type"] == "sample" and type(node["fn"]).__name__ != "_Subsample"
-        }
+        nodes = _sample_nodes(trace)
         plates = {name: tuple(f.name for f in node["cond_indep_stack"] if f.vectorized) for name, node in nodes.items()}
         of_rows = (n for n, node in nodes.items() if node["is_observed"] or node["fn"].support.is_discrete)
         row_plates = set().union(*(plates[n] for n in of_rows), set())
@@ -190,12 +185,8 @@ class Program:
                 kind = "observed"
             elif fn.support.is_discrete:
                 kind = "latent"
-                if not fn.has_enumerate_support or getattr(fn, "reinterpreted_batch_ndims", None):
-                    raise ValueError(
-                        f"latent site {name!r} ({type(fn).__name__}) cannot be enumerated; use a distribution with a "
-                        "finite support (BinaryVector for a vector of bits), or an engine that samples it"
-                    )
-                num_values = len(fn.enumerate_support(expand=False))
+                if fn.has_enumerate_support and not getattr(fn, "reinterpreted_batch_ndims", None):
+                    num_values = len(fn.enumerate_support(expand=False))
             else:
                 kind = "local" if row_plates & set(plates[name]) else "parameter"
             shape = tuple(fn.batch_shape + fn.event_shape)
@@ -230,6 +221,11 @@ class Program:
         return out
 
     def _trace(self, params: Params, enumerate_latents: bool, fixed: Params | None = None) -> Any:
+        if enumerate_latents:
+            self._check_enumerable()
+        for site in self.sites:
+            if site.kind in ("parameter", "local") and site.name not in params:
+                raise ValueError(f"params: {site.kind} site {site.name!r} needs a value, got only {sorted(params)}")
         restarts = self._num_restarts(params)
         values = self._in_program_shape(params, restarts) | (fixed or {})
         model = self._enumerated_model if enumerate_latents else self.model
@@ -238,9 +234,17 @@ class Program:
             model = _in_restarts(model, restarts, self.max_plate_nesting)
         if enumerate_latents:
             model = poutine.enum(model, first_available_dim=-1 - self.max_plate_nesting - (restarts is not None))
-        # shapes and supports were validated when the program was first looked at
-        with pyro.get_param_store().scope(), pyro.validation_enabled(False):
+        # shapes and supports were validated when the program was first looked at; latents nobody asks for are drawn
+        with _isolated(), pyro.validation_enabled(False):
             return poutine.trace(model).get_trace(*self.args)
+
+    def _check_enumerable(self) -> None:
+        for site in self.sites:
+            if site.kind == "latent" and site.num_values is None:
+                raise ValueError(
+                    f"latent site {site.name!r} with support {site.support} cannot be enumerated; use a distribution with a "
+                    "finite support (BinaryVector for a vector of bits), or an engine that samples it"
+                )
 
     def log_prior(self, params: Params) -> Tensor:
         """Log prior density of the parameters, () or (R,)."""
@@ -249,7 +253,8 @@ class Program:
     def _log_prior(self, trace: Any, restarts: int | None) -> Tensor:
         total = torch.zeros(())
         for name in self.names("parameter"):
-            log_prob = trace.nodes[name]["fn"].log_prob(trace.nodes[name]["value"])
+            node = trace.nodes[name]
+            log_prob = scale_and_mask(node["fn"].log_prob(node["value"]), node["scale"], node["mask"])
             total = total + (log_prob.sum() if restarts is None else log_prob.reshape(restarts, -1).sum(-1))
         return total
 
@@ -257,6 +262,9 @@ class Program:
         """Log density of parameters, latents and data, () or (R,); latents in the shapes of their sites (with R first)."""
         restarts = self._num_restarts(params)
         fixed = {}
+        for name in self.names("latent"):
+            if name not in latents:
+                raise ValueError(f"latents: site {name!r} needs a value, got only {sorted(latents)}")
         for name, value in latents.items():
             fixed[name] = value if restarts is None else value.reshape((restarts, *self.site(name).shape))
         trace = self._trace(params, enumerate_latents=False, fixed=fixed)
@@ -282,7 +290,7 @@ class Program:
         }
         target = frozenset.intersection(*ordinals.values())
         terms, symbols, enumerated, sizes = {}, {}, {}, {}
-        scale = 1.0
+        scales: dict[str, float] = {}
         for name, node in nodes.items():
             log_prob = node["fn"].log_prob(node["value"])
             if node["mask"] is not None and node["infer"].get("_enumerate_dim") is None:
@@ -295,11 +303,14 @@ class Program:
             if node["infer"].get("_enumerate_dim") is not None:
                 enumerated[name] = node["infer"]["_enumerate_symbol"]
                 sizes[enumerated[name]] = self.site(name).num_values or 1
-            scale = float(node["scale"])
+            scales[name] = float(node["scale"])
+        if len(set(scales.values())) > 1:
+            raise ValueError(f"sites whose latents are summed out must share one scale, got {scales}")
         for node in nodes.values():
             for frame in node["cond_indep_stack"]:
                 if frame.vectorized:
                     sizes[plate_symbols[frame.name]] = frame.size
+        scale = next(iter(scales.values()), 1.0)
         return _Factors(terms, symbols, ordinals, enumerated, sizes, target, scale, log_prior, trace)
 
     # ---------------------------------------------------------------- marginals and posteriors
@@ -384,7 +395,7 @@ class Program:
                     logits = scoped.contract(tree, {symbol})
                     logits = self._unpack_target(logits, scoped, params, last=symbol)  # (plates..., C)
                     index = torch.distributions.Categorical(logits=logits).sample()
-                    draws[name].append(self._values(name, factors)[index])
+                    draws[name].append(self._values(name, factors)[index].reshape(self.site(name).shape))
                     chosen = self._packed_index(index, scoped)
                     for terms in tree.values():
                         for i, term in enumerate(terms):
@@ -443,6 +454,10 @@ class Program:
         response = factors.trace.nodes[observed[0]]["fn"]
         if not isinstance(response, ItemResponse) or self.max_plate_nesting != 1:
             return None
+        if factors.trace.nodes[observed[0]]["mask"] is not None or any(
+            ordinal != factors.target for ordinal in factors.ordinals.values()
+        ):
+            return None
         eta_symbols = {
             factors.symbols[observed[0]].get(dim - response.eta.dim() + 1)
             for dim, size in enumerate(response.eta.shape[:-1])
@@ -486,15 +501,28 @@ class Program:
 
     def simulate(self, params: Params, seed: int) -> dict[str, Tensor]:
         """One draw of every latent and data site given parameters; build the program with arguments that hold no data."""
-        model = poutine.condition(self.model, params)
-        with _isolated(seed), torch.no_grad():
-            trace = poutine.trace(model).get_trace(*self.args)
-        return {name: _value(trace, name) for name in self._batch_dims if name not in params}
+        return simulate(self.model, params, seed, *self.args)
+
+
+def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -> dict[str, Tensor]:
+    """One draw of every site that ``params`` does not fix, from any program: nothing need be enumerable."""
+    with _isolated(seed), torch.no_grad():
+        trace = poutine.trace(poutine.condition(model, params)).get_trace(*args)
+    return {name: _value(trace, name) for name in _sample_nodes(trace) if name not in params}
 
 
 def _value(trace: Any, name: str) -> Tensor:
     value: Tensor = trace.nodes[name]["value"]
     return value
+
+
+def _sample_nodes(trace: Any) -> dict[str, Any]:
+    """Sample sites of a trace, without the index draws of plates."""
+    return {
+        name: node
+        for name, node in trace.nodes.items()
+        if node["type"] == "sample" and type(node["fn"]).__name__ != "_Subsample"
+    }
 
 
 def _in_restarts(model: Callable[..., Any], restarts: int, nesting: int) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from inference.checkpoint import read_tensors, write_tensors
-from inference.program import Params, Program
+from inference.program import Params, Program, simulate
 
 __all__ = ["Fit", "Restarts", "Trace"]
 
@@ -158,7 +158,7 @@ class Fit:
         """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site."""
         if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
             raise ValueError(f"simulate: num_rows must be a positive integer, got {num_rows!r}")
-        return Program(self.model, None, num_rows).simulate(self.params, seed)
+        return simulate(self.model, self.params, seed, None, num_rows)
 
     def to_arviz(self, data: Any = None) -> Any:
         """ArviZ object with named dims; see :func:`inference.export.to_arviz`."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from pyro.distributions import TorchDistribution, Uniform
 from torch import Tensor
-from torch.distributions import Distribution, biject_to, constraints, transforms
+from torch.distributions import Distribution, biject_to, constraints, transform_to, transforms
 from torch.nn.functional import softplus
 
 __all__ = ["BinaryVector", "Flat", "Scattered", "binary_configurations", "pairwise_dot"]
@@ -187,6 +187,7 @@ class _Scatter(transforms.Transform):
 
 
 @biject_to.register(_OnGraph)
+@transform_to.register(_OnGraph)
 def _biject_to_graph(constraint: _OnGraph) -> transforms.Transform:
     free = transforms.IndependentTransform(biject_to(constraint.base), 1)
     return transforms.ComposeTransform([free, _Scatter(constraint.graph)])

@@ -51,7 +51,7 @@ def no_report(monkeypatch):
     """Drawing takes seconds and has its own tests."""
     import inference.report
 
-    monkeypatch.setattr(inference.report, "write_report", lambda fit, data, path, image_shape=None: Path(path).touch())
+    monkeypatch.setattr(inference.report, "write_report", lambda fit, data, path, **_: Path(path).touch())
 
 
 def dde(table: object, out: object, *more: object, response: str = "bernoulli", latents: str = "2"):

@@ -48,7 +48,7 @@ from ppl_models import (
 Params = dict[str, Tensor]
 F64 = torch.float64
 NUM_ROWS = 10
-NUM_RESTARTS = 3
+NUM_RESTARTS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +335,7 @@ def quick_fit(row: Row) -> Fit:
     """A few iterations from random starts; what it warns of is kept in the fit."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return fit(row.model, data_of(row), method=EM(max_iterations=2), init="random", num_restarts=2, seed=3)
+        return fit(row.model, data_of(row), method=EM(max_iterations=1), init="random", num_restarts=2, seed=3)
 
 
 # ---------------------------------------------------------------- laws of the density
@@ -436,14 +436,16 @@ def test_factor_posteriors_equal_brute_force(row: Row) -> None:
     for name, weight in posteriors.weights.items():
         dims = sorted(parents[name])  # the leftmost first
         expected = by_hand.marginal(*(parents[name][dim] for dim in dims))  # (V, ..., N)
-        if weight.dim() == 0 or weight.shape[-1] == 1:  # a factor without rows: summed over them
+        has_rows = weight.dim() > 0 and weight.shape[-1] == NUM_ROWS
+        assert has_rows or name not in program.names("observed")
+        if has_rows:
+            found = weight.reshape(expected.shape)
+            close(found.flatten(0, -2).sum(0) if dims else found, torch.ones(NUM_ROWS, dtype=F64))
+        else:  # a factor that is the same for all rows: summed over them
             expected = expected.sum(-1)
-        close(weight.reshape(expected.shape), expected)
-        summed = expected.reshape(-1, NUM_ROWS).sum(0) if expected.shape[-1:] == (NUM_ROWS,) else expected.sum()
-        close(weight.reshape(expected.shape).sum(tuple(range(len(dims)))), summed)
-        close(weight.sum(), torch.tensor(float(NUM_ROWS), dtype=F64))
-        if expected.shape[-1:] == (NUM_ROWS,) and expected.dim() == len(dims) + 1:
-            close(weight.reshape(expected.shape).sum(tuple(range(len(dims)))), torch.ones(NUM_ROWS, dtype=F64))
+            found = weight.reshape(expected.shape)
+            close(found.sum(), float(NUM_ROWS))
+        close(found, expected)
 
 
 @every_row
@@ -485,10 +487,10 @@ def test_fishers_identity(row: Row) -> None:
 @every_row
 def test_expected_complete_log_density_elsewhere(row: Row) -> None:
     """At parameters other than those of the posterior: the function the M-step climbs."""
-    program, other = program_of(row), near(row, 1, seed=5)
+    program = program_of(row)
     posteriors = program.factor_posteriors(at(params_of(row), 0))
-    expected = (truth_by_hand(row, 0).posterior * brute_force(row.model, at(other, 0), data_of(row)).log_joint).sum()
-    close(program.expected_complete_log_density(at(other, 0), posteriors), expected)
+    expected = (truth_by_hand(row, 0).posterior * truth_by_hand(row, 1).log_joint).sum()
+    close(program.expected_complete_log_density(at(params_of(row), 1), posteriors), expected)
 
 
 REPEATS = 400  # independent draws of every row's latents
@@ -531,18 +533,17 @@ def objectives(row: Row, method: EM, num_iterations: int) -> Tensor:
         problem = Problem.check(row.model, data_of(row), 0)
         steps = method.steps(problem)
     if isinstance(steps, GenericSteps):
-        steps = replace(steps, num_steps=4)  # any number of inner steps keeps the promise; more only cost time
+        steps = replace(steps, num_steps=10)  # any number of inner steps keeps the promise; more only cost time
     assert isinstance(steps, LayeredSteps) == (method.accelerate and row in LAYERED)
     params = near(row, NUM_RESTARTS, seed=6, size=1.0)
-    out = []
+    statistics, log_likelihood, log_prior = steps.e_step(params)
+    out = [log_likelihood + log_prior]
     for _ in range(num_iterations):
-        statistics, log_likelihood, log_prior = steps.e_step(params)
-        close(log_likelihood, program_of(row).log_marginal(params))
-        close(log_prior, program_of(row).log_prior(params))
-        out.append(log_likelihood + log_prior)
         params = steps.m_step(statistics, params)
-    for name, value in params.items():
-        assert bool(torch.isfinite(value).all()), name
+        statistics, log_likelihood, log_prior = steps.e_step(params)
+        out.append(log_likelihood + log_prior)
+    close(log_likelihood, program_of(row).log_marginal(params))
+    close(log_prior, program_of(row).log_prior(params))
     return torch.stack(out)
 
 
@@ -554,12 +555,12 @@ def assert_rising(history: Tensor) -> None:
 
 @layered_rows
 def test_accelerated_em_never_loses(row: Row) -> None:
-    assert_rising(objectives(row, EM(), 25))
+    assert_rising(objectives(row, EM(), 12))
 
 
 @every_row
 def test_generic_em_never_loses(row: Row) -> None:
-    assert_rising(objectives(row, EM(accelerate=False), 3))
+    assert_rising(objectives(row, EM(accelerate=False), 2))
 
 
 @pytest.mark.parametrize("accelerate", [True, False])
@@ -638,15 +639,18 @@ def test_accelerated_m_step_is_the_optimum(row: Row) -> None:
     generic = GenericSteps(program, 10).m_step(posteriors, start)
     assert objective(start) < objective(generic) <= objective(best) + 1e-7
     leaves = {name: value.clone().requires_grad_() for name, value in best.items()}
-    bounds = {layer.loadings: layer.bound for layer in row.model.layers()}
+    layers = {layer.loadings: layer for layer in row.model.layers()}
     for name, slope in zip(leaves, torch.autograd.grad(objective(leaves), list(leaves.values())), strict=True):
-        free = row.truth[name] != 0
-        inside = best[name][0][free].abs() < 0.999 * bounds.get(name, math.inf)
-        assert float(slope[0][free][inside].abs().amax()) < 1e-5, name
+        free = torch.ones(best[name].shape[1:], dtype=torch.bool)
+        if name in layers and layers[name].graph is not None:
+            free = layers[name].graph
+        inside = free & (best[name][0].abs() < 0.999 * row.model.layers()[0].bound)
+        assert bool(inside.any()), name
+        assert float(slope[0][inside].abs().max()) < 1e-5, name
         assert bool((best[name][0][~free] == 0).all()), name
 
 
-@pytest.mark.parametrize("name", ["encoder-Bernoulli-2-missing", "encoder-confirmatory-Blocks"])
+@pytest.mark.parametrize("name", ["encoder-Poisson-2-missing", "encoder-confirmatory"])
 def test_both_m_steps_reach_one_optimum(name: str) -> None:
     """The generic gradient route, given time, finds the same parameters."""
     row = next(row for row in ZOO if row.name == name)
@@ -691,10 +695,8 @@ def assert_same(old: Any, new: Any) -> None:
         assert old == new
 
 
-@every_row
-def test_arviz_keeps_the_numbers(row: Row, tmp_path: Path) -> None:
+def assert_exported(row: Row, idata: Any) -> None:
     result, data = quick_fit(row), data_of(row)
-    idata = export.load_netcdf(export.save_netcdf(export.to_arviz(result, data), tmp_path / "fit.nc"))
     for name, value in result.params.items():
         assert np.array_equal(idata["posterior"][name].values[0, 0], value.numpy()), name
         assert idata["posterior"][name].dims[:2] == ("chain", "draw")
@@ -702,6 +704,21 @@ def test_arviz_keeps_the_numbers(row: Row, tmp_path: Path) -> None:
     assert np.array_equal(likelihood.values[0, 0], result.log_likelihood_rows(data).numpy())
     (observed,) = idata["observed_data"].data_vars.values()
     assert np.array_equal(observed.values, data.numpy(), equal_nan=True)
+    for name, value in result.posterior_latents(data).items():
+        assert np.array_equal(idata["latent_posterior"][name].values, value.numpy()), name
+    predicted = idata["posterior_predictive"].data_vars
+    observed_sites = set(row.event_shapes) - set(row.truth) - set(result.posterior_latents(data))
+    assert {name: values.shape[2:] for name, values in predicted.items()} == {
+        name: (NUM_ROWS, *row.event_shapes[name]) for name in observed_sites
+    }
+
+
+@every_row
+def test_arviz_keeps_the_numbers(row: Row, tmp_path: Path) -> None:
+    idata = export.to_arviz(quick_fit(row), data_of(row))
+    assert_exported(row, idata)
+    if row.missing or row not in LAYERED:  # a file takes a third of a second
+        assert_exported(row, export.load_netcdf(export.save_netcdf(idata, tmp_path / "fit.nc")))
 
 
 # ---------------------------------------------------------------- recovery

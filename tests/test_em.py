@@ -1,0 +1,206 @@
+"""The EM loop: its objective, its restarts, its files."""
+
+from __future__ import annotations
+
+import math
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+
+from inference import EM, ConvergenceWarning, fit
+from inference.fit import Problem
+from inference.program import Program
+from inference.progress import NoProgress
+from inference.spectral import spectral_start
+from inference.steps import LayeredSteps
+from ppl_models import SCAD, Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
+from ppl_models.datasets import strict_design
+
+QUICK = EM(tolerance=1e-7, parameter_tolerance=1e-3)
+
+
+def encoder(response=Normal(), num_rows=200, seed=0, penalty=None, missing=0.0):
+    model = DeepDiscreteEncoder(9, (3, 1), response, penalty=penalty, bound=8.0)
+    x = Program(model, None, num_rows).simulate(strict_design(1, response), seed)["items"]
+    if missing:
+        generator = torch.Generator().manual_seed(seed)
+        x[torch.rand(x.shape, generator=generator) < missing] = math.nan
+    return model, x
+
+
+PENALTIES = [None, TruncatedLasso(3.0, 0.4), SCAD.matching(TruncatedLasso(3.0, 0.4))]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=["none", "tlp", "scad"])
+@pytest.mark.parametrize("response", [Bernoulli(), Poisson(), Normal()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("missing", [0.0, 0.15])
+def test_the_objective_never_falls_and_is_what_it_says(response, penalty, missing):
+    model, x = encoder(response, penalty=penalty, missing=missing)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # small samples may end on a bound
+        result = fit(model, x, replace(QUICK, max_iterations=150), num_restarts=2)
+    trace = result.trace.objective
+    assert (trace[1:] - trace[:-1]).min() > -1e-9 * trace[-1].abs()
+    program = Program(model, x)
+    assert result.log_likelihood == pytest.approx(float(result.log_likelihood_rows(x).sum()), rel=1e-12)
+    assert result.log_likelihood == pytest.approx(float(program.log_marginal(result.params)), rel=1e-12)
+    assert result.objective == pytest.approx(
+        float(program.log_marginal(result.params) + program.log_prior(result.params)), rel=1e-12
+    )
+    assert result.objective_name == result.trace.name == "log-posterior"
+
+
+def test_a_fit_on_a_face_of_the_box_is_stationary_inside_it():
+    """Row 3 of these data draws its intercept to the bound; an earlier solver stopped there with a slope of 2."""
+    model = DeepDiscreteEncoder(9, (3,), bound=10.0)
+    x = Program(DeepDiscreteEncoder(9, (3, 1)), None, 2000).simulate(strict_design(1), 0)["items"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        result = fit(model, x, EM(tolerance=1e-12, parameter_tolerance=1e-6))
+    params = {name: value.clone().requires_grad_() for name, value in result.params.items()}
+    Program(model, x).log_marginal(params).backward()
+    for name in ("loadings_1", "intercepts_1"):
+        value, slope = params[name].detach(), params[name].grad
+        outward = (value.abs() >= 10.0) & (slope * value > 0)
+        assert slope[~outward].abs().max() < 0.01
+
+
+def test_restarts_in_one_batch_equal_single_runs():
+    model, x = encoder()
+    problem = Problem.check(model, x, 0, start_given=True)
+    start = spectral_start(model.layers(), model.root(), x, num_starts=3)
+    batch = QUICK.run(problem, start, NoProgress(), None)
+    for r in range(3):
+        single = QUICK.run(problem, {k: v[r : r + 1] for k, v in start.items()}, NoProgress(), None)
+        assert torch.allclose(single.objective[0], batch.objective[r], rtol=0, atol=1e-6)
+        assert all(torch.allclose(single.params[k][0], batch.params[k][r], atol=1e-5) for k in start)
+
+
+def test_chunks_do_not_matter():
+    model, x = encoder(Poisson(), missing=0.1)
+    start = spectral_start(model.layers(), model.root(), x, num_starts=2)
+    whole = LayeredSteps.build(model, x, 2**20).e_step(start)
+    small = LayeredSteps.build(model, x, 64).e_step(start)
+    assert torch.allclose(whole[1], small[1], rtol=1e-12)
+    for name, stats in whole[0].items():
+        assert torch.allclose(stats.cross, small[0][name].cross, rtol=1e-10, atol=1e-12)
+        assert torch.allclose(stats.counts, small[0][name].counts, rtol=1e-10, atol=1e-12)
+
+
+def test_the_m_step_sees_no_rows():
+    for num_rows in (50, 500):
+        model, x = encoder(num_rows=num_rows)
+        start = spectral_start(model.layers(), model.root(), x)
+        statistics, _, _ = LayeredSteps.build(model, x).e_step(start)
+        sizes = {tuple(v.shape) for s in statistics.values() for v in (s.counts, s.cross, s.configurations)}
+        assert all(num_rows not in size for size in sizes)
+
+
+def test_one_seed_one_answer():
+    model, x = encoder(Bernoulli())
+    method = replace(QUICK, max_iterations=20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        first, second, other = (fit(model, x, method, num_restarts=3, seed=seed) for seed in (4, 4, 5))
+    assert torch.equal(first.restarts.objective, second.restarts.objective)
+    assert all(torch.equal(first.params[k], second.params[k]) for k in first.params)
+    assert not torch.equal(first.restarts.objective, other.restarts.objective)
+
+
+def test_an_unfinished_fit_names_the_remedies():
+    model, x = encoder()
+    with pytest.warns(ConvergenceWarning, match=r"max_iterations.*tolerance.*latents.*start"):
+        result = fit(model, x, EM(max_iterations=2))
+    assert not result.converged
+    assert any("max_iterations" in text for text in result.warnings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"max_iterations": 0}, "max_iterations"),
+        ({"tolerance": -1.0}, "tolerance"),
+        ({"parameter_tolerance": 0.0}, "parameter_tolerance"),
+        ({"chunk_elements": 1.5}, "chunk_elements"),
+        ({"num_relaxed": -1}, "num_relaxed"),
+        ({"num_inner": True}, "num_inner"),
+    ],
+)
+def test_settings_are_checked(settings, name):
+    with pytest.raises(ValueError, match=name):
+        EM(**settings)
+
+
+@pytest.mark.parametrize("stop_at", [3, 40])  # within the run under convex penalties, and after it
+def test_an_interrupted_fit_resumes_bit_for_bit(tmp_path, monkeypatch, stop_at):
+    model, x = encoder(num_rows=400, penalty=TruncatedLasso(3.0, 0.4))
+    method = EM(tolerance=1e-10, num_relaxed=20)
+    whole = fit(model, x, method, num_restarts=2)
+    original, calls = LayeredSteps.m_step, []
+
+    def interrupted(self, statistics, params):
+        calls.append(1)
+        if len(calls) == stop_at:
+            raise KeyboardInterrupt
+        return original(self, statistics, params)
+
+    monkeypatch.setattr(LayeredSteps, "m_step", interrupted)
+    path = tmp_path / "running" / "fit.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, x, method, num_restarts=2, checkpoint=path)
+    monkeypatch.setattr(LayeredSteps, "m_step", original)
+    resumed = fit(model, x, method, num_restarts=2, checkpoint=path)
+    assert torch.equal(resumed.trace.objective, whole.trace.objective)
+    assert all(torch.equal(resumed.params[k], whole.params[k]) for k in whole.params)
+
+
+@pytest.mark.parametrize("change", ["data", "method", "restarts", "model"])
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path, change):
+    model, x = encoder()
+    path = tmp_path / "fit.safetensors"
+    fit(model, x, QUICK, checkpoint=path)
+    other = {"method": QUICK, "num_restarts": 1}
+    if change == "data":
+        x = x + 0.001
+    elif change == "method":
+        other["method"] = replace(QUICK, tolerance=1e-6)
+    elif change == "restarts":
+        other["num_restarts"] = 2
+    else:
+        model = replace(model, bound=9.0)
+    with pytest.raises(ValueError, match="another fit"):
+        fit(model, x, checkpoint=path, **other)
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    model, x = encoder()
+    path = tmp_path / "fit.safetensors"
+    path.write_bytes(b"not tensors")
+    with pytest.raises(ValueError, match="not a file written by this library"):
+        fit(model, x, QUICK, checkpoint=path)
+
+
+def test_ctrl_c_leaves_the_last_state_on_disk(tmp_path):
+    path = tmp_path / "fit.safetensors"
+    code = (
+        "import torch; from inference import EM, fit; from ppl_models import DeepDiscreteEncoder\n"
+        "x = (torch.rand(3000, 24, generator=torch.Generator().manual_seed(0)) < 0.5).double()\n"
+        "method = EM(tolerance=1e-300, parameter_tolerance=1e-300, max_iterations=10**6)\n"
+        f"fit(DeepDiscreteEncoder(24, (6, 2)), x, method, checkpoint={str(path)!r})\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    first = path.read_bytes()
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors
+    assert path.read_bytes() != first
