@@ -15,7 +15,6 @@ inside an outermost plate over restarts.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,12 +25,10 @@ import torch
 from pyro import poutine
 from pyro.distributions.util import scale_and_mask
 from pyro.infer import config_enumerate
-from pyro.ops import packed
-from pyro.ops.contract import contract_to_tensor
-from pyro.ops.rings import LogRing
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
+from inference.elimination import FactorPosteriors, Factors, FiniteMixture, narrow_repeated
 from ppl_models.responses import ItemResponse
 
 __all__ = ["FactorPosteriors", "FiniteMixture", "Params", "Program", "Site", "simulate"]
@@ -59,81 +56,6 @@ class Site:
     support: constraints.Constraint
     plates: tuple[str, ...]
     num_values: int | None
-
-
-@dataclass(frozen=True)
-class FactorPosteriors:
-    """Posterior of each local factor, in the shape of its log-density; 1 where a factor has no latent.
-
-    Args:
-        weights: site name -> tensor.
-        log_marginal: () or (R,), the log-likelihood it came with.
-        log_prior: of the parameters, () or (R,).
-    """
-
-    weights: dict[str, Tensor]
-    log_marginal: Tensor
-    log_prior: Tensor
-
-
-@dataclass(frozen=True)
-class FiniteMixture:
-    r"""A program as its rows see it: :math:`p(x) = \sum_c w_c f(x \mid c)`, with c the configurations of one latent site.
-
-    Args:
-        latent: the site whose configurations are c.
-        values: (C, \*event), its support.
-        log_weights: (R, C) or (C,), log of w.
-        response: the observed site's distribution, batch shape (C, R, 1) or (C, 1).
-        upper: the factors that w was contracted from, differentiable leaves, by site name.
-        log_prior: of the parameters, (R,) or ().
-    """
-
-    latent: str
-    values: Tensor
-    log_weights: Tensor
-    response: ItemResponse
-    upper: dict[str, Tensor]
-    log_prior: Tensor
-
-    def upper_posteriors(self, counts: Tensor) -> dict[str, Tensor]:
-        """Expected configurations of the factors above, given expected ``counts`` (R, C) of the latent below.
-
-        The gradient of ``sum(counts * log_weights)``; no rows are needed.
-        """
-        grads = torch.autograd.grad((counts * self.log_weights).sum(), list(self.upper.values()), retain_graph=True)
-        return dict(zip(self.upper, grads, strict=True))
-
-
-@dataclass
-class _Factors:
-    """Local factors of one run of the program, ready for variable elimination."""
-
-    terms: dict[str, Tensor]  # site -> log-density, plate dims that only repeat narrowed to 1
-    symbols: dict[str, dict[int, str]]  # site -> dim -> symbol
-    ordinals: dict[str, frozenset]  # site -> plate symbols
-    enumerated: dict[str, str]  # latent site -> symbol of its values
-    sizes: dict[str, int]  # symbol -> size
-    target: frozenset  # plates that every local factor shares (the rows), and restarts
-    scale: float
-    log_prior: Tensor
-    trace: Any
-
-    @property
-    def sum_dims(self) -> set[str]:
-        """Every enumerated symbol (a reused pyro.markov dim has one symbol a site)."""
-        return set(self.enumerated.values())
-
-    def packed_terms(self) -> OrderedDict:
-        tree: OrderedDict = OrderedDict()
-        for name, term in self.terms.items():
-            tree.setdefault(self.ordinals[name], []).append(packed.pack(term[...], self.symbols[name]))
-        return tree
-
-    def contract(self, tree: OrderedDict, target_dims: set[str], target: frozenset | None = None) -> Tensor:
-        ring = LogRing(cache={}, dim_to_size=self.sizes)
-        goal = self.target if target is None else target
-        return contract_to_tensor(tree, self.sum_dims, goal, target_dims, ring=ring)
 
 
 @contextmanager
@@ -275,7 +197,7 @@ class Program:
             total = total + (log_prob.sum() if restarts is None else log_prob.reshape(restarts, -1).sum(-1))
         return total
 
-    def _factors(self, params: Params) -> _Factors:
+    def _factors(self, params: Params) -> Factors:
         trace = self._trace(params, enumerate_latents=True)
         log_prior = self._log_prior(trace, self._num_restarts(params))
         for name in self.names("parameter"):
@@ -299,7 +221,7 @@ class Program:
             for dim, symbol in symbols[name].items():
                 if -dim <= log_prob.dim() and log_prob.shape[dim] > 1:
                     sizes[symbol] = log_prob.shape[dim]
-            terms[name] = _narrow_repeated(log_prob, [d for d, s in symbols[name].items() if s in target])
+            terms[name] = narrow_repeated(log_prob, [d for d, s in symbols[name].items() if s in target])
             if node["infer"].get("_enumerate_dim") is not None:
                 enumerated[name] = node["infer"]["_enumerate_symbol"]
                 sizes[enumerated[name]] = self.site(name).num_values or 1
@@ -311,33 +233,18 @@ class Program:
                 if frame.vectorized:
                     sizes[plate_symbols[frame.name]] = frame.size
         scale = next(iter(scales.values()), 1.0)
-        return _Factors(terms, symbols, ordinals, enumerated, sizes, target, scale, log_prior, trace)
+        restarts = None if self._num_restarts(params) is None else plate_symbols[RESTARTS]
+        return Factors(terms, symbols, ordinals, enumerated, sizes, target, scale, log_prior, restarts, trace)
 
     # ---------------------------------------------------------------- marginals and posteriors
 
     def log_marginal_rows(self, params: Params) -> Tensor:
         """Log-likelihood of each row with the latents summed out, (N,) or (R, N); () or (R,) without a common plate."""
-        factors = self._factors(params)
-        return self._unpack_target(factors.contract(factors.packed_terms(), set()), factors, params)
-
-    def _unpack_target(self, value: Tensor, factors: _Factors, params: Params, last: str | None = None) -> Tensor:
-        """From packed dims to (R, rows...) and, at the end, the values of one latent."""
-        restarts = factors.trace.plate_to_symbol.get(RESTARTS) if self._num_restarts(params) is not None else None
-        rows = sorted(factors.target - {restarts})
-        rows.sort(key=lambda s: factors.trace.symbol_to_dim[s])
-        order = ([restarts] if restarts else []) + rows + ([last] if last else [])
-        dims = value._pyro_dims  # type: ignore[attr-defined]
-        present = [s for s in order if s in dims]
-        value = value.permute([dims.index(s) for s in present])
-        shape = [factors.sizes.get(s, 1) if s in dims else 1 for s in order]
-        return value.reshape(shape).expand([factors.sizes.get(s, 1) for s in order])
+        return self._factors(params).log_rows()
 
     def log_marginal(self, params: Params) -> Tensor:
         """Log-likelihood with the latents summed out, () or (R,); scaled up if the data is a mini-batch."""
-        factors = self._factors(params)
-        rows = self._unpack_target(factors.contract(factors.packed_terms(), set()), factors, params)
-        restarts = self._num_restarts(params)
-        return factors.scale * (rows.sum() if restarts is None else rows.reshape(restarts, -1).sum(-1))
+        return self._factors(params).log_total()
 
     def factor_posteriors(self, params: Params) -> FactorPosteriors:
         """Posterior of every local factor, by differentiating the log-marginal."""
@@ -345,10 +252,7 @@ class Program:
             factors = self._factors(params)
         leaves = {name: term.detach().clone().requires_grad_() for name, term in factors.terms.items()}
         with torch.enable_grad():
-            factors.terms = leaves
-            rows = self._unpack_target(factors.contract(factors.packed_terms(), set()), factors, params)
-            restarts = self._num_restarts(params)
-            total = factors.scale * (rows.sum() if restarts is None else rows.reshape(restarts, -1).sum(-1))
+            total = replace(factors, terms=leaves).log_total()
             grads = torch.autograd.grad(total.sum(), list(leaves.values()))
         return FactorPosteriors(dict(zip(leaves, grads, strict=True)), total.detach(), factors.log_prior.detach())
 
@@ -372,15 +276,7 @@ class Program:
     def latent_marginals(self, params: Params) -> dict[str, Tensor]:
         """P(latent = each of its values | data), (N, num_values) or (R, N, num_values), for every latent site."""
         with torch.no_grad():
-            factors = self._factors(params)
-            tree = factors.packed_terms()
-            out = {}
-            for name, symbol in factors.enumerated.items():
-                goal = factors.ordinals[name]
-                scoped = replace(factors, target=goal)
-                logits = self._unpack_target(scoped.contract(tree, {symbol}), scoped, params, last=symbol)
-                out[name] = torch.softmax(logits, -1)
-            return out
+            return self._factors(params).marginals()
 
     def sample_latents(self, params: Params, num_draws: int = 1) -> dict[str, Tensor]:
         """Exact joint draws of the latents given data and parameters (no leading R), (num_draws, \\*site shape)."""
@@ -388,40 +284,15 @@ class Program:
         with torch.no_grad():
             factors = self._factors(params)
             for _ in range(num_draws):
-                tree = OrderedDict((t, list(terms)) for t, terms in factors.packed_terms().items())
-                remaining = dict(factors.enumerated)
-                for name, symbol in factors.enumerated.items():
-                    scoped = replace(factors, target=factors.ordinals[name], enumerated=remaining)
-                    logits = scoped.contract(tree, {symbol})
-                    logits = self._unpack_target(logits, scoped, params, last=symbol)  # (plates..., C)
-                    index = torch.distributions.Categorical(logits=logits).sample()
-                    draws[name].append(self._values(name, factors)[index].reshape(self.site(name).shape))
-                    chosen = self._packed_index(index, scoped)
-                    for terms in tree.values():
-                        for i, term in enumerate(terms):
-                            if symbol in term._pyro_dims:
-                                terms[i] = packed.gather(term, chosen, symbol)
-                    remaining = {k: v for k, v in remaining.items() if v != symbol}
+                for name, index in factors.draw().items():
+                    draws[name].append(factors.values(name)[index].reshape(self.site(name).shape))
         return {name: torch.stack(values) for name, values in draws.items()}
-
-    @staticmethod
-    def _packed_index(index: Tensor, factors: _Factors) -> Tensor:
-        order = sorted(factors.target, key=lambda s: factors.trace.symbol_to_dim[s])
-        out = index.reshape([n for n in index.shape if n > 1])
-        out._pyro_dims = "".join(s for s, n in zip(order, index.shape, strict=True) if n > 1)  # type: ignore[attr-defined]
-        return out
-
-    def _values(self, name: str, factors: _Factors) -> Tensor:
-        """The enumerated support of a latent site, (num_values, *event)."""
-        fn = factors.trace.nodes[name]["fn"]
-        support = fn.enumerate_support(expand=False)
-        return support.reshape(support.shape[:1] + fn.event_shape)
 
     def latent_values(self, params: Params) -> dict[str, Tensor]:
         """The enumerated support of every latent site, (num_values, \\*event)."""
         with torch.no_grad():
             factors = self._factors(params)
-        return {name: self._values(name, factors) for name in factors.enumerated}
+        return {name: factors.values(name) for name in factors.enumerated}
 
     def latent_means(self, params: Params) -> dict[str, Tensor]:
         """Posterior mean of every latent's value, (N, \\*event); a Categorical latent gives its probabilities."""
@@ -464,20 +335,18 @@ class Program:
             if size > 1
         }
         parents = [name for name, symbol in factors.enumerated.items() if symbol in eta_symbols]
-        restarts = factors.trace.plate_to_symbol.get(RESTARTS)
-        rows = factors.target - {restarts}
+        rows = factors.target - {factors.restarts}
         upper = {name: term for name, term in factors.terms.items() if name != observed[0]}
         upper_rows = any(term.dim() and term.shape[-1] > 1 for term in upper.values())
-        if len(parents) != 1 or upper_rows or eta_symbols - {factors.enumerated[parents[0]], restarts}:
+        if len(parents) != 1 or upper_rows or eta_symbols - {factors.enumerated[parents[0]], factors.restarts}:
             return None
         leaves = {name: term.detach().clone().requires_grad_() for name, term in upper.items()}
         without_rows = {name: t - rows for name, t in factors.ordinals.items() if name in upper}
         symbol = factors.enumerated[parents[0]]
         scoped = replace(factors, terms=leaves, ordinals=without_rows, target=factors.target - rows)
         with torch.enable_grad():
-            packed_weights = scoped.contract(scoped.packed_terms(), {symbol})
-            log_weights = self._unpack_target(packed_weights, scoped, params, last=symbol)
-        return FiniteMixture(parents[0], self._values(parents[0], factors), log_weights, response, leaves, factors.log_prior)
+            log_weights = scoped.unpack(scoped.contract(scoped.packed_terms(), {symbol}), last=symbol)
+        return FiniteMixture(parents[0], factors.values(parents[0]), log_weights, response, leaves, factors.log_prior)
 
     # ---------------------------------------------------------------- parameters
 
@@ -531,11 +400,3 @@ def _in_restarts(model: Callable[..., Any], restarts: int, nesting: int) -> Call
             return model(*args)
 
     return batched
-
-
-def _narrow_repeated(term: Tensor, dims: list[int]) -> Tensor:
-    """Narrow plate dims along which ``term`` is one value repeated (stride 0): they need no work."""
-    for dim in dims:
-        if -dim <= term.dim() and term.shape[dim] > 1 and term.stride(dim) == 0:
-            term = term.narrow(dim, 0, 1)
-    return term

@@ -129,8 +129,8 @@ class SCAD:
     def __post_init__(self) -> None:
         _positive("SCAD", "knot", self.knot)
         _positive("SCAD", "multiplier", self.multiplier)
-        if not self.shape > 2:
-            raise ValueError(f"SCAD: shape must exceed 2, got {self.shape!r}")
+        if not (math.isfinite(self.shape) and self.shape > 2):
+            raise ValueError(f"SCAD: shape must be finite and exceed 2, got {self.shape!r}")
 
     @classmethod
     def matching(cls, penalty: TruncatedLasso, shape: float = 3.7) -> SCAD:
@@ -214,7 +214,7 @@ class PenaltyPrior(TorchDistribution):
         return constraints.interval(-self.bound, self.bound)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        log_density = -self.penalty(value) - self.log_normalizer
+        log_density = torch.where(value.abs() <= self.bound, -self.penalty(value) - self.log_normalizer, -torch.inf)
         return log_density.expand(broadcast_shapes(value.shape, self.batch_shape))
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
