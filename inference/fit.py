@@ -21,9 +21,13 @@ from inference.progress import NoProgress, Progress, RichProgress
 from inference.result import Fit, Restarts, Trace
 from inference.spectral import random_start, spectral_start
 
-__all__ = ["Method", "Problem", "fit"]
+__all__ = ["BoundWarning", "Method", "Problem", "fit"]
 
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
+
+
+class BoundWarning(UserWarning):
+    """Estimates lie on the bound of their interval: the likelihood may have no maximum inside it."""
 
 
 class Method(Protocol):
@@ -225,5 +229,5 @@ def _warn_bounds(problem: Problem, params: Params) -> None:
                 at_bound.append(f"{name}{index}")
     if at_bound:
         shown = ", ".join(at_bound[:8]) + (f" and {len(at_bound) - 8} more" if len(at_bound) > 8 else "")
-        warnings.warn(f"estimates on the bound of their interval: {shown}; the likelihood may have no maximum inside", stacklevel=4)
+        warnings.warn(f"estimates on the bound of their interval: {shown}; the likelihood may have no maximum inside", BoundWarning, stacklevel=4)
 

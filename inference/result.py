@@ -111,7 +111,7 @@ class Fit:
         if check is None:
             yield Program(self.model, data)
             return
-        table, _ = check(data, for_fit=False)
+        table = check(data, for_fit=False)[0].to(next(iter(self.params.values())))  # the estimate's dtype and device
         program = Program(self.model, table[:1])
         sizes = [site.num_values or 1 for site in program.sites]
         rows = max(1, CHUNK_ELEMENTS // max(sizes))

@@ -18,9 +18,8 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import Distribution, constraints
-from torch.nn.functional import softplus
 
-from ppl_models.distributions import broadcast_shapes, pairwise_dot
+from ppl_models.distributions import broadcast_shapes, pairwise_dot, softplus
 
 __all__ = ["Bernoulli", "Blocks", "ItemResponse", "LinearPredictor", "LogNormal", "Normal", "Poisson", "ResponseFamily"]
 

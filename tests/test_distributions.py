@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import pyro.distributions as dist
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from largest_tensor import LargestTensor
 from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ppl_models.distributions import BinaryVector, Flat, Scattered, binary_configurations, pairwise_dot
 from ppl_models.penalties import PenaltyPrior, TruncatedLasso
@@ -28,21 +27,6 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
-
-
-class LargestTensor(TorchDispatchMode):
-    """The number of entries of the largest tensor that an operation really fills."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numel = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for value in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(value, Tensor):
-                self.numel = max(self.numel, value.untyped_storage().nbytes() // value.element_size())
-        return out
 
 
 # ---------------------------------------------------------------- pairwise_dot

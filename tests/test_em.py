@@ -22,10 +22,11 @@ from inference.steps import LayeredSteps
 from ppl_models import SCAD, Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
 from ppl_models.datasets import strict_design
 
+NORMAL = Normal()
 QUICK = EM(tolerance=1e-7, parameter_tolerance=1e-3)
 
 
-def encoder(response=Normal(), num_rows=200, seed=0, penalty=None, missing=0.0):
+def encoder(response=NORMAL, num_rows=200, seed=0, penalty=None, missing=0.0):
     model = DeepDiscreteEncoder(9, (3, 1), response, penalty=penalty, bound=8.0)
     x = Program(model, None, num_rows).simulate(strict_design(1, response), seed)["items"]
     if missing:

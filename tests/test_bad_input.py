@@ -1,0 +1,239 @@
+"""What a user can get wrong, each said by name before any work; and what a fit answers about rows."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from inference import EM, Fit, fit
+from inference.checkpoint import read_tensors, write_tensors
+from inference.program import Program
+from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal, Poisson
+from ppl_models.validation import ConstantColumnWarning
+
+pytestmark = pytest.mark.filterwarnings("ignore::inference.fit.BoundWarning")  # noise says little of latents
+METHOD = EM(tolerance=1e-6, parameter_tolerance=1e-2, max_iterations=60)
+ANSWERS = (np.random.default_rng(0).random((60, 6)) < 0.5).astype(float)
+
+
+def changed(row, column, value):
+    table = ANSWERS.copy()
+    table[row, column] = value
+    return table
+
+
+def strings():
+    frame = pd.DataFrame(ANSWERS, columns=list("abcdef")).astype(object)
+    frame.loc[3, "c"] = "yes"
+    return frame
+
+
+BAD_DATA = {
+    "columns": (Bernoulli(), ANSWERS[:, :5], r"num_items = 6 columns.*got 5"),
+    "dims": (Bernoulli(), ANSWERS[None], r"\(rows, items\).*\(1, 60, 6\)"),
+    "complex": (Bernoulli(), ANSWERS + 1j, "complex128"),
+    "no rows": (Bernoulli(), ANSWERS[:0], "at least one row"),
+    "strings": (Bernoulli(), strings(), r"column 'c'.*'yes'"),
+    "infinite": (Normal(), changed(2, 3, np.inf), "infinity in row 2, column 3"),
+    "negative count": (Poisson(), changed(2, 3, -1), r"column '3'.*negative value -1"),
+    "fractional count": (Poisson(), changed(2, 3, 0.5), r"column '3'.*whole counts, found 0.5"),
+    "not binary": (Bernoulli(), changed(2, 3, 2), r"column '3'.*0 and 1, found 2"),
+    "not positive": (LogNormal(), ANSWERS, r"column '0'.*positive, found 0"),
+    "second block": (Blocks((Normal(), 3), (Poisson(), 3)), changed(0, 4, 1.5), r"column '4'.*whole counts"),
+    "empty row": (Bernoulli(), changed(4, slice(None), np.nan), "row '4' has no observed entry"),
+    "empty column": (Bernoulli(), changed(slice(None), 4, np.nan), "column '4' has no observed entry"),
+    "far from zero": (Normal(), changed(slice(None), 1, 5000 + np.arange(60)), r"column '1' has mean.*standardise"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_DATA)
+def test_bad_data(case):
+    response, data, message = BAD_DATA[case]
+    with pytest.raises(ValueError, match=message):
+        fit(DeepDiscreteEncoder(6, (2,), response), data, METHOD)
+
+
+BAD_MODELS = {
+    "more latents than items": ({"latent_sizes": (7,)}, "latent_sizes.*7 exceeds num_items = 6"),
+    "growing layers": ({"latent_sizes": (2, 3)}, "must fall"),
+    "no layer": ({"latent_sizes": ()}, "at least one layer"),
+    "fraction": ({"latent_sizes": (2.5,)}, "positive integer"),
+    "graph shape": ({"latent_sizes": (2,), "graphs": (np.ones((5, 2)),)}, r"graphs\[0\].*\(6, 2\).*\(5, 2\)"),
+    "graph values": ({"latent_sizes": (2,), "graphs": (np.full((6, 2), 0.5),)}, r"graphs\[0\].*0 and 1"),
+    "empty latent": ({"latent_sizes": (2,), "graphs": (np.eye(6)[:, :2] * [1, 0],)}, "latent 1 has no edge"),
+    "number of graphs": ({"latent_sizes": (2,), "graphs": (None, None)}, "1 matrices"),
+    "bound": ({"latent_sizes": (2,), "bound": -1.0}, "bound"),
+    "blocks": ({"latent_sizes": (2,), "response": Blocks((Normal(), 5))}, "5 columns.*num_items = 6"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_MODELS)
+def test_bad_models(case):
+    fields, message = BAD_MODELS[case]
+    with pytest.raises(ValueError, match=message):
+        DeepDiscreteEncoder(6, **fields)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"num_restarts": 0}, "num_restarts"),
+        ({"seed": -1}, "seed"),
+        ({"init": "best"}, "init"),
+        ({"init": {"loadings_1": torch.ones(6, 2)}}, "init.*missing"),
+        ({"method": "em"}, "method"),
+    ],
+)
+def test_bad_settings(settings, name):
+    with pytest.raises(ValueError, match=name):
+        fit(DeepDiscreteEncoder(6, (2,)), ANSWERS, **{"method": METHOD, **settings})
+
+
+def test_a_given_start_is_checked_and_kept():
+    model = DeepDiscreteEncoder(6, (2,), bound=4.0)
+    first = fit(model, ANSWERS, EM(tolerance=1e-10, max_iterations=3000))
+    again = fit(model, ANSWERS, METHOD, init=first)
+    assert again.num_iterations <= 2
+    assert again.objective >= first.objective - 1e-9
+    for name, value, message in (
+        ("loadings_1", torch.ones(5, 2), "shape"),
+        ("intercepts_1", torch.full((6,), 9.0), "outside its support"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit(model, ANSWERS, METHOD, init={**first.params, name: value})
+
+
+def test_a_constant_column_fits_and_is_named():
+    frame = pd.DataFrame(changed(slice(None), 2, 1.0), columns=list("abcdef"))
+    with pytest.warns(ConstantColumnWarning, match="c$"), pytest.warns(UserWarning, match=r"intercepts_1\[2\]"):
+        result = fit(DeepDiscreteEncoder(6, (1,)), frame, EM(max_iterations=3000))
+    assert result.item_names == tuple("abcdef")
+    assert math.isfinite(result.objective)
+    assert result.params["intercepts_1"][2] > 5
+
+
+@pytest.mark.parametrize("kind", ["array", "integers", "booleans", "frame", "nullable frame", "tensor", "list"])
+def test_tables_of_every_kind_give_one_answer(kind):
+    tables = {
+        "array": ANSWERS,
+        "integers": ANSWERS.astype(int),
+        "booleans": ANSWERS.astype(bool),
+        "frame": pd.DataFrame(ANSWERS),
+        "nullable frame": pd.DataFrame(ANSWERS).astype("Int64"),
+        "tensor": torch.from_numpy(ANSWERS),
+        "list": ANSWERS.tolist(),
+    }
+    model = DeepDiscreteEncoder(6, (1,), bound=4.0)
+    method = EM(max_iterations=2000)
+    assert fit(model, tables[kind], method).objective == fit(model, ANSWERS, method).objective
+
+
+def test_single_precision_is_kept():
+    result = fit(
+        DeepDiscreteEncoder(6, (1,), Normal()),
+        torch.randn(80, 6, generator=torch.Generator().manual_seed(0)),
+        EM(tolerance=1e-5, parameter_tolerance=1e-2),
+    )
+    assert {value.dtype for value in result.params.values()} == {torch.float32}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit(DeepDiscreteEncoder(6, (3, 1), bound=4.0), ANSWERS, EM(tolerance=1e-6, parameter_tolerance=1e-2))
+
+
+def test_rows_answer_as_the_sum_over_configurations_says(fitted):
+    """The posterior by hand: every configuration of both layers in two loops."""
+    p = {name: value.numpy() for name, value in fitted.params.items()}
+    x = ANSWERS[:7]
+    total, first, second, mean = np.zeros(7), np.zeros((7, 3)), np.zeros((7, 1)), np.zeros((7, 6))
+
+    def bernoulli(value, logit):
+        return np.prod(1 / (1 + np.exp(-(2 * value - 1) * logit)), axis=-1)
+
+    for top in (0.0, 1.0):
+        for code in np.ndindex(2, 2, 2):
+            a = np.array(code, float)
+            logit = p["intercepts_1"] + p["loadings_1"] @ a
+            weight = (p["proportions"][0] if top else 1 - p["proportions"][0]) * bernoulli(
+                a, p["intercepts_2"] + p["loadings_2"][:, 0] * top
+            )
+            joint = weight * bernoulli(x, logit)
+            total += joint
+            first += joint[:, None] * a
+            second += joint[:, None] * top
+            mean += joint[:, None] / (1 + np.exp(-logit))
+    latents = fitted.posterior_latents(x)
+    assert np.allclose(fitted.log_likelihood_rows(x), np.log(total), atol=1e-12)
+    assert np.allclose(latents["latents_1"], first / total[:, None], atol=1e-12)
+    assert np.allclose(latents["latents_2"], second / total[:, None], atol=1e-12)
+    assert np.allclose(fitted.reconstruct(x), mean / total[:, None], atol=1e-12)
+
+
+def test_a_row_without_entries_has_the_prior_as_posterior(fitted):
+    empty = torch.full((1, 6), torch.nan)
+    assert float(fitted.log_likelihood_rows(empty)[0]) == pytest.approx(0.0, abs=1e-12)
+    assert torch.allclose(fitted.posterior_latents(empty)["latents_2"][0], fitted.params["proportions"], atol=1e-12)
+
+
+def test_decoding_is_the_mode_of_a_whole_layer(fitted):
+    program = Program(fitted.model, torch.from_numpy(ANSWERS))
+    marginal = program.latent_marginals(fitted.params)["latents_1"]
+    values = program.latent_values(fitted.params)["latents_1"]
+    assert torch.equal(fitted.decode_latents(ANSWERS)["latents_1"], values[marginal.argmax(-1)])
+
+
+def test_simulation_is_seeded_and_like_the_fit(fitted):
+    first, again, other = (fitted.simulate(4000, seed)["items"] for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    expected = fitted.reconstruct(torch.full((1, 6), torch.nan))[0]
+    assert ((first.mean(0) - expected).abs() < 5 * (expected * (1 - expected) / 4000).sqrt()).all()
+
+
+def test_bic_counts_free_parameters(fitted):
+    assert fitted.num_parameters == 18 + 6 + 3 + 3 + 1
+    assert fitted.bic == pytest.approx(-2 * fitted.log_likelihood + 31 * math.log(60))
+
+
+# ---------------------------------------------------------------------------- files
+
+
+def test_a_saved_fit_holds_no_code(fitted, tmp_path):
+    fitted.save(tmp_path / "fit")
+    assert {path.name for path in (tmp_path / "fit").iterdir()} == {"fit.json", "fit.safetensors"}
+    again = Fit.load(tmp_path / "fit")
+    assert again.model == fitted.model
+    assert again.method == fitted.method
+    assert all(torch.equal(again.params[k], fitted.params[k]) for k in fitted.params)
+    assert torch.equal(again.trace.objective, fitted.trace.objective)
+    assert again.warnings == fitted.warnings
+    json.loads((tmp_path / "fit" / "fit.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "target", ["os:system", "subprocess:Popen", "ppl_models.datasets.files:read_table", "inference.fit:fit"]
+)
+def test_a_tampered_fit_is_refused(fitted, tmp_path, target):
+    fitted.save(tmp_path)
+    tensors, record = read_tensors(tmp_path / "fit.safetensors")
+    record["model"]["record"] = target
+    write_tensors(tmp_path / "fit.safetensors", tensors, record)
+    with pytest.raises(ValueError, match="record type"):
+        Fit.load(tmp_path)
+
+
+def test_files_that_are_no_fits_are_refused(tmp_path, fitted):
+    with pytest.raises(ValueError, match="no such file"):
+        Fit.load(tmp_path)
+    (tmp_path / "fit.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="not a file written by this library"):
+        Fit.load(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="is a file"):
+        fitted.save(tmp_path / "file")
