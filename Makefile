@@ -10,6 +10,8 @@ BENCHMARKS ?= $(wildcard benchmarks/*.py)
 .PHONY: demo test bench lint install
 .DELETE_ON_ERROR:
 
+# threads that wait without spinning keep the demo quick on a busy machine
+demo: export OMP_WAIT_POLICY := PASSIVE
 demo: $(STAMP)
 	$(BIN)/ppl-models demo --out demo --overwrite
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EM", "ConvergenceWarning"]
 
+FLAT = 1e-3  # of the tolerance: the objective no longer tells drifting parameters apart
+
 
 class ConvergenceWarning(UserWarning):
     """A fit stopped before it converged."""
@@ -33,7 +35,8 @@ class EM:
 
     Maximises :math:`\log p(x \mid \theta) + \log p(\theta)`, latents summed out; with a flat prior that is maximum
     likelihood, with a penalty prior it is penalised maximum likelihood. The objective never falls. A restart stops when
-    its objective changes relatively by less than ``tolerance`` and its parameters by less than ``parameter_tolerance``.
+    its objective changes relatively by less than ``tolerance`` and its parameters by less than ``parameter_tolerance``; or,
+    where parameters drift along a flat ridge (data that separate), when the objective changes by a thousandth of that.
 
     Args:
         max_iterations: at most so many iterations a restart.
@@ -168,7 +171,8 @@ class EMState:
             (value - self.params[name][active]).abs().reshape(len(active), -1).amax(-1) for name, value in new.items() if value.numel()
         ]).amax(0).cpu()
         gain = (objective - self.objective[active]).abs() / objective.abs().clamp(min=1.0)
-        done = (gain < method.tolerance) & (change < method.parameter_tolerance)
+        still = change < method.parameter_tolerance
+        done = (gain < method.tolerance) & (still | (gain < FLAT * method.tolerance))
         params = {name: value.index_copy(0, active, new[name].to(value.dtype)) for name, value in self.params.items()}
         row = torch.full((2, len(self.objective)), math.nan, dtype=torch.float64)
         row[0, active], row[1, active] = objective, log_likelihood

@@ -82,6 +82,13 @@ def test_pairwise_dot_builds_no_product_of_all_three_sizes(configurations: tuple
     assert largest.numel >= num_rows * num_items * math.prod(configurations)  # the yardstick measures
 
 
+def test_pairwise_dot_puts_enumerated_dims_last_in_memory() -> None:
+    """A reduction over configurations then runs over contiguous entries."""
+    rows = normal(50, 4)
+    assert pairwise_dot(rows, normal(8, 1, 4)).stride() == (1, 8)
+    assert pairwise_dot(rows, normal(3, 8, 1, 4)).stride() == (1, 3, 24)
+
+
 # ---------------------------------------------------------------- configurations
 
 

@@ -151,6 +151,16 @@ def test_a_missing_entry_drops_out_exactly(name: str) -> None:
 
 
 @every_family
+def test_a_mask_hides_whatever_stands_under_it(name: str) -> None:
+    """The parts of the density, asked for with a mask over valid values, as held-out entries are."""
+    x, eta, dispersion = case(name)
+    hidden = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.4
+    response = ItemResponse(FAMILIES[name], eta, dispersion)
+    inner, log_partition, base = response.log_prob_terms(x, (~hidden).to(F64))
+    close(inner - log_partition + base, response.log_prob(x.masked_fill(hidden, math.nan)))
+
+
+@every_family
 def test_gradients_are_those_of_the_sum_also_where_entries_are_missing(name: str) -> None:
     x, _, dispersion = case(name, missing=True)
     predictor = linear()
