@@ -51,21 +51,26 @@ class GenericSteps:
         return posteriors, posteriors.log_marginal, posteriors.log_prior
 
     def m_step(self, statistics: FactorPosteriors, params: Params) -> Params:
-        free = {name: value.detach().clone().requires_grad_() for name, value in self.program.unconstrained(params).items()}
+        free = {name: value.detach() for name, value in self.program.unconstrained(params).items()}
+        unit = self._units(free)
+        steps = {name: torch.zeros_like(value).requires_grad_() for name, value in free.items()}
         optimizer = torch.optim.LBFGS(
-            list(free.values()),
+            list(steps.values()),
             max_iter=self.num_steps,
             tolerance_grad=1e-9,
             tolerance_change=1e-14,
             line_search_fn="strong_wolfe",
         )
 
+        def moved() -> Params:
+            return self.program.constrained({name: free[name] + unit[name] * step for name, step in steps.items()})
+
         def bound(values: Params) -> Tensor:
             return self.program.expected_complete_log_density(values, statistics) + self.program.log_prior(values)
 
         def closure() -> Tensor:
             optimizer.zero_grad()
-            loss = -bound(self.program.constrained(free)).sum()
+            loss = -bound(moved()).sum()
             loss.backward()
             return loss
 
@@ -73,12 +78,19 @@ class GenericSteps:
             before = bound(params)
         optimizer.step(closure)
         with torch.no_grad():
-            new = self.program.constrained(free)
+            new = moved()
             better = bound(new) >= before  # a restart that did not gain keeps its parameters
             return {
                 name: torch.where(better.reshape((-1,) + (1,) * (value.dim() - 1)), value, params[name]).detach()
                 for name, value in new.items()
             }
+
+    def _units(self, free: Params) -> Params:
+        """Steps that move a parameter by at most about one: on a wide interval the free scale is hundreds of units long."""
+        leaves = {name: value.clone().requires_grad_() for name, value in free.items()}
+        total = sum((value.sum() for value in self.program.constrained(leaves).values()), torch.zeros(()))
+        grads = torch.autograd.grad(total, list(leaves.values()))
+        return {name: grad.abs().clamp(min=1.0).reciprocal() for name, grad in zip(leaves, grads, strict=True)}
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class BruteForce:
 def plain_trace(model: Callable[..., Any], params: Params, *args: Any) -> Any:
     """One run of the program with some sites fixed; its random draws do not reach the caller."""
     with torch.random.fork_rng(devices=[]), pyro.get_param_store().scope(), pyro.validation_enabled(False):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # the CPU alone: torch.manual_seed files a stack trace for every other device
         return poutine.trace(poutine.condition(model, params)).get_trace(*args)
 
 

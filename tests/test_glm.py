@@ -126,3 +126,17 @@ def test_a_normal_layer_is_least_squares_with_its_residual_variance():
     assert torch.allclose(new["loadings_1"][0], solution[1:].mT, atol=1e-6)
     assert torch.allclose(new["intercepts_1"][0], solution[0], atol=1e-6)
     assert torch.allclose(new["dispersion"][0], residual, atol=1e-8)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
+@pytest.mark.parametrize("scale", [0.01, 0.2, 5.0])
+def test_the_scale_weighs_data_against_penalty(family, scale):
+    """max of s Q - p is max of Q - p / s; a variance of 100 makes a penalty a hundred times as strong."""
+    for seed in range(3):
+        cross, counts, design = problem(family, seed)
+        start, scales = torch.full_like(cross, 0.3), cross.new_full(cross.shape[:-1], scale)
+        scaled = maximise_rows(family, cross, counts, design, start, TruncatedLasso(2.0, 0.4), scales, num_steps=30)
+        plain = maximise_rows(family, cross, counts, design, start, TruncatedLasso(2.0 / scale, 0.4), num_steps=30)
+        assert torch.allclose(scaled, plain, atol=1e-6)
+        better = objective(family, cross, counts, design, scaled, TruncatedLasso(2.0, 0.4), scale)
+        assert (better >= objective(family, cross, counts, design, start, TruncatedLasso(2.0, 0.4), scale)).all()

@@ -533,7 +533,7 @@ def objectives(row: Row, method: EM, num_iterations: int) -> Tensor:
         problem = Problem.check(row.model, data_of(row), 0)
         steps = method.steps(problem)
     if isinstance(steps, GenericSteps):
-        steps = replace(steps, num_steps=10)  # any number of inner steps keeps the promise; more only cost time
+        steps = replace(steps, num_steps=5)  # any number of inner steps keeps the promise; more only cost time
     assert isinstance(steps, LayeredSteps) == (method.accelerate and row in LAYERED)
     params = near(row, NUM_RESTARTS, seed=6, size=1.0)
     statistics, log_likelihood, log_prior = steps.e_step(params)
@@ -746,7 +746,7 @@ def assert_exported(row: Row, idata: Any) -> None:
 def test_arviz_keeps_the_numbers(row: Row, tmp_path: Path) -> None:
     idata = export.to_arviz(quick_fit(row), data_of(row))
     assert_exported(row, idata)
-    if row.missing or row not in LAYERED:  # a file takes a third of a second
+    if "Blocks" in row.name or row not in LAYERED:  # a file takes a third of a second
         assert_exported(row, export.load_netcdf(export.save_netcdf(idata, tmp_path / "fit.nc")))
 
 
