@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from inference.alignment import canonical_signs
 from inference.em import EM, EMState
 from inference.glm import Params
 from inference.program import Program
 from inference.progress import NoProgress, Progress, RichProgress
-from inference.result import Fit, Restarts, Trace
+from inference.result import Fit, Restarts, Trace, as_tensors
 from inference.spectral import random_start, spectral_start
 
 __all__ = ["BoundWarning", "Method", "Problem", "fit"]
@@ -57,17 +57,15 @@ class Problem:
     @classmethod
     def check(cls, model: Callable[..., Any], data: Any, seed: int, start_given: bool = False) -> Problem:
         """Check ``data`` by the model's own rules where it has them."""
-        if not callable(model):
-            raise ValueError(f"model: a Pyro program (a callable) was expected, got {type(model).__name__}")
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise ValueError(f"seed: a non-negative integer was expected, got {seed!r}")
+        if not callable(model) or isinstance(model, type):
+            raise ValueError(f"model: a Pyro program (a callable, not a class) was expected, got {model!r}")
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
         check = getattr(model, "check_data", None)
         if check is not None:
             data, names = check(data)
             return cls(model, data, names, seed, start_given)
-        if not isinstance(data, Tensor) and hasattr(data, "__array__"):
-            data = torch.as_tensor(data.to_numpy() if hasattr(data, "to_numpy") else data)
-        return cls(model, data, (), seed, start_given)
+        return cls(model, as_tensors(data), (), seed, start_given)
 
     def program(self) -> Program:
         """The program with all the data."""
@@ -81,11 +79,22 @@ class Problem:
 
     def fingerprint(self, method: Any, start: Params) -> str:
         """A digest of model, data, method, start and seed."""
-        digest = hashlib.sha256(f"{self.model!r}|{method!r}|{self.seed}|{self.start_given}".encode())
+        digest = hashlib.sha256(f"{_described(self.model)}|{method!r}|{self.seed}|{self.start_given}".encode())
         data = list(self.data.values()) if isinstance(self.data, dict) else [self.data]
         for value in (*data, *(start[name] for name in sorted(start))):
-            digest.update(torch.as_tensor(value).detach().cpu().contiguous().numpy().tobytes())
+            value = torch.as_tensor(value).detach().cpu().contiguous()
+            digest.update(f"{value.dtype}{tuple(value.shape)}".encode() + value.numpy().tobytes())
         return digest.hexdigest()
+
+
+def _described(model: Any) -> str:
+    """A model in words that another process would use too; a function also by its code and what it closes over."""
+    words = [repr(model)]
+    code = getattr(model, "__code__", None)
+    if code is not None:
+        cells = [cell.cell_contents for cell in model.__closure__ or ()]
+        words += [code.co_code.hex(), repr((code.co_names, code.co_consts, model.__defaults__, cells))]
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", "|".join(words))
 
 
 def fit(
@@ -117,8 +126,9 @@ def fit(
     if isinstance(num_restarts, bool) or not isinstance(num_restarts, int) or num_restarts < 1:
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
     method = EM() if method is None else method
-    if not callable(getattr(method, "run", None)):
+    if isinstance(method, type) or not callable(getattr(method, "run", None)):
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
+    path = _checkpoint_path(checkpoint)
     began = time.monotonic()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -127,12 +137,23 @@ def fit(
         bar = RichProgress("fit", getattr(method, "max_iterations", None)) if progress else NoProgress()
         with bar, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            state = method.run(problem, start, bar, None if checkpoint is None else Path(checkpoint))
+            state = method.run(problem, start, bar, path)
         result = _assemble(problem, method, state, time.monotonic() - began)
     messages = tuple(dict.fromkeys(str(w.message) for w in caught))
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=2)
     return dataclasses.replace(result, warnings=messages)
+
+
+def _checkpoint_path(checkpoint: str | Path | None) -> Path | None:
+    if checkpoint is None:
+        return None
+    if not isinstance(checkpoint, str | Path):
+        raise ValueError(f"checkpoint: the path of a file was expected, got {checkpoint!r}")
+    path = Path(checkpoint)
+    if path.is_dir() or any(parent.is_file() for parent in path.parents):
+        raise ValueError(f"checkpoint: the path of a file was expected, but {path} is a folder, or lies inside a file")
+    return path
 
 
 def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Params:
@@ -146,7 +167,10 @@ def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Par
             return build(model.layers(), model.root(), problem.data, num_restarts, problem.seed)
         return _unconstrained_start(problem.program(), num_restarts, problem.seed)
     params = init.params if isinstance(init, Fit) else init
+    if not isinstance(params, Mapping):
+        raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
     program = problem.program()
+    params = {name: torch.as_tensor(value) for name, value in params.items()}
     for site in program.sites:
         if site.kind != "parameter":
             continue
@@ -156,7 +180,8 @@ def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Par
             raise ValueError(f"init: {site.name!r} must have shape {site.shape}, got {tuple(params[site.name].shape)}")
         if not site.support.check(params[site.name]).all():
             raise ValueError(f"init: {site.name!r} has values outside its support {site.support}")
-    free = program.unconstrained({name: params[name].detach() for name in program.names("parameter")})
+    like = program.draw_prior(1, problem.seed)  # for the program's dtype and device
+    free = program.unconstrained({name: params[name].detach().to(value) for name, value in like.items()})
     return _nearby(program, free, num_restarts, problem.seed, first_exact=True)
 
 

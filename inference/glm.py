@@ -148,8 +148,9 @@ def maximise_rows(
         if stuck.any():  # the box or the exact prox may have asked for a jump that the true objective refuses
             cautious = _solve(beta, gradient, hessian, penalty, fixed, bound, cautious=True)
             second, second_value = _halve(objective, beta, value, cautious)
-            proposal = torch.where((second_value > new_value).unsqueeze(-1), second, proposal)
-            new_value = torch.maximum(second_value, new_value)
+            better = stuck & (second_value > new_value)  # of stuck children alone: no child's step depends on another's
+            proposal = torch.where(better.unsqueeze(-1), second, proposal)
+            new_value = torch.where(better, second_value, new_value)
         gain = new_value - value
         beta, value = proposal, new_value
         if (gain <= tolerance * (1 + value.abs())).all():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -17,11 +18,20 @@ from torch import Tensor
 from inference.checkpoint import read_tensors, write_tensors
 from inference.program import Params, Program, simulate
 
-__all__ = ["Fit", "Restarts", "Trace"]
+__all__ = ["Fit", "Restarts", "Trace", "as_tensors"]
 
 FORMAT = 1
 TRUSTED_PACKAGES = ("ppl_models", "inference")
 CHUNK_ELEMENTS = 2**22
+
+
+def as_tensors(data: Any) -> Any:
+    """Arrays and data frames, alone or in a dict, as tensors; for programs that do not check their data themselves."""
+    if isinstance(data, dict):
+        return {name: as_tensors(value) for name, value in data.items()}
+    if isinstance(data, Tensor) or not hasattr(data, "__array__"):
+        return data
+    return torch.as_tensor(data.to_numpy() if hasattr(data, "to_numpy") else data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +119,12 @@ class Fit:
         """The program on consecutive chunks of rows, or on all of ``data`` where it is no table."""
         check = getattr(self.model, "check_data", None)
         if check is None:
-            yield Program(self.model, data)
+            yield Program(self.model, as_tensors(data))
             return
-        table = check(data, for_fit=False)[0].to(next(iter(self.params.values())))  # the estimate's dtype and device
+        table, names = check(data, for_fit=False)
+        if names != self.item_names and sorted(names) == sorted(self.item_names):
+            raise ValueError(f"data: columns in the order of the fit, {self.item_names}, were expected, got {names}")
+        table = table.to(next(iter(self.params.values())))  # the estimate's dtype and device
         program = Program(self.model, table[:1])
         sizes = [site.num_values or 1 for site in program.sites]
         rows = max(1, CHUNK_ELEMENTS // max(sizes))
@@ -158,6 +171,12 @@ class Fit:
         """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site."""
         if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
             raise ValueError(f"simulate: num_rows must be a positive integer, got {num_rows!r}")
+        try:
+            inspect.signature(self.model).bind(None, num_rows)
+        except TypeError:
+            raise ValueError(
+                "simulate: the program must take (data, num_rows), and draw that many rows where data is None"
+            ) from None
         return simulate(self.model, self.params, seed, None, num_rows)
 
     def to_arviz(self, data: Any = None) -> Any:
@@ -199,11 +218,14 @@ class Fit:
         if record.get("format") != FORMAT:
             raise ValueError(f"load: format {FORMAT} was expected, got {record.get('format')!r}")
         fields: dict[str, Any] = {}
-        for field in dataclasses.fields(cls):
-            if field.name == "model" and model is not None:
-                fields["model"] = model
-            else:
-                fields[field.name] = _unpack(record[field.name], tensors)
+        try:
+            for field in dataclasses.fields(cls):
+                if field.name == "model" and model is not None:
+                    fields["model"] = model
+                else:
+                    fields[field.name] = _unpack(record[field.name], tensors)
+        except (AttributeError, ImportError, KeyError, TypeError) as error:
+            raise ValueError(f"load: {path} is damaged, or was written by another version ({error!r})") from error
         if fields["model"] is None:
             raise ValueError("load: the model of this fit is not of this library; pass it as load(path, model=...)")
         return cls(**fields)
@@ -249,7 +271,10 @@ def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise ValueError(f"load: unknown record type {value['record']!r}")
     new = object.__new__(kind)  # not the constructor: the values were checked when the fit was made
-    names = {field.name for field in dataclasses.fields(kind)}
+    names = {field.name: field for field in dataclasses.fields(kind)}
+    for key, field in names.items():
+        if key not in value["fields"] and field.default is dataclasses.MISSING:
+            raise ValueError(f"load: {name} lacks the field {key!r}")
     for key, part in value["fields"].items():
         if key not in names:
             raise ValueError(f"load: {name} has no field {key!r}")

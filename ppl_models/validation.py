@@ -27,10 +27,12 @@ def check_size(owner: str, name: str, value: Any) -> None:
 def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
     """A tensor, array or data frame as a floating (N, J) tensor and its column names.
 
-    Floating tensors keep their dtype and device; whole numbers and booleans become float64.
+    Single and double precision are kept, and a tensor's device; all other numbers become float64. Masked entries of a
+    masked array become NaN.
 
     Raises:
-        ValueError: for strings or objects (naming the column), complex numbers, infinities, no rows, or not two dims.
+        ValueError: for strings or objects (naming the column), complex numbers, infinities, no rows, rows of unequal
+            length, a sparse tensor, or not two dims.
     """
     if hasattr(data, "columns") and hasattr(data, "to_numpy"):
         names = tuple(str(name) for name in data.columns)
@@ -39,13 +41,12 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
         table = torch.from_numpy(np.array(data.to_numpy(dtype=np.float64, na_value=np.nan)))
     else:
         names = ()
-        if not isinstance(data, Tensor):
-            array = np.asarray(data)
-            _check_numeric(array, "data")
-            data = torch.from_numpy(np.array(array, dtype=array.dtype if array.dtype.kind == "f" else np.float64))
+        data = data.detach() if isinstance(data, Tensor) else torch.from_numpy(_as_floats(data))
+        if data.layout != torch.strided:
+            raise ValueError(f"data: a dense tensor was expected, got layout {data.layout}")
         if data.is_complex():
             raise ValueError(f"data: real numbers were expected, got dtype {data.dtype}")
-        table = data if data.is_floating_point() else data.to(torch.float64)
+        table = data if data.dtype in (torch.float32, torch.float64) else data.to(torch.float64)
     if table.dim() != 2:
         raise ValueError(f"data: a table (rows, items) was expected, got shape {tuple(table.shape)}")
     if table.shape[0] == 0:
@@ -55,6 +56,20 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
         row, column = (int(i) for i in infinite.nonzero()[0])
         raise ValueError(f"data: finite numbers (or NaN for missing) were expected, got an infinity in row {row}, column {column}")
     return table, names or tuple(str(j) for j in range(table.shape[1]))
+
+
+def _as_floats(data: Any) -> np.ndarray:
+    """A copy in single or double precision, of native byte order."""
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ValueError(f"data: a table (rows, items) was expected, got rows of unequal length ({error})") from error
+    _check_numeric(array, "data")
+    is_single = array.dtype.kind == "f" and array.dtype.itemsize == 4
+    floats = np.array(array, dtype=np.float32 if is_single else np.float64)
+    if isinstance(data, np.ma.MaskedArray):
+        floats[np.ma.getmaskarray(data)] = np.nan
+    return floats
 
 
 def _check_numeric(array: np.ndarray, where: str) -> None:
@@ -110,7 +125,7 @@ def as_items(
                 raise ValueError(f"data: column {names[j]!r}: {problem}")
             if (observed == observed[0]).all():
                 constant.append(names[j])
-            elif family.is_linear:
+            elif for_fit and family.is_linear:
                 largest = float(family.statistic(observed).mean().abs())
                 if largest > family.bound / 2:
                     raise ValueError(
