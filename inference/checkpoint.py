@@ -64,7 +64,7 @@ class Checkpoint:
                 tensors[name] = value
             else:
                 plain[name] = value
-        write_tensors(self.path, tensors, {"fingerprint": self.fingerprint, "state": plain})
+        write_tensors(self.path, tensors, {"fingerprint": self.fingerprint, "state": plain, "names": list(tensors)})
 
     def load(self, kind: type[State]) -> State | None:
         """The state on disk, or None if there is none.
@@ -81,7 +81,8 @@ class Checkpoint:
                 "name another file"
             )
         fields: dict[str, Any] = dict(record["state"])
-        for name, value in tensors.items():
+        for name in record["names"]:  # in the order of the program, as in the run that was interrupted
+            value = tensors[name]
             head, _, key = name.partition("/")
             if key:
                 fields.setdefault(head, {})[key] = value

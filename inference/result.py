@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,7 +32,7 @@ def as_tensors(data: Any) -> Any:
         return {name: as_tensors(value) for name, value in data.items()}
     if isinstance(data, Tensor) or not hasattr(data, "__array__"):
         return data
-    return torch.as_tensor(data.to_numpy() if hasattr(data, "to_numpy") else data)
+    return torch.from_numpy(np.array(data.to_numpy() if hasattr(data, "to_numpy") else data))  # frames lend read-only arrays
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -39,6 +41,12 @@ BAD_DATA = {
     "complex": (Bernoulli(), ANSWERS + 1j, "complex128"),
     "no rows": (Bernoulli(), ANSWERS[:0], "at least one row"),
     "strings": (Bernoulli(), strings(), r"column 'c'.*'yes'"),
+    "text": (Bernoulli(), "table.csv", "data: numbers were expected, got.*'table.csv'"),
+    "dates": (Bernoulli(), pd.DataFrame(ANSWERS).assign(**{"5": pd.Timestamp("2020-01-01")}), "column '5'.*datetime64"),
+    "unequal rows": (Bernoulli(), [[0, 1], [1]], "data: .*unequal length"),
+    "sparse": (Bernoulli(), torch.from_numpy(ANSWERS).to_sparse(), "data: a dense tensor.*sparse_coo"),
+    "one column": (Bernoulli(), pd.Series(ANSWERS[:, 0]), r"\(rows, items\).*\(60,\)"),
+    "nothing": (Bernoulli(), None, r"data: .*\(rows, items\)"),
     "infinite": (Normal(), changed(2, 3, np.inf), "infinity in row 2, column 3"),
     "negative count": (Poisson(), changed(2, 3, -1), r"column '3'.*negative value -1"),
     "fractional count": (Poisson(), changed(2, 3, 0.5), r"column '3'.*whole counts, found 0.5"),
@@ -51,8 +59,19 @@ BAD_DATA = {
 }
 
 
+@pytest.fixture
+def no_work(monkeypatch):
+    """Fails where a fit goes on to its start."""
+
+    def work(*args):
+        raise AssertionError("bad input was let through")
+
+    for name in ("spectral_start", "random_start", "Program"):
+        monkeypatch.setattr(sys.modules["inference.fit"], name, work)
+
+
 @pytest.mark.parametrize("case", BAD_DATA)
-def test_bad_data(case):
+def test_bad_data(case, no_work):
     response, data, message = BAD_DATA[case]
     with pytest.raises(ValueError, match=message):
         fit(DeepDiscreteEncoder(6, (2,), response), data, METHOD)
@@ -83,15 +102,27 @@ def test_bad_models(case):
     ("settings", "name"),
     [
         ({"num_restarts": 0}, "num_restarts"),
+        ({"num_restarts": 2.0}, "num_restarts"),
+        ({"num_restarts": True}, "num_restarts"),
         ({"seed": -1}, "seed"),
+        ({"seed": 0.5}, "seed"),
+        ({"seed": 2**70}, "seed"),
         ({"init": "best"}, "init"),
+        ({"init": None}, "init.*None"),
+        ({"init": [torch.ones(6, 2)]}, "init"),
         ({"init": {"loadings_1": torch.ones(6, 2)}}, "init.*missing"),
         ({"method": "em"}, "method"),
+        ({"method": EM}, "method.*EM"),
+        ({"model": None}, "model.*None"),
+        ({"model": DeepDiscreteEncoder}, "model.*not a class"),
+        ({"checkpoint": 3}, "checkpoint"),
+        ({"checkpoint": Path(__file__).parent}, "checkpoint.*is a folder"),
+        ({"checkpoint": Path(__file__) / "fit.safetensors"}, "checkpoint.*inside a file"),
     ],
 )
 def test_bad_settings(settings, name):
     with pytest.raises(ValueError, match=name):
-        fit(DeepDiscreteEncoder(6, (2,)), ANSWERS, **{"method": METHOD, **settings})
+        fit(**{"model": DeepDiscreteEncoder(6, (2,)), "data": ANSWERS, "method": METHOD, **settings})
 
 
 def test_a_given_start_is_checked_and_kept():
@@ -117,7 +148,7 @@ def test_a_constant_column_fits_and_is_named():
     assert result.params["intercepts_1"][2] > 5
 
 
-@pytest.mark.parametrize("kind", ["array", "integers", "booleans", "frame", "nullable frame", "tensor", "list"])
+@pytest.mark.parametrize("kind", ["array", "integers", "booleans", "frame", "nullable frame", "tensor", "list", "half", "long", "swapped", "grad"])
 def test_tables_of_every_kind_give_one_answer(kind):
     tables = {
         "array": ANSWERS,
@@ -127,10 +158,43 @@ def test_tables_of_every_kind_give_one_answer(kind):
         "nullable frame": pd.DataFrame(ANSWERS).astype("Int64"),
         "tensor": torch.from_numpy(ANSWERS),
         "list": ANSWERS.tolist(),
+        "half": torch.from_numpy(ANSWERS).half(),
+        "long": ANSWERS.astype(np.longdouble),
+        "swapped": ANSWERS.astype(">f8"),
+        "grad": torch.from_numpy(ANSWERS).requires_grad_(),
     }
     model = DeepDiscreteEncoder(6, (1,), bound=4.0)
     method = EM(max_iterations=2000)
     assert fit(model, tables[kind], method).objective == fit(model, ANSWERS, method).objective
+
+
+def test_masked_entries_are_missing():
+    hidden = np.ma.masked_array(changed(3, 2, 999), mask=np.zeros((60, 6)))
+    hidden[3, 2] = np.ma.masked
+    model = DeepDiscreteEncoder(6, (1,), bound=4.0)
+    assert fit(model, hidden, METHOD).objective == fit(model, changed(3, 2, np.nan), METHOD).objective
+
+
+@pytest.mark.filterwarnings("ignore::inference.em.ConvergenceWarning")
+def test_nothing_is_written_into_the_callers_table():
+    table = changed(3, 2, np.nan)
+    table.flags.writeable = False
+    tensor = torch.from_numpy(changed(3, 2, np.nan))
+    before = tensor.clone()
+    for data in (table, tensor):
+        fit(DeepDiscreteEncoder(6, (2,)), data, METHOD, num_restarts=2)
+    assert torch.equal(tensor.nan_to_num(9), before.nan_to_num(9))
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 5])
+@pytest.mark.parametrize("response", [Bernoulli(), Poisson(), Normal(), LogNormal()], ids=lambda r: type(r).__name__)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_handful_of_rows_is_enough_to_run(response, num_rows):
+    x = np.random.default_rng(num_rows).integers(0, 2, (num_rows, 6)) + (1.0 if isinstance(response, LogNormal) else 0.0)
+    for sizes in ((1,), (6,), (3, 2, 1)):
+        result = fit(DeepDiscreteEncoder(6, sizes, response), x, EM(max_iterations=3), num_restarts=2)
+        assert math.isfinite(result.objective)
+        assert all(torch.isfinite(value).all() for value in result.params.values())
 
 
 def test_single_precision_is_kept():

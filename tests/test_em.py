@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from inference import EM, ConvergenceWarning, fit
+from inference.checkpoint import read_tensors
 from inference.fit import Problem
 from inference.program import Program
 from inference.progress import NoProgress
@@ -72,15 +73,21 @@ def test_a_fit_on_a_face_of_the_box_is_stationary_inside_it():
         assert slope[~outward].abs().max() < 0.01
 
 
-def test_restarts_in_one_batch_equal_single_runs():
-    model, x = encoder()
+@pytest.mark.parametrize("response", [Bernoulli(), Normal()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("penalty", [None, TruncatedLasso(3.0, 0.4)], ids=["none", "tlp"])
+@pytest.mark.filterwarnings("ignore::inference.em.ConvergenceWarning")
+def test_restarts_in_one_batch_equal_single_runs(response, penalty):
+    """Whatever one restart meets (a bound, a refused step), the others take the steps they would take alone."""
+    model, x = encoder(response, seed=1, penalty=penalty)
     problem = Problem.check(model, x, 0, start_given=True)
     start = spectral_start(model.layers(), model.root(), x, num_starts=3)
-    batch = QUICK.run(problem, start, NoProgress(), None)
+    method = replace(QUICK, max_iterations=100)
+    batch = method.run(problem, start, NoProgress(), None)
     for r in range(3):
-        single = QUICK.run(problem, {k: v[r : r + 1] for k, v in start.items()}, NoProgress(), None)
-        assert torch.allclose(single.objective[0], batch.objective[r], rtol=0, atol=1e-6)
-        assert all(torch.allclose(single.params[k][0], batch.params[k][r], atol=1e-5) for k in start)
+        single = method.run(problem, {k: v[r : r + 1] for k, v in start.items()}, NoProgress(), None)
+        assert torch.allclose(single.objective[0], batch.objective[r], rtol=1e-12, atol=0)
+        assert all(torch.allclose(single.params[k][0], batch.params[k][r], rtol=0, atol=1e-6) for k in start)
+        assert torch.equal(single.converged[0], batch.converged[r])
 
 
 def test_chunks_do_not_matter():
@@ -187,21 +194,117 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
         fit(model, x, QUICK, checkpoint=path)
 
 
-def test_ctrl_c_leaves_the_last_state_on_disk(tmp_path):
+def test_a_finished_fit_is_read_from_its_checkpoint(tmp_path, monkeypatch):
+    model, x = encoder()
     path = tmp_path / "fit.safetensors"
-    code = (
-        "import torch; from inference import EM, fit; from ppl_models import DeepDiscreteEncoder\n"
+    first = fit(model, x, QUICK, num_restarts=2, checkpoint=path)
+    monkeypatch.setattr(LayeredSteps, "m_step", lambda *_: pytest.fail("it was fitted again"))
+    again = fit(model, x, QUICK, num_restarts=2, checkpoint=path)
+    assert again.objective == first.objective
+    assert again.converged
+    assert torch.equal(again.trace.objective, first.trace.objective)
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_relaxed_run_belongs_to_our_own_starts_alone():
+    """Under a penalty that nothing outweighs, our own start loses every loading; a start that is given stays beyond the threshold."""
+    model, x = encoder(penalty=TruncatedLasso(1e4, 1e-3))
+    own = fit(model, x, QUICK)
+    assert (own.params["loadings_1"] == 0).all()
+    plain = fit(replace(model, penalty=None), x, QUICK)
+    given = fit(model, x, QUICK, init=plain)
+    assert (given.params["loadings_1"].abs() > 1e-3).sum() > 9
+    program = Program(model, x)
+    started_at = float(program.log_marginal(plain.params) + program.log_prior(plain.params))
+    assert float(given.trace.objective[0]) == pytest.approx(started_at, rel=1e-10)
+    none = fit(model, x, replace(QUICK, num_relaxed=0))
+    assert (none.params["loadings_1"] != 0).any()
+
+
+@pytest.mark.filterwarnings("ignore::inference.fit.BoundWarning")  # random starts end in poor optima, some on a bound
+def test_each_restart_stops_by_its_own_changes():
+    model, x = encoder()
+    result = fit(model, x, replace(QUICK, max_iterations=400), init="random", num_restarts=4)
+    restarts, trace = result.restarts, result.trace
+    assert restarts.converged.all()
+    assert len(set(restarts.num_iterations.tolist())) > 1
+    assert result.num_iterations == len(trace.objective) == len(trace.log_likelihood)
+    assert not trace.objective.isnan().any()
+    assert float(trace.objective[-1] - trace.objective[-2]) < QUICK.tolerance * abs(float(trace.objective[-1]))
+    steps = QUICK.steps(Problem.check(model, x, 0))
+    moved = steps.m_step(steps.e_step(restarts.params)[0], restarts.params)
+    for name, value in restarts.params.items():
+        assert float((moved[name] - value).abs().max()) < QUICK.parameter_tolerance, name
+
+
+def test_a_fit_that_runs_out_of_iterations_reports_where_it_is():
+    model, x = encoder()
+    with pytest.warns(ConvergenceWarning, match="3 of 3 restarts did not converge in 5 iterations"):
+        result = fit(model, x, EM(max_iterations=5), num_restarts=3)
+    assert result.num_iterations == 5
+    assert not result.restarts.converged.any()
+    assert result.objective > float(result.trace.objective[-1])  # of the parameters that are returned
+    assert result.objective == pytest.approx(
+        float(Program(model, x).log_marginal(result.params) + Program(model, x).log_prior(result.params)), rel=1e-12
+    )
+
+
+def test_an_interrupt_says_itself_and_keeps_the_last_iteration(tmp_path, monkeypatch):
+    """Every stage: between the writes of every 20 iterations, and where the last numbers are computed."""
+    model, x = encoder()
+    method = EM(tolerance=1e-300, parameter_tolerance=1e-300, max_iterations=33)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        whole = fit(model, x, method)
+    path, original = tmp_path / "fit.safetensors", LayeredSteps.e_step
+    for stop_at in (1, 7, 34):  # counted from where the last one stopped
+        calls = []
+
+        def interrupted(self, params, calls=calls, stop_at=stop_at):
+            calls.append(1)
+            if len(calls) == stop_at:
+                raise KeyboardInterrupt
+            return original(self, params)
+
+        monkeypatch.setattr(LayeredSteps, "e_step", interrupted)
+        if stop_at < 34:
+            with pytest.raises(KeyboardInterrupt):
+                fit(model, x, method, checkpoint=path)
+    with pytest.warns(ConvergenceWarning, match="33 iterations"):
+        resumed = fit(model, x, method, checkpoint=path)
+    assert len(calls) == 33 - 6 + 1  # what was done is not done again; one more for the last numbers
+    assert torch.equal(resumed.trace.objective, whole.trace.objective)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_ctrl_c_leaves_the_last_state_on_disk(tmp_path, monkeypatch):
+    path = tmp_path / "fit.safetensors"
+    call = (
         "x = (torch.rand(3000, 24, generator=torch.Generator().manual_seed(0)) < 0.5).double()\n"
         "method = EM(tolerance=1e-300, parameter_tolerance=1e-300, max_iterations=10**6)\n"
         f"fit(DeepDiscreteEncoder(24, (6, 2)), x, method, checkpoint={str(path)!r})\n"
     )
+    code = "import signal, torch; from inference import EM, fit; from ppl_models import DeepDiscreteEncoder\n"
+    code += "signal.signal(signal.SIGINT, signal.default_int_handler)\n" + call  # a shell ignores it in the background
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < deadline:
+    while not path.exists() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)
-    first = path.read_bytes()
+    first = read_tensors(path)[1]["state"]["iteration"]
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert "KeyboardInterrupt" in errors
-    assert path.read_bytes() != first
+    tensors, record = read_tensors(path)
+    done = record["state"]["iteration"]
+    assert done > first
+    assert tensors["history"].shape == (done, 1)
+    assert tensors["history"].diff(dim=0).min() > -1e-9 * tensors["history"].abs().max()
+
+    def stop(self, statistics, params):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LayeredSteps, "m_step", stop)
+    with pytest.raises(KeyboardInterrupt):
+        exec(call, {"torch": torch, "EM": EM, "fit": fit, "DeepDiscreteEncoder": DeepDiscreteEncoder})
+    assert read_tensors(path)[1]["state"]["iteration"] == done  # another process goes on from there
