@@ -15,7 +15,8 @@ from torch import Tensor
 from inference.checkpoint import Checkpoint
 from inference.glm import Params
 from inference.progress import Progress
-from inference.steps import GenericSteps, LayeredSteps, Steps
+from inference.steps import GenericSteps, Steps
+from inference.structure import Outcome
 
 if TYPE_CHECKING:
     from inference.fit import Problem
@@ -75,18 +76,15 @@ class EM:
                 raise ValueError(f"EM: {name} must be positive, got {getattr(self, name)!r}")
 
     def steps(self, problem: Problem) -> Steps:
-        """The pair of steps for a model: accelerated where it describes its layers, else generic."""
-        if self.accelerate and isinstance(problem.data, Tensor):
-            layered = LayeredSteps.build(problem.model, problem.data, self.chunk_elements, self.num_inner)
-            if layered is not None:
-                return layered
-        return GenericSteps(problem.program(), 20 * self.num_inner)
+        """The pair of steps for a model: accelerated where its description of itself allows, else generic."""
+        accelerated = problem.structure.steps(problem, self) if self.accelerate else None
+        return accelerated or GenericSteps(problem.program(), 20 * self.num_inner)
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> EMState:
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) to convergence."""
         steps = self.steps(problem)
         store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
-        relaxed = steps.relax() if isinstance(steps, LayeredSteps) and not problem.start_given else None
+        relaxed = None if problem.start_given else steps.relax()
         state = None if store is None else store.load(EMState)
         if state is None:
             state = EMState.begin(start, relaxed=relaxed is not None and self.num_relaxed > 0)
@@ -107,7 +105,7 @@ class EM:
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        return state
+        return state.outcome()
 
     def _iterate(self, steps: Steps, state: EMState, progress: Progress, store: Checkpoint | None) -> EMState:
         began = time.monotonic() - state.seconds
@@ -195,3 +193,16 @@ class EMState:
         _, log_likelihood, log_prior = steps.e_step(self.params)
         objective = (log_likelihood + log_prior).double().cpu()
         return replace(self, objective=objective, log_likelihood=log_likelihood.double().cpu())
+
+    def outcome(self) -> Outcome:
+        """As every engine hands it back."""
+        return Outcome(
+            params=self.params,
+            objective=self.objective,
+            objective_name="log-posterior",  # of the parameters, with the priors' constants; latents summed out
+            log_likelihood=self.log_likelihood,
+            history=self.history,
+            history_log_likelihood=self.history_log_likelihood,
+            converged=self.converged,
+            num_iterations=self.num_iterations,
+        )

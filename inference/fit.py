@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import re
 import time
@@ -13,17 +14,13 @@ from typing import Any, Protocol
 
 import torch
 
-from inference.alignment import canonical_signs
-from inference.em import EM, EMState
-from inference.glm import Params
-from inference.program import Program
+from inference.program import Params, Program
 from inference.progress import NoProgress, Progress, RichProgress
 from inference.result import Fit, Restarts, Trace, as_tensors
-from inference.spectral import random_start, spectral_start
+from inference.structure import Outcome, Structure
+from inference.structures import structure_of
 
 __all__ = ["BoundWarning", "Method", "Problem", "fit"]
-
-BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 
 
 class BoundWarning(UserWarning):
@@ -33,7 +30,7 @@ class BoundWarning(UserWarning):
 class Method(Protocol):
     """An engine: a frozen record of checked settings, and one call."""
 
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> EMState: ...
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,6 +63,11 @@ class Problem:
             data, names = check(data)
             return cls(model, data, names, seed, start_given)
         return cls(model, as_tensors(data), (), seed, start_given)
+
+    @functools.cached_property
+    def structure(self) -> Structure:
+        """What the model says of itself."""
+        return structure_of(self.model)
 
     def program(self) -> Program:
         """The program with all the data."""
@@ -101,8 +103,8 @@ def fit(
     model: Callable[..., Any],
     data: Any,
     method: Method | None = None,
-    init: str | Params | Fit = "spectral",
-    num_restarts: int = 1,
+    init: str | Params | Fit | None = None,
+    num_restarts: int | None = None,
     seed: int = 0,
     progress: bool = False,
     checkpoint: str | Path | None = None,
@@ -112,10 +114,13 @@ def fit(
     Args:
         model: a zoo model, or any Pyro program of one argument whose latents can be enumerated.
         data: table with one row a unit (tensor, array, data frame; NaN where missing), or what the program takes.
-        method: the engine; exact :class:`~inference.em.EM` if None.
-        init: "spectral" (falls back to "random" for a model without described layers), "random", a dict of parameters,
-            or a fit of the same model. With several restarts, the first starts there and the others nearby.
-        num_restarts: starts run as one batch; the one with the best objective is reported, the others are kept.
+        method: the engine; if None the family's recommended one, with its start and restarts where those are left open
+            (see the model; exact :class:`~inference.em.EM` where it says nothing).
+        init: "spectral" (falls back to "random" for a model that has no such start), "random", a dict of parameters,
+            or a fit of the same model. With several restarts, the first starts there and the others nearby. With a
+            method named, "spectral" if None.
+        num_restarts: starts run as one batch; the one with the best objective is reported, the others are kept. With a
+            method named, 1 if None.
         seed: one seed, one answer, on one machine and thread count.
         progress: show a progress bar on standard error.
         checkpoint: file that holds the running fit; an interrupted fit called again resumes from it.
@@ -123,17 +128,21 @@ def fit(
     Raises:
         ValueError: for data the model cannot have made (see the model), or settings out of range; before any work.
     """
-    if isinstance(num_restarts, bool) or not isinstance(num_restarts, int) or num_restarts < 1:
+    if num_restarts is not None and (
+        isinstance(num_restarts, bool) or not isinstance(num_restarts, int) or num_restarts < 1
+    ):
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
-    method = EM() if method is None else method
-    if isinstance(method, type) or not callable(getattr(method, "run", None)):
+    if method is not None and (isinstance(method, type) or not callable(getattr(method, "run", None))):
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
     path = _checkpoint_path(checkpoint)
     began = time.monotonic()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        problem = Problem.check(model, data, seed, start_given=not isinstance(init, str))
-        start = _start(problem, init, num_restarts)
+        problem = Problem.check(model, data, seed, start_given=not (init is None or isinstance(init, str)))
+        if method is None:
+            advice = problem.structure.recommended(problem)
+            method, init, num_restarts = advice.method, init or advice.init, num_restarts or advice.num_restarts
+        start = _start(problem, "spectral" if init is None else init, num_restarts or 1)
         bar = RichProgress("fit", getattr(method, "max_iterations", None)) if progress else NoProgress()
         with bar, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -157,15 +166,11 @@ def _checkpoint_path(checkpoint: str | Path | None) -> Path | None:
 
 
 def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Params:
-    model: Any = problem.model
-    layered = hasattr(model, "layers") and hasattr(model, "root")
     if isinstance(init, str):
         if init not in ("spectral", "random"):
             raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
-        if layered:
-            build = spectral_start if init == "spectral" else random_start
-            return build(model.layers(), model.root(), problem.data, num_restarts, problem.seed)
-        return _unconstrained_start(problem.program(), num_restarts, problem.seed)
+        start = problem.structure.start(problem, init, num_restarts)
+        return _unconstrained_start(problem.program(), num_restarts, problem.seed) if start is None else start
     params = init.params if isinstance(init, Fit) else init
     if not isinstance(params, Mapping):
         raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
@@ -205,54 +210,39 @@ def _nearby(program: Program, free: Params, num_restarts: int, seed: int, first_
     return {name: value.detach() for name, value in program.constrained(out).items()}
 
 
-def _assemble(problem: Problem, method: Any, state: EMState, seconds: float) -> Fit:
-    best = int(torch.where(state.objective.isnan(), -torch.inf, state.objective).argmax())
-    params = {name: value[best].clone() for name, value in state.params.items()}
-    params = _with_canonical_signs(problem, params)
-    iterations = int(state.num_iterations[best])
-    name = "log-posterior"  # of the parameters, with the priors' constants; latents summed out
-    _warn_bounds(problem, params)
+def _assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float) -> Fit:
+    best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
+    params = problem.structure.canonical({name: value[best].clone() for name, value in outcome.params.items()})
+    iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
+    _warn_bounds(problem.structure.at_bound(params))
     return Fit(
         model=problem.model,
         method=method,
         params=params,
-        log_likelihood=float(state.log_likelihood[best]),
-        objective=float(state.objective[best]),
+        log_likelihood=float(outcome.log_likelihood[best]),
+        objective=float(outcome.objective[best]),
         objective_name=name,
-        trace=Trace(name, state.history[:iterations, best], state.history_log_likelihood[:iterations, best]),
-        restarts=Restarts(state.objective, state.log_likelihood, state.converged, state.num_iterations, state.params, best),
-        converged=bool(state.converged[best]),
+        trace=Trace(name, outcome.history[:iterations, best], outcome.history_log_likelihood[:iterations, best]),
+        restarts=Restarts(
+            outcome.objective, outcome.log_likelihood, outcome.converged, outcome.num_iterations, outcome.params, best
+        ),
+        converged=bool(outcome.converged[best]),
         num_iterations=iterations,
         seconds=seconds,
         seed=problem.seed,
         num_rows=problem.num_rows,
         item_names=problem.item_names,
         warnings=(),
-        draws=None,
+        draws=outcome.draws,
+        elbo=None if outcome.elbo is None else float(outcome.elbo[best]),
     )
 
 
-def _with_canonical_signs(problem: Problem, params: Params) -> Params:
-    """Latents named so that their loadings sum to a positive number: the same law, one of its 2^K descriptions."""
-    model: Any = problem.model
-    if not (hasattr(model, "layers") and hasattr(model, "root")):
-        return params
-    layers = model.layers()
-    signed = canonical_signs(params, layers, model.root()).params
-    inside = all(bool((signed[layer.intercepts].abs() <= layer.bound).all()) for layer in layers)
-    return signed if inside else params  # an absorbed loading may leave the prior's interval
-
-
-def _warn_bounds(problem: Problem, params: Params) -> None:
-    layers = getattr(problem.model, "layers", None)
-    if layers is None:
-        return
-    at_bound = []
-    for layer in layers():
-        for name in (layer.loadings, layer.intercepts):
-            for index in (params[name].abs() >= BOUND_SHARE * layer.bound).nonzero().tolist():
-                at_bound.append(f"{name}{index}")
+def _warn_bounds(at_bound: list[str]) -> None:
     if at_bound:
         shown = ", ".join(at_bound[:8]) + (f" and {len(at_bound) - 8} more" if len(at_bound) > 8 else "")
-        warnings.warn(f"estimates on the bound of their interval: {shown}; the likelihood may have no maximum inside", BoundWarning, stacklevel=4)
-
+        warnings.warn(
+            f"estimates on the bound of their interval: {shown}; the likelihood may have no maximum inside",
+            BoundWarning,
+            stacklevel=4,
+        )

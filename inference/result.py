@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from inference.checkpoint import read_tensors, write_tensors
 from inference.program import Params, Program, simulate
+from inference.structures import structure_of
 
 __all__ = ["Fit", "Restarts", "Trace", "as_tensors"]
 
@@ -33,6 +35,11 @@ def as_tensors(data: Any) -> Any:
     if isinstance(data, Tensor) or not hasattr(data, "__array__"):
         return data
     return torch.from_numpy(np.array(data.to_numpy() if hasattr(data, "to_numpy") else data))  # frames lend read-only arrays
+
+
+def map_tensors(change: Callable[[Tensor], Tensor], data: Any) -> Any:
+    """``change`` applied to a tensor, or to every tensor of a dict."""
+    return {name: change(value) for name, value in data.items()} if isinstance(data, dict) else change(data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +89,7 @@ class Fit:
         seed, num_rows, item_names: of the call.
         warnings: texts of the warnings given.
         draws: posterior draws (chains, draws, ...) by site name, None for a point estimate.
+        elbo: a lower bound of ``log_likelihood``, from engines that have one.
     """
 
     model: Callable[..., Any]
@@ -100,14 +108,14 @@ class Fit:
     item_names: tuple[str, ...]
     warnings: tuple[str, ...]
     draws: Params | None
+    elbo: float | None = None
 
     # ---------------------------------------------------------------- numbers
 
     @property
     def num_parameters(self) -> int:
         """Free parameters: loadings that are exactly zero are not counted."""
-        loadings = {layer.loadings for layer in self.model.layers()} if hasattr(self.model, "layers") else set()
-        return sum(int((value != 0).sum()) if name in loadings else value.numel() for name, value in self.params.items())
+        return structure_of(self.model).num_free(self.params)
 
     @property
     def bic(self) -> float:
@@ -122,15 +130,17 @@ class Fit:
         if check is None:
             yield Program(self.model, as_tensors(data))
             return
-        table, names = check(data, for_fit=False)
+        checked, names = check(data, for_fit=False)
         if names != self.item_names and sorted(names) == sorted(self.item_names):
             raise ValueError(f"data: columns in the order of the fit, {self.item_names}, were expected, got {names}")
-        table = table.to(next(iter(self.params.values())))  # the estimate's dtype and device
-        program = Program(self.model, table[:1])
-        sizes = [site.num_values or 1 for site in program.sites]
-        rows = max(1, CHUNK_ELEMENTS // max(sizes))
-        for start in range(0, len(table), rows):
-            yield program.with_data(table[start : start + rows])
+        like = next(iter(self.params.values()))  # the estimate's dtype and device
+        checked = map_tensors(lambda x: x.to(like if x.is_floating_point() else like.device), checked)
+        first = checked if isinstance(checked, Tensor) else next(iter(checked.values()))
+        program = Program(self.model, map_tensors(lambda x: x[:1], checked))
+        rows = max(1, CHUNK_ELEMENTS // max(first[:1].numel(), *(site.num_values or 1 for site in program.sites)))
+        for start in range(0, len(first), rows):
+            chunk = slice(start, start + rows)
+            yield program.with_data(map_tensors(operator.itemgetter(chunk), checked))
 
     def _by_row(self, data: Any, ask: Callable[[Program, Params], dict[str, Tensor]]) -> dict[str, Tensor]:
         parts = [ask(program, self.params) for program in self._chunks(data)]

@@ -30,6 +30,10 @@ class Steps(Protocol):
         """Parameters whose expected complete-data log-posterior is not below that of ``params``."""
         ...
 
+    def relax(self) -> Steps | None:
+        """The same steps under an easier objective, from which a start of our own is improved first; None for none."""
+        ...
+
 
 @dataclass(frozen=True)
 class GenericSteps:
@@ -84,6 +88,9 @@ class GenericSteps:
                 name: torch.where(better.reshape((-1,) + (1,) * (value.dim() - 1)), value, params[name]).detach()
                 for name, value in new.items()
             }
+
+    def relax(self) -> None:
+        return None
 
     def _units(self, free: Params) -> Params:
         """Steps that move a parameter by at most about one: on a wide interval the free scale is hundreds of units long."""

@@ -66,8 +66,8 @@ def no_work(monkeypatch):
     def work(*args):
         raise AssertionError("bad input was let through")
 
-    for name in ("spectral_start", "random_start", "Program"):
-        monkeypatch.setattr(sys.modules["inference.fit"], name, work)
+    for module, name in (("layered", "spectral_start"), ("layered", "random_start"), ("fit", "Program")):
+        monkeypatch.setattr(sys.modules[f"inference.{module}"], name, work)
 
 
 @pytest.mark.parametrize("case", BAD_DATA)
@@ -108,7 +108,7 @@ def test_bad_models(case):
         ({"seed": 0.5}, "seed"),
         ({"seed": 2**70}, "seed"),
         ({"init": "best"}, "init"),
-        ({"init": None}, "init.*None"),
+        ({"init": 3}, "init.*3"),
         ({"init": [torch.ones(6, 2)]}, "init"),
         ({"init": {"loadings_1": torch.ones(6, 2)}}, "init.*missing"),
         ({"method": "em"}, "method"),

@@ -1,0 +1,59 @@
+"""Models of binary layers with generalised-linear children: starts, steps and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from inference.alignment import canonical_signs
+from inference.program import Params
+from inference.spectral import random_start, spectral_start
+from inference.steps import LayeredSteps, Steps
+from inference.structure import Structure
+
+if TYPE_CHECKING:
+    from inference.em import EM
+    from inference.fit import Problem
+
+__all__ = ["Layered"]
+
+BOUND_SHARE = 0.999  # a parameter this near its bound is reported
+
+
+class Layered(Structure):
+    """A model that offers ``layers()`` and ``root()``."""
+
+    @classmethod
+    def of(cls, model: Callable[..., Any]) -> Layered | None:
+        return cls(model) if hasattr(model, "layers") and hasattr(model, "root") else None
+
+    def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        build = spectral_start if init == "spectral" else random_start
+        return build(self.model.layers(), self.model.root(), problem.data, num_restarts, problem.seed)
+
+    def steps(self, problem: Problem, method: EM) -> Steps | None:
+        if not isinstance(problem.data, Tensor):
+            return None
+        return LayeredSteps.build(self.model, problem.data, method.chunk_elements, method.num_inner)
+
+    def canonical(self, params: Params) -> Params:
+        """Latents named so that their loadings sum to a positive number: the same law, one of its 2^K descriptions."""
+        layers = self.model.layers()
+        signed = canonical_signs(params, layers, self.model.root()).params
+        inside = all(bool((signed[layer.intercepts].abs() <= layer.bound).all()) for layer in layers)
+        return signed if inside else params  # an absorbed loading may leave the prior's interval
+
+    def at_bound(self, params: Params) -> list[str]:
+        found = []
+        for layer in self.model.layers():
+            for name in (layer.loadings, layer.intercepts):
+                for index in (params[name].abs() >= BOUND_SHARE * layer.bound).nonzero().tolist():
+                    found.append(f"{name}{index}")
+        return found
+
+    def num_free(self, params: Params) -> int:
+        """Loadings that are exactly zero are not counted."""
+        loadings = {layer.loadings for layer in self.model.layers()}
+        return sum(int((value != 0).sum()) if name in loadings else value.numel() for name, value in params.items())

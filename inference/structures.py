@@ -1,0 +1,22 @@
+"""Every kind of self-description that inference knows; a new one is added to the tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from inference.layered import Layered
+from inference.structure import Structure
+
+__all__ = ["structure_of"]
+
+STRUCTURES: tuple[type[Structure], ...] = (Layered,)
+
+
+def structure_of(model: Callable[..., Any]) -> Structure:
+    """The first structure whose description the model offers; the generic one if it offers none."""
+    for kind in STRUCTURES:
+        structure = kind.of(model)
+        if structure is not None:
+            return structure
+    return Structure(model)
