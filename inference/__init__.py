@@ -3,5 +3,6 @@
 from inference.em import EM, ConvergenceWarning
 from inference.fit import BoundWarning, fit
 from inference.result import Fit
+from inference.saem import SAEM
 
-__all__ = ["EM", "BoundWarning", "ConvergenceWarning", "Fit", "fit"]
+__all__ = ["EM", "SAEM", "BoundWarning", "ConvergenceWarning", "Fit", "fit"]

@@ -59,6 +59,7 @@ class Checkpoint:
         plain: dict[str, Any] = {}
         for name, value in state.__dict__.items():
             if isinstance(value, dict):
+                plain[name] = {}  # filled again from the tensors
                 tensors.update({f"{name}/{key}": part for key, part in value.items()})
             elif isinstance(value, Tensor):
                 tensors[name] = value

@@ -15,7 +15,7 @@ from pyro.ops.contract import contract_to_tensor
 from pyro.ops.rings import LogRing
 from torch import Tensor
 
-from ppl_models.responses import ItemResponse
+from ppl_models.item_response import ItemResponse
 
 __all__ = ["FactorPosteriors", "Factors", "FiniteMixture", "narrow_repeated"]
 

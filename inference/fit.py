@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import operator
 import re
 import time
 import warnings
@@ -16,7 +17,7 @@ import torch
 
 from inference.program import Params, Program
 from inference.progress import NoProgress, Progress, RichProgress
-from inference.result import Fit, Restarts, Trace, as_tensors
+from inference.result import Fit, Restarts, Trace, as_tensors, map_tensors
 from inference.structure import Outcome, Structure
 from inference.structures import structure_of
 
@@ -72,6 +73,11 @@ class Problem:
     def program(self) -> Program:
         """The program with all the data."""
         return Program(self.model, self.data)
+
+    def program_of_one_row(self) -> Program:
+        """The program with the first row of the data, where only its parameters matter."""
+        is_table = hasattr(self.model, "check_data")
+        return Program(self.model, map_tensors(operator.itemgetter(slice(1)), self.data) if is_table else self.data)
 
     @property
     def num_rows(self) -> int:
@@ -222,7 +228,7 @@ def _assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float
         log_likelihood=float(outcome.log_likelihood[best]),
         objective=float(outcome.objective[best]),
         objective_name=name,
-        trace=Trace(name, outcome.history[:iterations, best], outcome.history_log_likelihood[:iterations, best]),
+        trace=Trace(outcome.trace_name or name, outcome.history[:iterations, best], outcome.history_log_likelihood[:iterations, best]),
         restarts=Restarts(
             outcome.objective, outcome.log_likelihood, outcome.converged, outcome.num_iterations, outcome.params, best
         ),

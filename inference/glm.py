@@ -19,7 +19,15 @@ from ppl_models.layers import GeneralizedLinearLayer
 from ppl_models.penalties import Penalty
 from ppl_models.responses import ResponseFamily
 
-__all__ = ["LayerStatistics", "maximise_layer", "maximise_rows"]
+__all__ = [
+    "LayerStatistics",
+    "drawn_statistics",
+    "maximise_dispersion",
+    "maximise_layer",
+    "maximise_quadratic",
+    "maximise_rows",
+    "with_ones",
+]
 
 Params = dict[str, Tensor]
 DISPERSION_LIMITS = (1e-6, 1e6)
@@ -47,6 +55,43 @@ class LayerStatistics:
     def design(self) -> Tensor:
         """h, (C, 1 + K)."""
         return torch.nn.functional.pad(self.configurations, (1, 0), value=1.0)
+
+
+def with_ones(latents: Tensor) -> Tensor:
+    """h = (1, a), latents first: (..., K, N) to (..., 1 + K, N)."""
+    return torch.cat([torch.ones_like(latents[..., :1, :]), latents], -2)
+
+
+def drawn_statistics(
+    layer: GeneralizedLinearLayer, below: Tensor, mask: Tensor | None, parents: Tensor, scale: float = 1.0
+) -> LayerStatistics:
+    """Statistics of given latents, R = 1; equal configurations are counted together.
+
+    Args:
+        layer: the layer's description.
+        below: T of the children, (J, N), 0 where missing; mask: (J, N) 0/1, None if nothing is missing.
+        parents: (K, N), 0/1.
+        scale: weight of a row.
+    """
+    configurations, index = _distinct(parents)
+    ones = parents.new_full((len(index),), scale)
+    row_counts = parents.new_zeros(len(configurations)).index_add_(0, index, ones)
+    counts = row_counts
+    if mask is not None:
+        counts = parents.new_zeros(len(mask), len(configurations)).index_add_(1, index, mask * scale)
+    cross = below @ with_ones(parents).mT * scale
+    squares = below.square().sum(-1) * scale if layer.dispersion else None
+    return LayerStatistics(configurations, counts.unsqueeze(0), cross.unsqueeze(0), squares, row_counts.unsqueeze(0))
+
+
+def _distinct(parents: Tensor) -> tuple[Tensor, Tensor]:
+    """Distinct columns of a 0/1 matrix (K, N) as rows (C, K), and the index of each column, (N,)."""
+    if len(parents) > 62:
+        rows, index = torch.unique(parents, dim=1, return_inverse=True)
+        return rows.mT.contiguous(), index
+    powers = 2 ** torch.arange(len(parents), device=parents.device)
+    codes, index = torch.unique((parents.long() * powers[:, None]).sum(0), return_inverse=True)
+    return ((codes[:, None] // powers) % 2).to(parents.dtype), index
 
 
 def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, num_steps: int = 3) -> Params:
@@ -92,6 +137,48 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
     if layer.dispersion is not None:
         out[layer.dispersion] = torch.cat(new_dispersion, -1)
     return out
+
+
+def maximise_quadratic(
+    layer: GeneralizedLinearLayer, linear: Tensor, hessian: Tensor, beta: Tensor, scale: Tensor | None, num_steps: int = 2
+) -> Tensor:
+    r"""Maximise :math:`s_j (r_j \cdot \beta_j - \beta_j^\top H_j \beta_j / 2)` minus the layer's penalty, in its box.
+
+    Args:
+        layer: the layer's description.
+        linear: r, (R, J, P); hessian: H, (R, J or 1, P, P).
+        beta: start, (R, J, P); the result is not below it.
+        scale: s, (R, J), None for 1.
+    """
+    fixed = None
+    if layer.graph is not None:
+        free = layer.graph.to(beta.device)
+        fixed = torch.cat([torch.zeros_like(free[:, :1]), ~free], -1).expand(beta.shape)
+        beta = beta.masked_fill(fixed, 0.0)
+    if scale is not None:
+        linear, hessian = linear * scale.unsqueeze(-1), hessian * scale[..., None, None]
+    hessian = hessian.expand(*beta.shape, beta.shape[-1])
+
+    def pull(b: Tensor) -> Tensor:
+        return (hessian @ b.unsqueeze(-1)).squeeze(-1)
+
+    def objective(b: Tensor) -> Tensor:
+        smooth = ((linear - pull(b) / 2) * b).sum(-1)
+        return smooth if layer.penalty is None else smooth - layer.penalty(b[..., 1:]).sum(-1)
+
+    for _ in range(num_steps):
+        proposal = _solve(beta, linear - pull(beta), hessian, layer.penalty, fixed, layer.bound)
+        beta, _ = _halve(objective, beta, objective(beta), proposal)
+    return beta
+
+
+def maximise_dispersion(layer: GeneralizedLinearLayer, residual: Tensor, weight: Tensor) -> Tensor:
+    """Variances of the dispersed columns from sums of squared residuals and numbers of rows, both (R, J)."""
+    out = []
+    for _, columns, part in layer.response.blocks(layer.num_children):
+        if part.stop > part.start:
+            out.append((residual[..., columns] / weight[..., columns]).clamp(*DISPERSION_LIMITS))
+    return torch.cat(out, -1)
 
 
 def maximise_rows(

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from inference.alignment import canonical_signs
-from inference.program import Params
+from inference.draws import DrawSteps, LayeredDraws
+from inference.gibbs import Gibbs, LayeredGibbs
+from inference.program import Params, Program
 from inference.spectral import random_start, spectral_start
 from inference.steps import LayeredSteps, Steps
 from inference.structure import Structure
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Layered"]
 
+MAX_SUMMED = 2.0**28  # rows times configurations of the first layer, and configurations of two layers
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 
 
@@ -37,6 +40,30 @@ class Layered(Structure):
         if not isinstance(problem.data, Tensor):
             return None
         return LayeredSteps.build(self.model, problem.data, method.chunk_elements, method.num_inner)
+
+    def draw_steps(self, problem: Problem) -> DrawSteps | None:
+        if not isinstance(problem.data, Tensor):
+            return None
+        return LayeredDraws(LayeredGibbs.build(self.model.layers(), self.model.root(), problem.data))
+
+    def gibbs(self, program: Program) -> Gibbs:
+        data = program.args[0]
+        return (
+            LayeredGibbs.build(self.model.layers(), self.model.root(), data)
+            if isinstance(data, Tensor)
+            else super().gibbs(program)
+        )
+
+    def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
+        sizes = [layer.num_parents for layer in self.model.layers()]
+        cells = problem.num_rows * 2.0 ** sizes[0] * len(next(iter(params.values())))
+        if max(cells, 2.0 ** sum(sizes[:2])) > MAX_SUMMED or not isinstance(problem.data, Tensor):
+            return None
+        steps = LayeredSteps.build(self.model, problem.data)
+        if steps is None:
+            return None
+        _, log_likelihood, log_prior = steps.e_step(params)
+        return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()
 
     def canonical(self, params: Params) -> Params:
         """Latents named so that their loadings sum to a positive number: the same law, one of its 2^K descriptions."""

@@ -29,7 +29,8 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints
 
 from inference.elimination import FactorPosteriors, Factors, FiniteMixture, narrow_repeated
-from ppl_models.responses import ItemResponse
+from ppl_models.distributions import support_size
+from ppl_models.item_response import ItemResponse
 
 __all__ = ["FactorPosteriors", "FiniteMixture", "Params", "Program", "Site", "simulate"]
 
@@ -56,6 +57,11 @@ class Site:
     support: constraints.Constraint
     plates: tuple[str, ...]
     num_values: int | None
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether its values are bits, or vectors of bits."""
+        return getattr(self.support, "base_constraint", self.support) is constraints.boolean
 
 
 @contextmanager
@@ -108,7 +114,7 @@ class Program:
             elif fn.support.is_discrete:
                 kind = "latent"
                 if fn.has_enumerate_support and not getattr(fn, "reinterpreted_batch_ndims", None):
-                    num_values = len(fn.enumerate_support(expand=False))
+                    num_values = support_size(fn)
             else:
                 kind = "local" if row_plates & set(plates[name]) else "parameter"
             shape = tuple(fn.batch_shape + fn.event_shape)
@@ -163,39 +169,44 @@ class Program:
     def _check_enumerable(self) -> None:
         for site in self.sites:
             if site.kind == "latent" and site.num_values is None:
+                size = f" of {site.shape[-1]} bits" if site.is_binary and site.shape else ""
                 raise ValueError(
-                    f"latent site {site.name!r} with support {site.support} cannot be enumerated; use a distribution with a "
-                    "finite support (BinaryVector for a vector of bits), or an engine that samples it"
+                    f"latent site {site.name!r}{size} with support {site.support} cannot be enumerated; use a distribution "
+                    "with a finite support (BinaryVector for a vector of bits), fewer latents, or an engine that samples "
+                    "them (SAEM)"
                 )
 
     def log_prior(self, params: Params) -> Tensor:
         """Log prior density of the parameters, () or (R,)."""
         return self._log_prior(self._trace(params, enumerate_latents=False), self._num_restarts(params))
 
+    def _log_probs(self, trace: Any, *kinds: str) -> Iterator[Tensor]:
+        for site in self.sites:
+            if site.kind in kinds:
+                node = trace.nodes[site.name]
+                yield scale_and_mask(node["fn"].log_prob(node["value"]), node["scale"], node["mask"])
+
     def _log_prior(self, trace: Any, restarts: int | None) -> Tensor:
-        total = torch.zeros(())
-        for name in self.names("parameter"):
-            node = trace.nodes[name]
-            log_prob = scale_and_mask(node["fn"].log_prob(node["value"]), node["scale"], node["mask"])
-            total = total + (log_prob.sum() if restarts is None else log_prob.reshape(restarts, -1).sum(-1))
-        return total
+        return _total(self._log_probs(trace, "parameter"), restarts)
+
+    def _fixed(self, latents: Params, restarts: int | None) -> Params:
+        for name in self.names("latent"):
+            if name not in latents:
+                raise ValueError(f"latents: site {name!r} needs a value, got only {sorted(latents)}")
+        lead = () if restarts is None else (restarts,)
+        return {name: value.reshape(lead + self.site(name).shape) for name, value in latents.items()}
 
     def log_joint(self, params: Params, latents: Params) -> Tensor:
         """Log density of parameters, latents and data, () or (R,); latents in the shapes of their sites (with R first)."""
         restarts = self._num_restarts(params)
-        fixed = {}
-        for name in self.names("latent"):
-            if name not in latents:
-                raise ValueError(f"latents: site {name!r} needs a value, got only {sorted(latents)}")
-        for name, value in latents.items():
-            fixed[name] = value if restarts is None else value.reshape((restarts, *self.site(name).shape))
+        trace = self._trace(params, enumerate_latents=False, fixed=self._fixed(latents, restarts))
+        return _total(self._log_probs(trace, "parameter", "latent", "local", "observed"), restarts)
+
+    def log_joint_rows(self, params: Params, latents: Params) -> Tensor:
+        """Log density of each row and its latents, (N,) or (R, N); for latents that stand in one plate over the rows."""
+        fixed = self._fixed(latents, self._num_restarts(params))
         trace = self._trace(params, enumerate_latents=False, fixed=fixed)
-        total = torch.zeros(())
-        for site in self.sites:
-            node = trace.nodes[site.name]
-            log_prob = scale_and_mask(node["fn"].log_prob(node["value"]), node["scale"], node["mask"])
-            total = total + (log_prob.sum() if restarts is None else log_prob.reshape(restarts, -1).sum(-1))
-        return total
+        return sum(self._log_probs(trace, "latent", "local", "observed"), torch.zeros(()))
 
     def _factors(self, params: Params) -> Factors:
         trace = self._trace(params, enumerate_latents=True)
@@ -378,6 +389,11 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
     with _isolated(seed), torch.no_grad():
         trace = poutine.trace(poutine.condition(model, params)).get_trace(*args)
     return {name: _value(trace, name) for name in _sample_nodes(trace) if name not in params}
+
+
+def _total(log_probs: Iterator[Tensor], restarts: int | None) -> Tensor:
+    sums = (value.sum() if restarts is None else value.reshape(restarts, -1).sum(-1) for value in log_probs)
+    return sum(sums, torch.zeros(()))
 
 
 def _value(trace: Any, name: str) -> Tensor:

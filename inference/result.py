@@ -19,6 +19,7 @@ from torch import Tensor
 
 from inference.checkpoint import read_tensors, write_tensors
 from inference.program import Params, Program, simulate
+from inference.sampled import log_likelihood_rows, posterior_means
 from inference.structures import structure_of
 
 __all__ = ["Fit", "Restarts", "Trace", "as_tensors"]
@@ -26,6 +27,7 @@ __all__ = ["Fit", "Restarts", "Trace", "as_tensors"]
 FORMAT = 1
 TRUSTED_PACKAGES = ("ppl_models", "inference")
 CHUNK_ELEMENTS = 2**22
+MAX_SUMMED = 2**16  # values of one latent site
 
 
 def as_tensors(data: Any) -> Any:
@@ -35,6 +37,11 @@ def as_tensors(data: Any) -> Any:
     if isinstance(data, Tensor) or not hasattr(data, "__array__"):
         return data
     return torch.from_numpy(np.array(data.to_numpy() if hasattr(data, "to_numpy") else data))  # frames lend read-only arrays
+
+
+def _is_large(program: Program) -> bool:
+    """Whether a latent site has too many values to sum over."""
+    return any(site.kind == "latent" and (site.num_values or math.inf) > MAX_SUMMED for site in program.sites)
 
 
 def map_tensors(change: Callable[[Tensor], Tensor], data: Any) -> Any:
@@ -137,7 +144,8 @@ class Fit:
         checked = map_tensors(lambda x: x.to(like if x.is_floating_point() else like.device), checked)
         first = checked if isinstance(checked, Tensor) else next(iter(checked.values()))
         program = Program(self.model, map_tensors(lambda x: x[:1], checked))
-        rows = max(1, CHUNK_ELEMENTS // max(first[:1].numel(), *(site.num_values or 1 for site in program.sites)))
+        values = 1 if _is_large(program) else max(site.num_values or 1 for site in program.sites)
+        rows = max(1, CHUNK_ELEMENTS // max(first[:1].numel(), values))
         for start in range(0, len(first), rows):
             chunk = slice(start, start + rows)
             yield program.with_data(map_tensors(operator.itemgetter(chunk), checked))
@@ -149,18 +157,53 @@ class Fit:
     def posterior_latents(self, data: Any) -> dict[str, Tensor]:
         """P(latent = 1 | row), (N, K) by latent site; for a categorical latent the probability of each value.
 
+        Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
+
         Raises:
             ValueError: if ``data`` does not fit the model.
         """
-        return self._by_row(data, Program.latent_means)
+        return self._by_row(data, self._latent_means)
+
+    def _latent_means(self, program: Program, params: Params) -> dict[str, Tensor]:
+        if not _is_large(program):
+            return program.latent_means(params)
+        means, _ = self._sweeps(program, params)
+        return {name: value[0].mT for name, value in means.items()}
+
+    def _sweeps(self, program: Program, params: Params) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        generator = torch.Generator().manual_seed(self.seed)
+        gibbs = structure_of(self.model).gibbs(program)
+        return posterior_means(gibbs, {name: value.unsqueeze(0) for name, value in params.items()}, generator)
 
     def decode_latents(self, data: Any) -> dict[str, Tensor]:
-        """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent site."""
-        return self._by_row(data, Program.latent_modes)
+        """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent site.
+
+        Where the configurations are too many to sum over, entry by entry.
+        """
+
+        def modes(program: Program, params: Params) -> dict[str, Tensor]:
+            if not _is_large(program):
+                return program.latent_modes(params)
+            return {name: (value > 0.5).to(value) for name, value in self._latent_means(program, params).items()}
+
+        return self._by_row(data, modes)
 
     def log_likelihood_rows(self, data: Any) -> Tensor:
-        """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over rows."""
-        return self._by_row(data, lambda program, params: {"": program.log_marginal_rows(params).detach()})[""]
+        """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over rows.
+
+        Where the configurations are too many to sum over, a stochastic lower bound of it:
+        :func:`inference.sampled.log_likelihood_rows`.
+        """
+
+        def rows(program: Program, params: Params) -> dict[str, Tensor]:
+            if not _is_large(program):
+                return {"": program.log_marginal_rows(params).detach()}
+            _, latents = self._sweeps(program, params)
+            generator = torch.Generator().manual_seed(self.seed)
+            one = {name: value.unsqueeze(0) for name, value in params.items()}
+            return {"": log_likelihood_rows(structure_of(self.model).gibbs(program), one, latents, generator)[0]}
+
+        return self._by_row(data, rows)[""]
 
     def reconstruct(self, data: Any) -> Tensor:
         """E[items | latents] averaged over the posterior of the latents, (N, J).

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from inference.glm import LayerStatistics, Params, maximise_layer
+from inference.glm import Params, drawn_statistics, maximise_layer
 from ppl_models.layers import GeneralizedLinearLayer, RootLayer
 from ppl_models.responses import ResponseFamily
 
@@ -157,12 +157,8 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
     parts = family.blocks(layer.num_children)
     value = torch.where(observed, x, torch.cat([x.new_full((c.stop - c.start,), f.fill) for f, c, _ in parts]))
     statistic = family.statistic(value) * observed
-    rows, index = torch.unique(latents, dim=0, return_inverse=True)  # (C, K): only configurations that occur
-    member = torch.nn.functional.one_hot(index, len(rows)).to(x.dtype)
-    counts = member.sum(0) if observed.all() else (member.mT @ observed.to(x.dtype)).mT
-    cross = statistic.mT @ torch.nn.functional.pad(latents, (1, 0), value=1.0)
-    squares = statistic.square().sum(0) if layer.dispersion else None
-    stats = LayerStatistics(rows, counts.unsqueeze(0), cross.unsqueeze(0), squares)
+    mask = None if observed.all() else observed.to(x.dtype).mT
+    stats = drawn_statistics(layer, statistic.mT, mask, latents.mT)
     weight = observed.sum(0)
     mean = (statistic.sum(0) + 0.5 * statistic.sum() / weight.sum()) / (weight + 0.5)
     start: Params = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from ppl_models.distributions import binary_configurations
 from ppl_models.layers import GeneralizedLinearLayer, RootLayer
 from ppl_models.responses import ResponseFamily, filled
 
-__all__ = ["GenericSteps", "LayeredSteps", "Steps", "expected_statistics"]
+__all__ = ["GenericSteps", "LayeredSteps", "Steps", "expected_statistics", "maximise_free"]
 
 PROPORTION_LIMIT = 1e-6
 
@@ -55,49 +56,62 @@ class GenericSteps:
         return posteriors, posteriors.log_marginal, posteriors.log_prior
 
     def m_step(self, statistics: FactorPosteriors, params: Params) -> Params:
-        free = {name: value.detach() for name, value in self.program.unconstrained(params).items()}
-        unit = self._units(free)
-        steps = {name: torch.zeros_like(value).requires_grad_() for name, value in free.items()}
-        optimizer = torch.optim.LBFGS(
-            list(steps.values()),
-            max_iter=self.num_steps,
-            tolerance_grad=1e-9,
-            tolerance_change=1e-14,
-            line_search_fn="strong_wolfe",
-        )
-
-        def moved() -> Params:
-            return self.program.constrained({name: free[name] + unit[name] * step for name, step in steps.items()})
-
         def bound(values: Params) -> Tensor:
             return self.program.expected_complete_log_density(values, statistics) + self.program.log_prior(values)
 
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            loss = -bound(moved()).sum()
-            loss.backward()
-            return loss
-
-        with torch.no_grad():
-            before = bound(params)
-        optimizer.step(closure)
-        with torch.no_grad():
-            new = moved()
-            better = bound(new) >= before  # a restart that did not gain keeps its parameters
-            return {
-                name: torch.where(better.reshape((-1,) + (1,) * (value.dim() - 1)), value, params[name]).detach()
-                for name, value in new.items()
-            }
+        return maximise_free(self.program, bound, params, self.num_steps)
 
     def relax(self) -> None:
         return None
 
-    def _units(self, free: Params) -> Params:
-        """Steps that move a parameter by at most about one: on a wide interval the free scale is hundreds of units long."""
-        leaves = {name: value.clone().requires_grad_() for name, value in free.items()}
-        total = sum((value.sum() for value in self.program.constrained(leaves).values()), torch.zeros(()))
-        grads = torch.autograd.grad(total, list(leaves.values()))
-        return {name: grad.abs().clamp(min=1.0).reciprocal() for name, grad in zip(leaves, grads, strict=True)}
+
+def maximise_free(program: Program, bound: Callable[[Params], Tensor], params: Params, num_steps: int) -> Params:
+    """L-BFGS on the unconstrained parameters; a restart that does not gain keeps its parameters.
+
+    Args:
+        program: whose parameters they are.
+        bound: what is maximised, (R,), as a function of the parameters.
+        params: the start, (R, ...).
+        num_steps: iterations.
+    """
+    free = {name: value.detach() for name, value in program.unconstrained(params).items()}
+    unit = _units(program, free)
+    steps = {name: torch.zeros_like(value).requires_grad_() for name, value in free.items()}
+    optimizer = torch.optim.LBFGS(
+        list(steps.values()),
+        max_iter=num_steps,
+        tolerance_grad=1e-9,
+        tolerance_change=1e-14,
+        line_search_fn="strong_wolfe",
+    )
+
+    def moved() -> Params:
+        return program.constrained({name: free[name] + unit[name] * step for name, step in steps.items()})
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = -bound(moved()).sum()
+        loss.backward()
+        return loss
+
+    with torch.no_grad():
+        before = bound(params)
+    optimizer.step(closure)
+    with torch.no_grad():
+        new = moved()
+        better = bound(new) >= before
+        return {
+            name: torch.where(better.reshape((-1,) + (1,) * (value.dim() - 1)), value, params[name]).detach()
+            for name, value in new.items()
+        }
+
+
+def _units(program: Program, free: Params) -> Params:
+    """Steps that move a parameter by at most about one: on a wide interval the free scale is hundreds of units long."""
+    leaves = {name: value.clone().requires_grad_() for name, value in free.items()}
+    total = sum((value.sum() for value in program.constrained(leaves).values()), torch.zeros(()))
+    grads = torch.autograd.grad(total, list(leaves.values()))
+    return {name: grad.abs().clamp(min=1.0).reciprocal() for name, grad in zip(leaves, grads, strict=True)}
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from inference.program import Params
+from inference.gibbs import GenericGibbs, Gibbs
+from inference.program import Params, Program
 
 if TYPE_CHECKING:
+    from inference.draws import DrawSteps
     from inference.em import EM
     from inference.fit import Method, Problem
     from inference.steps import Steps
+
+MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
 
 __all__ = ["Outcome", "Recommendation", "Structure"]
 
@@ -35,6 +40,7 @@ class Outcome:
         converged: (R,) bool; num_iterations: (R,).
         draws: posterior draws by site name, (chains, draws, ...), None for a point estimate.
         elbo: a lower bound of ``log_likelihood``, (R,), where the engine has one.
+        trace_name: what ``history`` holds; ``objective_name`` if None.
     """
 
     params: Params
@@ -47,6 +53,7 @@ class Outcome:
     num_iterations: Tensor
     draws: Params | None = None
     elbo: Tensor | None = None
+    trace_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,28 @@ class Structure:
     def steps(self, problem: Problem, method: EM) -> Steps | None:
         """Accelerated halves of EM, or None."""
         return None
+
+    def draw_steps(self, problem: Problem) -> DrawSteps | None:
+        """Accelerated halves of stochastic-approximation EM, or None."""
+        return None
+
+    def gibbs(self, program: Program) -> Gibbs:
+        """A sampler of the latents of the program's rows.
+
+        Raises:
+            ValueError: naming a latent site that is not made of bits.
+        """
+        return GenericGibbs(program)
+
+    def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
+        """Log-likelihood and log-posterior, latents summed out, each (R,); None where that takes too long."""
+        program = problem.program()
+        sizes = [program.site(name).num_values for name in program.names("latent")]
+        if None in sizes or problem.num_rows * max([1, *(size for size in sizes if size)]) > MAX_SUMMED:
+            return None
+        with torch.no_grad():
+            log_likelihood = program.log_marginal(params).double().cpu()
+            return log_likelihood, log_likelihood + program.log_prior(params).double().cpu()
 
     def canonical(self, params: Params) -> Params:
         """The same law under the library's convention for labels and signs."""

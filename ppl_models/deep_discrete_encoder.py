@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from ppl_models.distributions import BinaryVector, Flat, Scattered
+from ppl_models.item_response import ItemResponse, LinearPredictor
 from ppl_models.layers import GeneralizedLinearLayer, RootLayer
 from ppl_models.penalties import Penalty, PenaltyPrior
-from ppl_models.responses import Bernoulli, ItemResponse, LinearPredictor, ResponseFamily
+from ppl_models.responses import Bernoulli, ResponseFamily
 from ppl_models.validation import as_items, check_size
 
 __all__ = ["DeepDiscreteEncoder"]

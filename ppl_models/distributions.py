@@ -11,7 +11,7 @@ from pyro.distributions import TorchDistribution, Uniform
 from torch import Tensor
 from torch.distributions import Distribution, biject_to, constraints, transform_to, transforms
 
-__all__ = ["BinaryVector", "Flat", "Scattered", "binary_configurations", "pairwise_dot"]
+__all__ = ["BinaryVector", "Flat", "Scattered", "binary_configurations", "pairwise_dot", "support_size"]
 
 MAX_ENUMERABLE = 24  # 2^24 configurations; beyond it exact enumeration is a mistake, not a wait
 
@@ -86,6 +86,14 @@ def binary_configurations(
     return _configurations(num_latents, dtype, torch.device(device))
 
 
+def support_size(fn: TorchDistribution) -> int | None:
+    """Values of an enumerable distribution, None if they are too many to list."""
+    bits = getattr(fn, "num_bits", None)
+    if bits is None:
+        return len(fn.enumerate_support(expand=False))
+    return 2**bits if bits <= MAX_ENUMERABLE else None
+
+
 class BinaryVector(TorchDistribution):
     r"""Independent bits, enumerated jointly as one site: :math:`p(a) = \prod_k \sigma(l_k)^{a_k} (1-\sigma(l_k))^{1-a_k}`.
 
@@ -111,6 +119,11 @@ class BinaryVector(TorchDistribution):
         super(BinaryVector, new).__init__(torch.Size(batch_shape), self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
+
+    @property
+    def num_bits(self) -> int:
+        """K; there are 2^K values."""
+        return self.event_shape[0]
 
     @property
     def mean(self) -> Tensor:

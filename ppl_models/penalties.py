@@ -86,6 +86,16 @@ class TruncatedLasso:
         _positive("TruncatedLasso.for_rows", "num_rows", num_rows)
         return cls(num_rows**0.25, 3.0 * num_rows**-0.3)
 
+    @classmethod
+    def bic(cls, num_rows: int) -> TruncatedLasso:
+        """Level (log N) / 2 and threshold 3 N^(-0.3): beyond the threshold a loading costs what BIC asks of a parameter.
+
+        The threshold falls more slowly than the loadings' standard errors, the level more slowly than the log-likelihood
+        of a true loading grows: the conditions for a consistent graph.
+        """
+        _positive("TruncatedLasso.bic", "num_rows", num_rows)
+        return cls.from_level(math.log(max(num_rows, 2)) / 2, 3.0 * num_rows**-0.3)
+
     def convex(self) -> TruncatedLasso:
         return TruncatedLasso(self.slope_at_zero, FAR)
 

@@ -27,7 +27,7 @@ from inference import EM, fit
 from inference.program import Program
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal, TruncatedLasso
 from ppl_models.distributions import BinaryVector
-from ppl_models.responses import ItemResponse, LinearPredictor
+from ppl_models.item_response import ItemResponse, LinearPredictor
 
 F64 = torch.float64
 Params = dict[str, Tensor]

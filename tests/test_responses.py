@@ -18,11 +18,10 @@ from torch.distributions import Distribution
 
 import ppl_models.responses as responses
 from ppl_models.distributions import binary_configurations
+from ppl_models.item_response import ItemResponse, LinearPredictor
 from ppl_models.responses import (
     Bernoulli,
     Blocks,
-    ItemResponse,
-    LinearPredictor,
     LogNormal,
     Normal,
     Poisson,
