@@ -1,6 +1,8 @@
 """Probabilistic programs with discrete latent variables, each declared once in Pyro."""
 
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
+from ppl_models.matrix_factorization import GaussianFactorization, PoissonFactorization
+from ppl_models.mixture import Mixture, MultivariateNormal
 from ppl_models.penalties import SCAD, TruncatedLasso
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 
@@ -9,8 +11,12 @@ __all__ = [
     "Bernoulli",
     "Blocks",
     "DeepDiscreteEncoder",
+    "GaussianFactorization",
     "LogNormal",
+    "Mixture",
+    "MultivariateNormal",
     "Normal",
     "Poisson",
+    "PoissonFactorization",
     "TruncatedLasso",
 ]
