@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from inference.factorization_start import nndsvd, random_factors
+from inference.noise import USED, ComponentNoise, gaussian_split, numpy_generator, poisson_scores, poisson_split
 from inference.program import Params
 from inference.progress import Progress
 from inference.structure import Outcome, Recommendation, Structure
@@ -28,6 +29,7 @@ __all__ = ["Counts", "Factorization", "Factorize", "LeastSquares", "polished"]
 
 FLOOR = 1e-12  # of an expected count
 MAX_STRETCH = 64.0  # of an extrapolated step
+RACE = (10, 20, 40)
 CHECK_EVERY = 5  # accelerated steps between two looks at the objective's gain
 
 
@@ -176,13 +178,16 @@ def polished(updates: Counts | LeastSquares, phi: Tensor, num_steps: int = 500, 
     phi = phi.unsqueeze(0)
     z = updates.x.new_ones(1, len(updates.x), phi.shape[1]) * updates.x.clamp(min=0).mean(-1, keepdim=True).clamp(min=1e-3)
     last = updates.varying(z, phi)
+
+    def step(a: Tensor, b: Tensor) -> Pair:
+        return updates.activities(a, b), b
+
     for _ in range(num_steps):
         for _ in range(CHECK_EVERY):
             if isinstance(updates, Counts):
-                counts = updates
-                z, _, value = _accelerated(counts, lambda a, b: (counts.activities(a, b), b), z, phi)
+                z, _, value = _accelerated(updates, step, z, phi)
             else:
-                z = updates.activities(z, phi)
+                z, _ = step(z, phi)
                 value = updates.varying(z, phi)
         if bool((value - last).abs() <= tolerance * value.abs().clamp(min=1.0)):
             break
@@ -197,22 +202,27 @@ class Factorize:
     Counts: multiplicative updates (EM), extrapolated by SQUAREM (Varadhan and Roland 2008,
     doi:10.1111/j.1467-9469.2007.00585.x). Normal entries: alternating non-negative updates, or the exact truncated singular
     value decomposition where nothing is bounded. A restart stops when its objective gains relatively less than ``tolerance``
-    over fifteen updates.
+    over fifteen updates, which count as one iteration.
 
     Args:
         max_sweeps: updates a restart at most.
         tolerance: relative gain of the objective.
+        race: after 10, 20 and 40 iterations only the better half of the restarts still running goes on; the others keep
+            what they have reached and count as not converged.
 
     Raises:
-        ValueError: for numbers that are not positive.
+        ValueError: for numbers that are not positive, or a race that is not a bool.
     """
 
     max_sweeps: int = 3000
     tolerance: float = 1e-7
+    race: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.max_sweeps, bool) or not isinstance(self.max_sweeps, int) or self.max_sweeps < 1:
             raise ValueError(f"Factorize: max_sweeps must be a positive integer, got {self.max_sweeps!r}")
+        if not isinstance(self.race, bool):
+            raise ValueError(f"Factorize: race must be True or False, got {self.race!r}")
         if not self.tolerance > 0:
             raise ValueError(f"Factorize: tolerance must be positive, got {self.tolerance!r}")
 
@@ -236,12 +246,11 @@ class Factorize:
         log_likelihood, objective = structure.objectives(problem, params)
         shift = objective - history[-1].nan_to_num() if about.counts else None
         history = history + shift if shift is not None else history * math_nan(history)
-        if not converged.all():
+        if not converged[objective.argmax()]:
             from inference.em import ConvergenceWarning
 
             warnings.warn(
-                f"{int((~converged).sum())} of {len(z)} restarts did not converge in {self.max_sweeps} sweeps: raise max_sweeps "
-                "or loosen tolerance",
+                f"the best restart did not converge in {self.max_sweeps} sweeps: raise max_sweeps or loosen tolerance",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -257,10 +266,10 @@ class Factorize:
         active = torch.arange(num_restarts)
         z, phi = z.clone(), phi.clone()
         last = torch.full((num_restarts,), -torch.inf, dtype=torch.float64)
-        sweeps = torch.zeros(num_restarts, dtype=torch.long)
-        converged = sweeps.bool()
+        rounds = torch.zeros(num_restarts, dtype=torch.long)
+        converged = rounds.bool()
         history = []
-        began, done_sweeps = time.monotonic(), 0
+        done_sweeps = 0
         while len(active) and done_sweeps < self.max_sweeps:
             a, b = z[active], phi[active]
             for _ in range(CHECK_EVERY):
@@ -275,12 +284,15 @@ class Factorize:
             value = value.double().cpu()
             done = (value - last[active]).abs() <= self.tolerance * value.abs().clamp(min=1e-300)
             last[active] = value
-            sweeps[active] = done_sweeps
             converged[active] = done
+            rounds[active] += 1
             active = active[~done]
+            if self.race and len(history) + 1 in RACE and len(active):
+                best = last[active].argsort(descending=True, stable=True)[: -(-len(active) // 2)]
+                active = active[best.sort().values]
             history.append(last.clone())
-            progress.update(done_sweeps, objective=float(last.max()), active=len(active), seconds=time.monotonic() - began)
-        return z, phi, torch.stack(history), converged, sweeps
+            progress.update(done_sweeps, objective=float(last.max()), active=len(active))
+        return z, phi, torch.stack(history), converged, rounds
 
 
 def math_nan(like: Tensor) -> Tensor:
@@ -336,15 +348,17 @@ class Factorization(Structure):
 
     def objectives(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:
         """Log-likelihood given the activities, and log-joint density of data, activities and parameters, (R,)."""
-        program = problem.program()
-        joint, likelihood = [], []
-        for r in range(len(params["signatures"])):
-            own = {name: value[r] for name, value in params.items()}
-            likelihood.append(program.log_marginal(own).detach())
-            joint.append(program.log_joint(own, {}).detach())
-        both = torch.stack(joint).double().cpu()
-        prior = self.log_prior_activities(params)
-        return torch.stack(likelihood).double().cpu() - prior, both
+        likelihood = self.conditional_rows(params, problem.data).sum(-1).double().cpu()
+        prior = problem.program().log_prior(params).detach().double().cpu()
+        return likelihood, likelihood + prior + self.log_prior_activities(params)
+
+    def conditional_rows(self, params: Params, data: Tensor) -> Tensor:
+        """Log-likelihood of each row given its activities, (N,) or (R, N)."""
+        about, z, phi = self.about, params["activities"], params["signatures"]
+        if about.counts:
+            return Counts.of(data.to(phi), about).log_likelihood_rows(z, phi)
+        scales = params["scales"].unsqueeze(-2)
+        return torch.distributions.Normal(z @ phi, scales, validate_args=False).log_prob(data.to(phi)).sum(-1)
 
     def log_prior_activities(self, params: Params) -> Tensor:
         """Log prior density of all activities, (R,)."""
@@ -368,6 +382,27 @@ class Factorization(Structure):
         if about.nonnegative:
             return {"activities": polished(LeastSquares(data), phi)}
         return {"activities": torch.linalg.lstsq(phi.mT, data.mT).solution.mT}
+
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+        """Splits of every entry among the components, as normal scores; missing entries are drawn from the model."""
+        about, z, phi = self.about, params["activities"], params["signatures"]
+        expected = z.unsqueeze(-1) * phi  # (N, K, J)
+        amount = z.abs().sum(0)
+        shares = (amount / amount.sum()).numpy()
+        if not about.counts:
+            scales = (params["scales"] / about.num_components**0.5).expand(about.num_components, about.num_items)
+            scores = gaussian_split(data - z @ phi, scales, generator, num_draws).numpy()
+            used = (z != 0).numpy()
+        else:
+            rng, rates, counts = numpy_generator(generator), expected.numpy(), data.numpy()
+            missing = np.isnan(counts)
+            draws = []
+            for _ in range(num_draws):
+                whole = np.where(missing, rng.poisson(rates.sum(1)), np.nan_to_num(counts))
+                draws.append(poisson_scores(poisson_split(whole, rates, rng), rates, rng))
+            scores = np.stack(draws)
+            used = (z > USED).numpy()
+        return ComponentNoise(scores, np.broadcast_to(used, (num_draws, *used.shape)), shares)
 
     def canonical(self, params: Params) -> Params:
         """Components in the order of falling total activity (size, where activities may be negative)."""

@@ -97,6 +97,8 @@ class Fit:
         warnings: texts of the warnings given.
         draws: posterior draws (chains, draws, ...) by site name, None for a point estimate.
         elbo: a lower bound of ``log_likelihood``, from engines that have one.
+        local: point estimates of continuous latents of the rows fitted (activities), (N, ...) by site, never mixed with
+            ``params``; None for models without. The log-likelihood is then conditional on them.
     """
 
     model: Callable[..., Any]
@@ -116,13 +118,14 @@ class Fit:
     warnings: tuple[str, ...]
     draws: Params | None
     elbo: float | None = None
+    local: Params | None = None
 
     # ---------------------------------------------------------------- numbers
 
     @property
     def num_parameters(self) -> int:
         """Free parameters: loadings that are exactly zero are not counted."""
-        return structure_of(self.model).num_free(self.params)
+        return structure_of(self.model).num_free(self.params | (self.local or {}))
 
     @property
     def bic(self) -> float:
@@ -151,7 +154,11 @@ class Fit:
             yield program.with_data(map_tensors(operator.itemgetter(chunk), checked))
 
     def _by_row(self, data: Any, ask: Callable[[Program, Params], dict[str, Tensor]]) -> dict[str, Tensor]:
-        parts = [ask(program, self.params) for program in self._chunks(data)]
+        structure = structure_of(self.model)
+        parts = []
+        for program in self._chunks(data):
+            local = structure.solve_local(self.params, program.args[0]) if structure.local_sites else {}
+            parts.append(ask(program, self.params | local))
         return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def posterior_latents(self, data: Any) -> dict[str, Tensor]:
@@ -222,7 +229,10 @@ class Fit:
         return torch.cat(out)
 
     def simulate(self, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
-        """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site."""
+        """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
+
+        Activities and the like are those of the fit where the number of rows is the same, else resampled from them.
+        """
         if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
             raise ValueError(f"simulate: num_rows must be a positive integer, got {num_rows!r}")
         try:
@@ -231,7 +241,13 @@ class Fit:
             raise ValueError(
                 "simulate: the program must take (data, num_rows), and draw that many rows where data is None"
             ) from None
-        return simulate(self.model, self.params, seed, None, num_rows)
+        local = {}
+        if self.local:
+            own = len(next(iter(self.local.values())))
+            picked = torch.randint(own, (num_rows,), generator=torch.Generator().manual_seed(seed))
+            picked = torch.arange(own) if num_rows == own else picked
+            local = {name: value[picked] for name, value in self.local.items()}
+        return simulate(self.model, self.params | local, seed, None, num_rows)
 
     def to_arviz(self, data: Any = None) -> Any:
         """ArviZ object with named dims; see :func:`inference.export.to_arviz`."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from inference.factorization import Factorization
 from inference.layered import Layered
+from inference.mixtures import Mixtures
 from inference.structure import Structure
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (Layered,)
+STRUCTURES: tuple[type[Structure], ...] = (Layered, Factorization, Mixtures)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

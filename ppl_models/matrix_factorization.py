@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ppl_models.distributions import Flat
-from ppl_models.responses import ItemResponse, Normal, Poisson
+from ppl_models.item_response import ItemResponse
+from ppl_models.responses import Normal, Poisson
 from ppl_models.validation import as_items, check_size
 
 __all__ = ["FactorizationDescription", "GaussianFactorization", "PoissonFactorization"]

@@ -12,7 +12,8 @@ from pyro.ops.indexing import Vindex
 from torch import Tensor
 
 from ppl_models.distributions import Flat
-from ppl_models.responses import ItemResponse, Normal, ResponseFamily
+from ppl_models.item_response import ItemResponse
+from ppl_models.responses import Normal, ResponseFamily
 from ppl_models.validation import as_items, check_size
 
 __all__ = ["Mixture", "MixtureComponents", "MultivariateNormal"]
