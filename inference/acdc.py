@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["AcdcResult", "Bootstrap", "Choice", "NoNull", "PlugIn", "Table", "acdc"]
 
 PENALTY = 0.01  # a component must lower the loss by more than this
+MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
 MIN_WIDTH = 0.1  # of a segment that is taken for stable
 
 
@@ -51,7 +52,10 @@ class PlugIn:
 
 @dataclass(frozen=True)
 class Table:
-    """Null from exact noise of as many rows as use the component: cheap, and right for one draw a row."""
+    """Null from exact noise of as many rows as use the component: cheap.
+
+    The standard deviation is that of one draw a row: too large, hence cautious, where several are averaged.
+    """
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ class AcdcResult:
         penalty: lambda; min_width: of a stable segment.
         segments: the best K for every cutoff.
         convention: estimator, sum or mean over columns, draws and null, in words: rho depends on them.
+        agreement: K -> share of the single posterior draws by which K would be chosen.
     """
 
     raw: dict[int, np.ndarray]
@@ -115,6 +120,7 @@ class AcdcResult:
     min_width: float
     segments: tuple[Segment, ...]
     convention: str
+    agreement: dict[int, float]
 
     @property
     def chosen(self) -> int:
@@ -202,8 +208,8 @@ def acdc(
     data: Any,
     *,
     discrepancy: Discrepancy | PlugIn | None = None,
-    num_draws: int = 1,
-    calibrate: Null | None = None,
+    num_draws: int = 4,
+    calibrate: Null = Table(),
     weighted: bool = False,
     penalty: float = PENALTY,
     min_width: float = MIN_WIDTH,
@@ -215,9 +221,9 @@ def acdc(
         fits: number of components -> its fit to ``data``. Nothing is refitted.
         data: the table all of them were fitted to.
         discrepancy: the estimator; :class:`~inference.discrepancy.KDE` summed over columns if None.
-        num_draws: posterior draws a row. Draws of one row are dependent; more than one needs ``Bootstrap`` for its null.
-        calibrate: how the estimator's value on exact noise is found, which is subtracted; if None a ``Table`` for one draw a
-            row, else ``Bootstrap()``.
+        num_draws: posterior draws. The estimator sees one draw a row at a time and its values are averaged: pooled draws of
+            one row would be dependent, and raw values would depend on their number.
+        calibrate: how the estimator's value on exact noise is found, which is subtracted.
         weighted: weigh components by their share of the data.
         penalty: lambda, what every component costs; min_width: of a segment taken for stable.
         seed: one seed, one answer.
@@ -227,21 +233,32 @@ def acdc(
             settings out of range.
     """
     discrepancy = KDE() if discrepancy is None else discrepancy
-    calibrate = (Table() if num_draws == 1 else Bootstrap()) if calibrate is None else calibrate
     table = _check(fits, data, num_draws, calibrate, penalty, min_width)
-    raw, mean, sd, final, used, weights, columns = ({} for _ in range(7))  # type: ignore[var-annotated]
+    raw: dict[int, np.ndarray] = {}
+    mean, sd, final, used, weights = ({} for _ in range(5))
+    columns: dict[int, np.ndarray | None] = {}
+    every: dict[int, np.ndarray] = {}
     for k in sorted(fits):
         generator = torch.Generator().manual_seed(seed)
         noise = _noise(fits[k], table, fits[k].local, generator, num_draws)
         used[k] = noise.used.sum((0, 1)) / num_draws
-        raw[k], columns[k] = _values(noise, discrepancy)
+        every[k], columns[k] = _values(noise, discrepancy)  # (M, K)
+        raw[k] = every[k].mean(0)
         mean[k], sd[k] = _null(fits[k], noise, discrepancy, calibrate, generator, num_draws)
         final[k] = np.maximum(0.0, np.nan_to_num(raw[k] - mean[k]))
         weights[k] = noise.shares if weighted else np.ones(k)
     how = "plug-in" if isinstance(discrepancy, PlugIn) else f"{discrepancy!r}, {'mean' if discrepancy.mean else 'sum'} over columns"
-    words = f"{how}; {num_draws} draw(s) a row; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {penalty:g}"
-    segments = best_segments(final, weights, penalty)
-    return AcdcResult(raw, mean, sd, final, used, weights, columns, penalty, min_width, segments, words)
+    words = f"{how}; {num_draws} draw(s) a row, averaged; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {penalty:g}"
+    result = AcdcResult(
+        raw, mean, sd, final, used, weights, columns, penalty, min_width, best_segments(final, weights, penalty), words, {}
+    )
+    choices = []
+    for m in range(num_draws):
+        own = {k: np.maximum(0.0, np.nan_to_num(every[k][min(m, len(every[k]) - 1)] - mean[k])) for k in every}
+        segments = best_segments(own, weights, penalty)
+        choices.append(replace(result, component_discrepancy=own, segments=segments).chosen)
+    agreement = {k: choices.count(k) / num_draws for k in sorted(set(choices))}
+    return replace(result, agreement=agreement)
 
 
 def _check(
@@ -253,8 +270,6 @@ def _check(
         raise ValueError(f"acdc: num_draws must be a positive integer, got {num_draws!r}")
     if not isinstance(calibrate, Table | Bootstrap | NoNull):
         raise ValueError(f"acdc: calibrate must be Table(), Bootstrap() or NoNull(), got {calibrate!r}")
-    if isinstance(calibrate, Table) and num_draws > 1:
-        raise ValueError("acdc: draws of one row are dependent, so Table() is wrong for num_draws > 1; use Bootstrap()")
     for name, value in (("penalty", penalty), ("min_width", min_width)):
         if not (isinstance(value, int | float) and value >= 0):
             raise ValueError(f"acdc: {name} must not be negative, got {value!r}")
@@ -282,17 +297,18 @@ def _noise(
 
 
 def _values(noise: ComponentNoise, discrepancy: Discrepancy | PlugIn) -> tuple[np.ndarray, np.ndarray | None]:
-    """Of every component, (K,), and by column (K, D)."""
+    """Of every component for every draw, (M, K), and by column, averaged over draws, (K, D)."""
     if isinstance(discrepancy, PlugIn):
-        return _plug_in(_cells(noise)), None
-    num, width = noise.scores.shape[2], noise.scores.shape[3]
-    out = np.full((num, 1 if discrepancy.joint else width), math.nan)
-    for k in range(num):
-        scores = noise.scores[:, :, k][noise.used[:, :, k]]
-        if len(scores) >= 3:
-            out[k] = discrepancy.columns(scores)
-    value = out.mean(1) if discrepancy.mean else out.sum(1)
-    return value, None if discrepancy.joint else out
+        return _plug_in(_cells(noise))[None], None
+    draws, _, num, width = noise.scores.shape
+    out = np.full((draws, num, 1 if discrepancy.joint else width), math.nan)
+    for m in range(draws):
+        for k in range(num):
+            scores = noise.scores[m, :, k][noise.used[m, :, k]]
+            if len(scores) >= MIN_USE:
+                out[m, k] = discrepancy.columns(scores)
+    value = out.mean(-1) if discrepancy.mean else out.sum(-1)
+    return value, None if discrepancy.joint else out.mean(0)
 
 
 def _cells(noise: ComponentNoise) -> Cells:
@@ -321,17 +337,18 @@ def _null(
     num = noise.scores.shape[2]
     if isinstance(calibrate, NoNull):
         return np.zeros(num), np.full(num, math.nan)
-    if isinstance(calibrate, Table) and isinstance(discrepancy, PlugIn):
-        return _plug_in_null(_cells(noise), discrepancy, generator)
     if isinstance(calibrate, Table):
-        moments = [null_moments(discrepancy, int(n), noise.scores.shape[3]) for n in noise.used.sum((0, 1))]
+        if isinstance(discrepancy, PlugIn):
+            return _plug_in_null(_cells(noise), discrepancy, generator)
+        used = noise.used.sum(1).mean(0)
+        moments = [null_moments(discrepancy, round(float(n)), noise.scores.shape[3]) for n in used]
         return np.array([m for m, _ in moments]), np.array([s for _, s in moments])
     values = []
     for _ in range(calibrate.num_data_sets):
         drawn = int(torch.randint(2**62, (1,), generator=generator))
         simulated = fit.simulate(fit.num_rows, seed=drawn)["items"]
         again = _noise(fit, simulated, fit.local, generator, num_draws)
-        values.append(_values(again, discrepancy)[0])
+        values.append(_values(again, discrepancy)[0].mean(0))
     return np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
 
 

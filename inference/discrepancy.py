@@ -22,6 +22,8 @@ NULL_STEP = 1.15  # ratio of neighbouring sizes in the table of nulls
 class Discrepancy(Protocol):
     """An estimator, as a frozen record of settings."""
 
+    def __hash__(self) -> int: ...
+
     def columns(self, scores: np.ndarray) -> np.ndarray:
         """Divergence of each column of normal scores (n, D), or of all jointly, (D,) or (1,)."""
         ...

@@ -268,7 +268,7 @@ class Factorize:
         last = torch.full((num_restarts,), -torch.inf, dtype=torch.float64)
         rounds = torch.zeros(num_restarts, dtype=torch.long)
         converged = rounds.bool()
-        history = []
+        history: list[Tensor] = []
         done_sweeps = 0
         while len(active) and done_sweeps < self.max_sweeps:
             a, b = z[active], phi[active]
@@ -364,7 +364,8 @@ class Factorization(Structure):
         """Log prior density of all activities, (R,)."""
         about, z = self.about, params["activities"]
         if about.activity_prior is not None:
-            law = torch.distributions.Gamma(*(torch.tensor(v, dtype=z.dtype) for v in about.activity_prior))
+            shape, rate = (torch.tensor(v, dtype=z.dtype, device=z.device) for v in about.activity_prior)
+            law = torch.distributions.Gamma(shape, rate)
             return law.log_prob(z.clamp(min=1e-300)).sum((-2, -1)).double().cpu()
         width = about.bound if about.nonnegative else 2 * about.bound
         constant = -z[0].numel() * torch.tensor(width, dtype=torch.float64).log()

@@ -128,7 +128,8 @@ class PoissonFactorization:
         concentration = zero.expand(self.num_items) + self.concentration
         signatures = pyro.sample("signatures", dist.Dirichlet(concentration).expand([self.num_components]).to_event(1))
         flat = Flat(zero, zero + self.bound)
-        prior = flat if self.activity_prior is None else dist.Gamma(*(zero + v for v in self.activity_prior))
+        shape, rate = self.activity_prior or (1.0, 1.0)
+        prior = flat if self.activity_prior is None else dist.Gamma(zero + shape, zero + rate)
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             activities = pyro.sample("activities", prior.expand([self.num_components]).to_event(1))

@@ -4,19 +4,34 @@ from ppl_models.datasets.deep_discrete_encoder import deep_design, empty_graph_a
 from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
+from ppl_models.datasets.mixtures import (
+    negative_binomial_mixture,
+    skew_normal_mixture,
+    skew_normal_mixture_50d,
+    thresholded_normals,
+)
 from ppl_models.datasets.mnist import MnistDigits, load_mnist_digits
+from ppl_models.datasets.mutational_signatures import SYNTHETIC_BREAST, MutationCounts, load_breast, simulate_mutations
 
 __all__ = [
+    "SYNTHETIC_BREAST",
     "Digits",
     "MnistDigits",
+    "MutationCounts",
     "Table",
     "deep_design",
     "empty_graph_accuracy",
     "fetch",
     "generic_design",
+    "load_breast",
     "load_digits",
     "load_mnist_digits",
     "local_file",
+    "negative_binomial_mixture",
     "read_table",
+    "simulate_mutations",
+    "skew_normal_mixture",
+    "skew_normal_mixture_50d",
     "strict_design",
+    "thresholded_normals",
 ]
