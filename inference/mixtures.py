@@ -33,7 +33,7 @@ class MixtureStatistics:
 
     Args:
         counts: expected rows a component, (R, K).
-        item_counts: the same by item, where entries are missing, (R, K, J); else (R, K, 1).
+        item_counts: the same by item, for entries may be missing, (R, K, J).
         sums: responsibility-weighted sums of the centred statistics, (R, K, J).
         squares: of their squares (R, K, J), or outer products (R, K, J, J); None where not needed.
     """
@@ -111,7 +111,7 @@ class MixtureSteps:
         t = t if mask is None else t * mask
         weight = responsibilities.mT  # (R, K, n)
         counts = weight.sum(-1)
-        item_counts = counts.unsqueeze(-1) if mask is None else weight @ mask
+        item_counts = (counts.unsqueeze(-1) if mask is None else weight @ mask).expand(*counts.shape, t.shape[1])
         squares: Tensor | None = None
         if isinstance(self.about.component, MultivariateNormal):
             j = t.shape[1]
@@ -138,8 +138,8 @@ class MixtureSteps:
             floor = about.component.regularization * torch.eye(about.num_items, dtype=scatter.dtype, device=scatter.device)
             inverse = torch.linalg.inv((scatter + scatter.mT) / 2 + floor)
             # the mode of the Wishart posterior with J + 1 degrees of freedom
-            precisions = number.unsqueeze(-1) * (inverse + inverse.mT) / 2
-            new["precisions"] = torch.where(empty.unsqueeze(-1), params["precisions"], precisions)
+            precisions = number[..., :1].unsqueeze(-1) * (inverse + inverse.mT) / 2
+            new["precisions"] = torch.where(empty[..., :1].unsqueeze(-1), params["precisions"], precisions)
             return new
         predictors = about.component.linearise(means, MEAN_EPSILON).clamp(-about.bound, about.bound)
         new["predictors"] = torch.where(empty, params["predictors"], predictors)

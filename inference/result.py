@@ -164,6 +164,7 @@ class Fit:
     def posterior_latents(self, data: Any) -> dict[str, Tensor]:
         """P(latent = 1 | row), (N, K) by latent site; for a categorical latent the probability of each value.
 
+        Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
         Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
 
         Raises:
@@ -185,6 +186,7 @@ class Fit:
     def decode_latents(self, data: Any) -> dict[str, Tensor]:
         """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent site.
 
+        Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
         Where the configurations are too many to sum over, entry by entry.
         """
 
@@ -198,11 +200,15 @@ class Fit:
     def log_likelihood_rows(self, data: Any) -> Tensor:
         """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over rows.
 
+        Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
         Where the configurations are too many to sum over, a stochastic lower bound of it:
         :func:`inference.sampled.log_likelihood_rows`.
         """
 
         def rows(program: Program, params: Params) -> dict[str, Tensor]:
+            structure = structure_of(self.model)
+            if structure.local_sites:
+                return {"": structure.conditional_rows(params, program.args[0])}
             if not _is_large(program):
                 return {"": program.log_marginal_rows(params).detach()}
             _, latents = self._sweeps(program, params)

@@ -42,6 +42,14 @@ class MultivariateNormal:
             raise ValueError(f"MultivariateNormal: regularization must be positive, got {self.regularization!r}")
 
 
+class _QuietWishart(dist.Wishart):
+    """Wishart that draws without torch's repeated check for singular draws, which warns where the scale is large."""
+
+    def rsample(self, sample_shape: Any = torch.Size(), max_try_correction: Any = None) -> Tensor:
+        draw = self._bartlett_sampling(torch.Size(sample_shape))
+        return (draw + draw.mT) / 2
+
+
 @dataclass(frozen=True)
 class MixtureComponents:
     """What engines are told of a mixture.
@@ -163,7 +171,7 @@ class Mixture:
         if isinstance(self.component, MultivariateNormal):
             means = pyro.sample("means", flat.expand(shape).to_event(2))
             inverse_scale = self.component.regularization * torch.eye(self.num_items, **kind)
-            wishart = dist.Wishart(zero + self.num_items + 1, precision_matrix=inverse_scale)
+            wishart = _QuietWishart(zero + self.num_items + 1, precision_matrix=inverse_scale)
             precisions = pyro.sample("precisions", wishart.expand(shape[:1]).to_event(1))
         else:
             predictors = pyro.sample("predictors", flat.expand(shape).to_event(2))
