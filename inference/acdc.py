@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from inference.discrepancy import KDE, Discrepancy, null_moments
+from inference.fit import fit as refit
 from inference.loss_curves import Segment, best_segments, loss
 from inference.noise import Cells, ComponentNoise
 from inference.result import Fit
@@ -65,13 +66,17 @@ class NoNull:
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """Null from data simulated from the fitted model, noise drawn again at the fitted parameters (no refit).
+    """Null from data simulated from the fitted model.
 
     Args:
         num_data_sets: how many.
+        refit: fit the model to each of them, from the given fit, before its noise is drawn. A fit with many activities a row
+            (few columns for its components) follows the data too closely, so that its noise is too regular: only a refitted
+            null takes that away.
     """
 
     num_data_sets: int = 20
+    refit: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.num_data_sets, bool) or not isinstance(self.num_data_sets, int) or self.num_data_sets < 2:
@@ -347,7 +352,10 @@ def _null(
     for _ in range(calibrate.num_data_sets):
         drawn = int(torch.randint(2**62, (1,), generator=generator))
         simulated = fit.simulate(fit.num_rows, seed=drawn)["items"]
-        again = _noise(fit, simulated, fit.local, generator, num_draws)
+        source = fit
+        if calibrate.refit:
+            source = refit(fit.model, simulated, method=fit.method, init=fit, num_restarts=1, seed=drawn % 2**31)
+        again = _noise(source, simulated, source.local, generator, num_draws)
         values.append(_values(again, discrepancy)[0].mean(0))
     return np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
 

@@ -54,6 +54,7 @@ def _scores(about: MixtureComponents, params: Params, data: Tensor, rng: np.rand
             y, chance = (v.numpy() for v in torch.broadcast_tensors(x, eta.sigmoid()))
             u = rng.random(y.shape)
             value = ndtri(np.clip(np.where(y == 1, 1 - chance + chance * u, (1 - chance) * u), 1e-300, 1 - 1e-16))
+            value = np.where(np.isnan(y), np.nan, value)
         else:
             raise ValueError(f"acdc: noise of {type(family).__name__} components is not known")
         parts.append(np.where(np.isnan(value), rng.standard_normal(value.shape), value))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -80,7 +81,7 @@ class MixtureSteps:
     def relax(self) -> Steps | None:
         return None
 
-    @property
+    @cached_property
     def _centre(self) -> Tensor:
         """Sums are taken about the overall mean, or variances would drown in rounding."""
         return self._statistic(self.data)[0].mean(0)

@@ -111,8 +111,11 @@ class PoissonFactorization:
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a tensor (N, J) of counts, NaN where missing, and the item names; rows without any count are refused."""
-        table, names = as_items(data, self.num_items, Poisson(), for_fit)
+        table, names = as_items(data, self.num_items, Poisson(), for_fit=False)  # constant columns are no trouble here
         if for_fit:
+            unseen = table.isnan().all(0).nonzero().ravel().tolist()
+            if unseen:
+                raise ValueError(f"data: column {names[unseen[0]]!r} has no observed entry; drop it ({len(unseen)} such column(s))")
             _check_rows("PoissonFactorization", table, self.num_components)
             empty = (table.nansum(-1) == 0).nonzero().ravel().tolist()
             if empty:
