@@ -21,7 +21,7 @@ from ppl_models.responses import ResponseFamily
 
 __all__ = ["LayerFactors", "layer_factors", "random_start", "spectral_start", "varimax"]
 
-EPSILON = 1e-4  # clip of fitted means before the inverse link
+EPSILON = 1e-2  # clip of fitted means before the inverse link: a smaller one turns noise near 0 into outliers
 START_BOUND = 5.0  # coefficients of a start stay this small: a separated regression would run away
 CUTS = (2.5, 3.5)  # of the bottom layer and of those above; see layer_factors
 FLIP_SHARE = 0.1
