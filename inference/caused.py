@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from inference.causes_em import CauseRows, CauseSteps
+from inference.grow_and_prune import GrowAndPrune
 from inference.program import Params
 from inference.steps import Steps
-from inference.structure import Structure
+from inference.structure import Recommendation, Structure
 from ppl_models.causes import PROBABILITY_LIMIT, IndependentCauses
 from ppl_models.distributions import binary_configurations
 
@@ -71,6 +72,10 @@ class Caused(Structure):
         rows = CauseRows.merge(problem.data)
         every = binary_configurations(self.causes.num_causes, problem.data.dtype, problem.data.device)
         return CauseSteps(self.causes, rows, every, 2 * method.num_inner, method.chunk_elements)
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        """One search: a single run of EM from a random start finds every latent less than half of the time."""
+        return Recommendation(GrowAndPrune(), "random", 1)
 
     def canonical(self, params: Params) -> Params:
         """Latents by falling prior probability."""
