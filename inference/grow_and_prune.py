@@ -88,7 +88,7 @@ class GrowAndPrune:
             begin = _without_empty(causes, one) if problem.start_given else search.empty()
             found.append(self._one(search, begin, rows, progress))
         price = torch.tensor([len(used_latents(causes, run.params)) for run in found]) * search.penalty
-        return _joined([run for run in found], price)
+        return _joined(found, price)
 
     def _search(self, causes: IndependentCauses, rows: CauseRows, generator: torch.Generator) -> Search:
         single = rows.to(torch.float32)
@@ -155,7 +155,7 @@ class GrowAndPrune:
             params = steps.m_step(statistics, params)
         bound = likelihoods[-1] if converged else float(steps.e_step(params)[1])
         exact = bound
-        if EXACT < causes.num_causes:
+        if causes.num_causes > EXACT:
             exact = float("nan")
             if causes.num_causes <= SUMMED:
                 every = binary_configurations(causes.num_causes, rows.ones.dtype, rows.ones.device)
