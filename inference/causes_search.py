@@ -84,7 +84,7 @@ class Search:
 
     def room(self, num_latents: int) -> int:
         """Configurations enumerated for so many latents: up to nine of them all with the default."""
-        return self.num_configurations * (1 if num_latents <= 8 else 2 if num_latents <= 10 else 4)
+        return self.num_configurations * (1 if num_latents <= 8 else 2 if num_latents <= 11 else 4)
 
     def likely(self, rows: CauseRows, params: Params, num_configurations: int, screened: int = SCREENED) -> Tensor:
         """The configurations (C, m) with most of the rows in them; all of them where they are few.

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["GrowAndPrune", "used_latents"]
 
 EXACT = 10  # up to so many latents the last EM enumerates all configurations
-SUMMED = 16  # and up to so many the likelihood of the answer does
-LAST = 4096  # configurations of the last EM beyond
+SUMMED = 14  # and up to so many the likelihood of the answer does
+LAST = 2048  # configurations of the last EM beyond
 SPARE = 3  # latents beyond the limit that the search may hold for a while
 
 
@@ -38,8 +38,9 @@ class GrowAndPrune:
     The model's ``num_latents`` is the limit: latents that are not paid for come back empty, with prior 1e-6 and failures
     one, which leaves the likelihood what it is without them. ``num_restarts`` independent searches are run one after the
     other, and the one with the best objective less its description length is reported. A start that is given is where
-    each search begins. Up to 10 used latents the last EM is exact; beyond, it enumerates the 4,096 configurations that
-    hold most rows, which is a lower bound that still never falls; the log-likelihood reported is exact up to 16.
+    each search begins. Up to 10 used latents the last EM is exact; beyond, it enumerates the 2,048 configurations that
+    hold most rows, which is a lower bound that still never falls; the log-likelihood reported is exact up to 14, and
+    beyond it is NaN, with the bound in ``elbo``.
 
     Args:
         num_search_rows: rows the search sees; the last EM sees all.
@@ -102,10 +103,12 @@ class GrowAndPrune:
     def _one(self, search: Search, params: Params, rows: CauseRows, progress: Progress) -> _Run:
         causes = search.causes
         params = self._grown(search, params, progress)
-        last = 2 * self.num_configurations if search.size(params) <= EXACT - 1 else 2**11
-        configurations = search.likely(search.sample, params, last, 2 * LAST)
-        params, score = search.climb(search.steps(search.rows, configurations, 1), params, 6, None)
-        params, _ = search.pruned(params, float(score), search.rows, len(configurations), None, causes.num_causes)
+        small = search.size(params) < EXACT
+        pruning = search.rows if small else search.sample  # many configurations by all rows take minutes
+        room = search.room(search.size(params))
+        steps = search.steps(pruning, search.likely(pruning, params, room), 1)
+        params, score = search.climb(steps, params, 6, None)
+        params, _ = search.pruned(params, float(score), pruning, room, None, causes.num_causes)
         return self._polished(search, params, rows, progress)
 
     def _grown(self, search: Search, best: Params, progress: Progress) -> Params:
