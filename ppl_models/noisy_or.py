@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ppl_models.causes import FLOOR, IndependentCauses, log_expm1, weight_of_failure, weight_of_leak
 from ppl_models.distributions import BinaryVector
-from ppl_models.responses import Bernoulli, ItemResponse
+from ppl_models.item_response import ItemResponse
+from ppl_models.responses import Bernoulli
 from ppl_models.validation import as_items, check_size
 
 __all__ = ["NoisyOr"]
