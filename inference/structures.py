@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from inference.caused import Caused
 from inference.layered import Layered
 from inference.structure import Structure
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (Layered,)
+STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

@@ -1,6 +1,7 @@
 """Probabilistic programs with discrete latent variables, each declared once in Pyro."""
 
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
+from ppl_models.noisy_or import NoisyOr
 from ppl_models.penalties import SCAD, TruncatedLasso
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 
@@ -10,6 +11,7 @@ __all__ = [
     "Blocks",
     "DeepDiscreteEncoder",
     "LogNormal",
+    "NoisyOr",
     "Normal",
     "Poisson",
     "TruncatedLasso",

@@ -5,18 +5,40 @@ from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
 from ppl_models.datasets.mnist import MnistDigits, load_mnist_digits
+from ppl_models.datasets.noisy_or import (
+    NoisyOrSample,
+    PlantRegions,
+    flip_columns,
+    image_design,
+    image_uniform_design,
+    load_noisy_or_sample,
+    load_plant_regions,
+    random_design,
+    sample_noisy_or,
+    uniform_design,
+)
 
 __all__ = [
     "Digits",
     "MnistDigits",
+    "NoisyOrSample",
+    "PlantRegions",
     "Table",
     "deep_design",
     "empty_graph_accuracy",
     "fetch",
+    "flip_columns",
     "generic_design",
+    "image_design",
+    "image_uniform_design",
     "load_digits",
     "load_mnist_digits",
+    "load_noisy_or_sample",
+    "load_plant_regions",
     "local_file",
+    "random_design",
     "read_table",
+    "sample_noisy_or",
     "strict_design",
+    "uniform_design",
 ]
