@@ -2,7 +2,8 @@
 
 from inference.em import EM, ConvergenceWarning
 from inference.fit import BoundWarning, fit
+from inference.grow_and_prune import GrowAndPrune
 from inference.result import Fit
 from inference.saem import SAEM
 
-__all__ = ["EM", "SAEM", "BoundWarning", "ConvergenceWarning", "Fit", "fit"]
+__all__ = ["EM", "SAEM", "BoundWarning", "ConvergenceWarning", "Fit", "GrowAndPrune", "fit"]

@@ -302,3 +302,7 @@ def _response(text: str) -> ResponseFamily:
             raise ValueError(f"--response: blocks are written FAMILY:NUMBER,FAMILY:NUMBER, got {text!r}")
         blocks.append((family(name), int(count)))
     return ppl_models.Blocks(*blocks)
+
+
+from inference import cli_components as _components  # noqa: E402, F401  (registers select pmf)
+from inference import cli_noisy_or as _noisy_or  # noqa: E402, F401  (registers its command on fit_app)

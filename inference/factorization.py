@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from inference.em import EM
     from inference.fit import Problem
     from inference.steps import Steps
-    from ppl_models.matrix_factorization import FactorizationDescription
+    from ppl_models.components import FactorizationDescription
 
 __all__ = ["Counts", "Factorization", "Factorize", "LeastSquares", "polished"]
 

@@ -11,7 +11,7 @@ from inference.alignment import canonical_signs
 from inference.draws import DrawSteps, LayeredDraws
 from inference.gibbs import Gibbs, LayeredGibbs
 from inference.program import Params, Program
-from inference.spectral import random_start, spectral_start
+from inference.spectral import CUTS, layer_factors, random_start, spectral_start
 from inference.steps import LayeredSteps, Steps
 from inference.structure import Structure
 
@@ -84,3 +84,20 @@ class Layered(Structure):
         """Loadings that are exactly zero are not counted."""
         loadings = {layer.loadings for layer in self.model.layers()}
         return sum(int((value != 0).sum()) if name in loadings else value.numel() for name, value in params.items())
+
+    def num_possible(self, params: Params) -> int:
+        fixed = sum(int((~layer.graph).sum()) for layer in self.model.layers() if layer.graph is not None)
+        return super().num_possible(params) - fixed
+
+    def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
+        below, layers = problem.data, self.model.layers()
+        for d, layer in enumerate(layers[:depth]):
+            below = layer_factors(below, layer.num_parents, layer.response, CUTS[d > 0], problem.seed).latents
+        layer = layers[depth]
+        if num_values > min(below.shape):
+            raise ValueError(
+                f"{num_values} singular values were asked for, but the data of layer {depth + 1} have rank at most "
+                f"{min(below.shape)}"
+            )
+        factors = layer_factors(below, num_values - 1, layer.response, CUTS[depth > 0], problem.seed, rank=num_values)
+        return factors.singular_values[:num_values]

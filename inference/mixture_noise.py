@@ -8,8 +8,8 @@ from torch import Generator, Tensor
 
 from inference.noise import Cells, ComponentNoise, numpy_generator, poisson_scores
 from inference.program import Params
+from ppl_models.components import MixtureComponents
 from ppl_models.item_response import ItemResponse
-from ppl_models.mixture import MixtureComponents
 from ppl_models.responses import Bernoulli, Normal, Poisson, ResponseFamily
 
 __all__ = ["mixture_noise"]

@@ -14,8 +14,8 @@ from inference.mixture_noise import mixture_noise
 from inference.noise import ComponentNoise
 from inference.program import Params, Program
 from inference.structure import Recommendation, Structure
+from ppl_models.components import MixtureComponents, MultivariateNormal
 from ppl_models.item_response import ItemResponse
-from ppl_models.mixture import MixtureComponents, MultivariateNormal
 from ppl_models.responses import ResponseFamily, filled
 
 if TYPE_CHECKING:

@@ -31,6 +31,8 @@ def observed_sites(fit: Fit, data: Any = None) -> tuple[str, ...]:
     """Names of the observed sites: the bottom layer's child, else what the program observes given ``data``."""
     if hasattr(fit.model, "layers"):
         return (str(fit.model.layers()[0].child),)
+    if data is not None and hasattr(fit.model, "check_data"):
+        data = fit.model.check_data(data, for_fit=False)[0]  # a data frame, say, as the program takes it
     return () if data is None else Program(fit.model, data).names("observed")
 
 

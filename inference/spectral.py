@@ -21,8 +21,9 @@ from ppl_models.responses import ResponseFamily
 
 __all__ = ["LayerFactors", "layer_factors", "random_start", "spectral_start", "varimax"]
 
-EPSILON = 1e-4  # clip of fitted means before the inverse link
+EPSILON = 1e-2  # clip of fitted means before the inverse link: a smaller one turns noise near 0 into outliers
 START_BOUND = 5.0  # coefficients of a start stay this small: a separated regression would run away
+CUTS = (2.5, 3.5)  # of the bottom layer and of those above; see layer_factors
 FLIP_SHARE = 0.1
 
 
@@ -198,8 +199,7 @@ def spectral_start(
             if depth == 0 and bottom is not None:
                 factors = bottom
             else:
-                cut = 2.5 if depth == 0 else 3.5
-                factors = layer_factors(below, layer.num_parents, layer.response, cut, seed)
+                factors = layer_factors(below, layer.num_parents, layer.response, CUTS[depth > 0], seed)
             bottom = bottom or factors
             latents = factors.latents
             if layer.graph is not None:

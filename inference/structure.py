@@ -147,6 +147,18 @@ class Structure:
         """Free parameters at the estimate."""
         return sum(value.numel() for value in params.values())
 
+    def num_possible(self, params: Params) -> int:
+        """Parameters that could be free: all but those a given graph holds at zero."""
+        return sum(value.numel() for value in params.values())
+
+    def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
+        """Leading singular values of what layer ``depth`` (counted from 0) explains: its children, linearised and centred.
+
+        Raises:
+            ValueError: for a model that does not describe its layers.
+        """
+        raise ValueError(f"singular values need a model that describes its layers, got {type(self.model).__name__}")
+
     def recommended(self, problem: Problem) -> Recommendation:
         """Engine, start and restarts where the user names none."""
         from inference.em import EM

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from inference.caused import Caused
 from inference.factorization import Factorization
 from inference.layered import Layered
 from inference.mixtures import Mixtures
@@ -12,7 +13,7 @@ from inference.structure import Structure
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (Layered, Factorization, Mixtures)
+STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Factorization, Mixtures)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

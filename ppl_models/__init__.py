@@ -1,8 +1,10 @@
 """Probabilistic programs with discrete latent variables, each declared once in Pyro."""
 
+from ppl_models.components import MultivariateNormal
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.matrix_factorization import GaussianFactorization, PoissonFactorization
-from ppl_models.mixture import Mixture, MultivariateNormal
+from ppl_models.mixture import Mixture
+from ppl_models.noisy_or import NoisyOr
 from ppl_models.penalties import SCAD, TruncatedLasso
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 
@@ -15,6 +17,7 @@ __all__ = [
     "LogNormal",
     "Mixture",
     "MultivariateNormal",
+    "NoisyOr",
     "Normal",
     "Poisson",
     "PoissonFactorization",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -155,6 +155,10 @@ class DeepDiscreteEncoder:
         if num_dispersed:
             dims["dispersion"] = ("item" if num_dispersed == self.num_items else "dispersed_item",)
         return dims
+
+    def restricted(self, graphs: Sequence[Any]) -> DeepDiscreteEncoder:
+        """The same model without a penalty, its loadings free on the given graphs only (bottom-up, (K_{d-1}, K_d))."""
+        return replace(self, penalty=None, graphs=tuple(graphs))
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.validation.as_items`."""

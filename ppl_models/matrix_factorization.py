@@ -10,37 +10,16 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.components import FactorizationDescription
 from ppl_models.distributions import Flat
 from ppl_models.item_response import ItemResponse
 from ppl_models.responses import Normal, Poisson
 from ppl_models.validation import as_items, check_size
 
-__all__ = ["FactorizationDescription", "GaussianFactorization", "PoissonFactorization"]
+__all__ = ["GaussianFactorization", "PoissonFactorization"]
 
 RATE_FLOOR = 1e-12  # of an expected count
 SCALE_RANGE = (1e-6, 1e6)
-
-
-@dataclass(frozen=True)
-class FactorizationDescription:
-    """What engines are told of a factorization.
-
-    Args:
-        num_items, num_components: J and K.
-        counts: whether entries are Poisson counts; else Normal.
-        nonnegative: whether signatures and activities are not below zero.
-        concentration: of the Dirichlet prior of a signature (counts).
-        activity_prior: (shape, rate) of the Gamma prior of activities, None for flat (counts).
-        bound: largest activity; for Normal entries also the largest entry of a signature.
-    """
-
-    num_items: int
-    num_components: int
-    counts: bool
-    nonnegative: bool
-    concentration: float
-    activity_prior: tuple[float, float] | None
-    bound: float
 
 
 def _check_sizes(owner: str, model: Any) -> None:

@@ -11,35 +11,15 @@ import torch
 from pyro.ops.indexing import Vindex
 from torch import Tensor
 
+from ppl_models.components import MixtureComponents, MultivariateNormal
 from ppl_models.distributions import Flat
 from ppl_models.item_response import ItemResponse
 from ppl_models.responses import Normal, ResponseFamily
 from ppl_models.validation import as_items, check_size
 
-__all__ = ["Mixture", "MixtureComponents", "MultivariateNormal"]
+__all__ = ["Mixture"]
 
 VARIANCE_RANGE = (1e-6, 1e6)  # the flat prior of a variance is proper on it
-
-
-@dataclass(frozen=True)
-class MultivariateNormal:
-    r"""Components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances.
-
-    Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale ``regularization`` times the identity,
-    so the estimate of a covariance is :math:`(S_k + \epsilon I) / N_k` with :math:`S_k` the scatter about the mean.
-
-    Args:
-        regularization: :math:`\epsilon`, in squared units of the data.
-
-    Raises:
-        ValueError: if it is not positive.
-    """
-
-    regularization: float = 1e-6
-
-    def __post_init__(self) -> None:
-        if not self.regularization > 0:
-            raise ValueError(f"MultivariateNormal: regularization must be positive, got {self.regularization!r}")
 
 
 class _QuietWishart(dist.Wishart):
@@ -48,26 +28,6 @@ class _QuietWishart(dist.Wishart):
     def rsample(self, sample_shape: Any = torch.Size(), max_try_correction: Any = None) -> Tensor:
         draw = self._bartlett_sampling(torch.Size(sample_shape))
         return (draw + draw.mT) / 2
-
-
-@dataclass(frozen=True)
-class MixtureComponents:
-    """What engines are told of a mixture.
-
-    Args:
-        num_components, num_items: K and J.
-        component: the family of the components.
-        concentration: of the symmetric Dirichlet prior of the weights.
-        bound: half-width of the interval of predictors or means.
-        variance_range: interval of the variances of a response family.
-    """
-
-    num_components: int
-    num_items: int
-    component: ResponseFamily | MultivariateNormal
-    concentration: float
-    bound: float
-    variance_range: tuple[float, float]
 
 
 @dataclass(frozen=True)

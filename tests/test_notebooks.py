@@ -9,7 +9,10 @@ import nbclient
 import pytest
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
-SMALL = {"deep_discrete_encoder.md": "num_rows = 300\nlatent_sizes = (5, 2)"}
+SMALL = {
+    "deep_discrete_encoder.md": "num_rows = 300\nlatent_sizes = (5, 2)",
+    "noisy_or.md": "num_rows, sizes, num_restarts, num_iterations, num_search_rows = 800, (6, 7), 2, 8, 300",
+}
 
 
 def test_every_notebook_is_listed():

@@ -28,6 +28,7 @@ from scipy.special import expit, logsumexp
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 from zoo_mixture import mixture_rows
+from zoo_noisy_or import noisy_or_cases
 
 from inference import EM, Fit, export, fit
 from inference.alignment import align, match_columns
@@ -258,7 +259,7 @@ def plain_programs() -> list[Row]:
     ]
 
 
-ZOO = (*encoders(), *plain_programs(), *mixture_rows(Row))
+ZOO = (*encoders(), *plain_programs(), *mixture_rows(Row), *(Row(**case) for case in noisy_or_cases()))
 LAYERED = tuple(row for row in ZOO if hasattr(row.model, "layers"))
 UNPENALISED = tuple(row for row in LAYERED if all(layer.penalty is None for layer in row.model.layers()))
 every_row = pytest.mark.parametrize("row", ZOO, ids=lambda row: row.name)

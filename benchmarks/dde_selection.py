@@ -1,0 +1,89 @@
+"""How often each criterion chooses the true number of latents, beside the published percentages.
+
+Two-layer designs (18, 6, 2); K1 from 4 to 8 given K2 = 2, or K2 from 1 to 3 given K1 = 6. The published percentages (Lee and
+Gu 2025, arXiv:2501.01414, tables S.9 to S.12, 400 replicates) are kept in ``tests/references``. One JSON line a cell.
+
+Run: ``python benchmarks/dde_selection.py [--layer 1] [--replicates 20] [--criterion spectral ebic] [--family Bernoulli]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+
+import torch
+
+from inference import EM
+from inference.program import Program
+from inference.selection import select_dimension
+from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
+from ppl_models.datasets import generic_design, strict_design
+
+FAMILIES = {"Bernoulli": Bernoulli(), "Poisson": Poisson(), "Normal": Normal()}
+REFERENCE = Path(__file__).parent.parent / "tests" / "references" / "deep_discrete_encoder.json"
+TABLES = {(1, "Bernoulli"): "S.9", (1, "Poisson"): "S.10", (2, "Bernoulli"): "S.11", (2, "Poisson"): "S.12"}
+METHODS = {"spectral": "Spectral", "ebic": "EBIC", "lrt": "LRT"}
+
+
+def published(layer: int, family: str, design: str, num_rows: int, criterion: str) -> float | None:
+    table = json.loads(REFERENCE.read_text(encoding="utf-8"))["selection"].get(TABLES.get((layer, family), ""), {"rows": []})
+    label = {"strict": "B_s", "generic": "B_g"}[design]
+    for row in table["rows"]:
+        if (row["design"], row["num_rows"], row["method"]) == (label, num_rows, METHODS[criterion]):
+            return row["correct"]
+    return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layer", type=int, default=1, choices=[1, 2])
+    parser.add_argument("--replicates", type=int, default=20)
+    parser.add_argument("--criterion", nargs="+", default=["spectral"], choices=list(METHODS))
+    parser.add_argument("--design", nargs="+", default=["strict"], choices=["strict", "generic"])
+    parser.add_argument("--family", nargs="+", default=["Bernoulli", "Poisson"], choices=list(FAMILIES))
+    parser.add_argument("--rows", type=int, nargs="+", default=[500, 1000, 2000, 4000, 6000, 8000])
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    grid = [4, 5, 6, 7, 8] if args.layer == 1 else [1, 2, 3]
+    true = 6 if args.layer == 1 else 2
+    for design in args.design:
+        for family in args.family:
+            for num_rows in args.rows:
+                response = FAMILIES[family]
+                truth = (strict_design if design == "strict" else generic_design)(2, response)
+                penalty = TruncatedLasso.bic(num_rows)
+
+                def model(k: int, response=response, penalty=penalty) -> DeepDiscreteEncoder:
+                    sizes = (k, 2) if args.layer == 1 else (6, k)
+                    return DeepDiscreteEncoder(18, sizes, response, penalty, bound=10.0)
+
+                for criterion in args.criterion:
+                    began, chosen = time.perf_counter(), []
+                    for seed in range(args.replicates):
+                        x = Program(model(6 if args.layer == 1 else 2), None, num_rows).simulate(truth, seed)["items"]
+                        chosen.append(select_dimension(model, x, grid, criterion, EM(), seed=seed).chosen)
+                    print(
+                        json.dumps({
+                            "benchmark": "dde_selection",
+                            "layer": args.layer,
+                            "family": family,
+                            "design": design,
+                            "num_rows": num_rows,
+                            "criterion": criterion,
+                            "replicates": args.replicates,
+                            "percent_correct": 100 * sum(k == true for k in chosen) / len(chosen),
+                            "percent_under": 100 * sum(k < true for k in chosen) / len(chosen),
+                            "percent_over": 100 * sum(k > true for k in chosen) / len(chosen),
+                            "published_percent_correct": published(args.layer, family, design, num_rows, criterion),
+                            "seconds_a_choice": (time.perf_counter() - began) / args.replicates,
+                        }),
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()

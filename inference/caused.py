@@ -1,0 +1,90 @@
+"""Models of independent binary causes joined by noisy ORs: starts, steps, labels, and the recommended engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from inference.causes_em import CauseRows, CauseSteps
+from inference.grow_and_prune import GrowAndPrune
+from inference.program import Params
+from inference.steps import Steps
+from inference.structure import Recommendation, Structure
+from ppl_models.causes import PROBABILITY_LIMIT, IndependentCauses
+from ppl_models.distributions import binary_configurations
+
+if TYPE_CHECKING:
+    from inference.em import EM
+    from inference.fit import Problem
+
+__all__ = ["Caused", "check_enumerable"]
+
+MAX_CAUSES = 16  # 65,536 configurations
+
+
+def check_enumerable(num_causes: int, num_rows: int) -> None:
+    """Refuse exact enumeration over too many latents before any work."""
+    if num_causes > MAX_CAUSES:
+        needed = num_rows * 2.0**num_causes * 8 / 2**30
+        raise ValueError(
+            f"num_latents = {num_causes} asks exact EM for 2^{num_causes} configurations a row ({needed:.3g} GiB of "
+            f"responsibilities, in chunks); it stops at {MAX_CAUSES}: use GrowAndPrune, which enumerates the likely ones only"
+        )
+
+
+class Caused(Structure):
+    """A model that offers ``causes()``."""
+
+    @classmethod
+    def of(cls, model: Callable[..., Any]) -> Caused | None:
+        return cls(model) if hasattr(model, "causes") and not hasattr(model, "layers") else None
+
+    @property
+    def causes(self) -> IndependentCauses:
+        """The description."""
+        described: IndependentCauses = self.model.causes()
+        return described
+
+    def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        """Large priors, large failures, small leak: 0.88 to 0.98 and 0.02 to 0.12 (Buhai et al. 2020), every other restart
+        spread wider; there is no spectral start."""
+        generator = torch.Generator().manual_seed(problem.seed)
+        like = problem.data if isinstance(problem.data, Tensor) else torch.zeros(1, dtype=torch.float64)
+        causes = self.causes
+
+        def uniform(low: float, high: float, *shape: int) -> Tensor:
+            return low + (high - low) * torch.rand(num_restarts, *shape, generator=generator, dtype=torch.float64)
+
+        m, items = causes.num_causes, causes.num_items
+        wide = (torch.arange(num_restarts) % 2 == 1).to(torch.float64)
+        prior = torch.lerp(uniform(2, 4, m).sigmoid(), uniform(0.1, 0.4, m), wide.reshape(-1, 1))
+        failure = torch.lerp(uniform(2, 4, m, items).sigmoid(), uniform(0.3, 0.9, m, items), wide.reshape(-1, 1, 1))
+        leak = torch.lerp(1 - uniform(2, 4, items).sigmoid(), torch.full((num_restarts, items), 0.05, dtype=torch.float64), wide.reshape(-1, 1))
+        return {name: v.to(like) for name, v in zip((causes.prior, causes.failure, causes.leak), (prior, failure, leak), strict=True)}
+
+    def steps(self, problem: Problem, method: EM) -> Steps | None:
+        if not isinstance(problem.data, Tensor):
+            return None
+        check_enumerable(self.causes.num_causes, len(problem.data))
+        rows = CauseRows.merge(problem.data)
+        every = binary_configurations(self.causes.num_causes, problem.data.dtype, problem.data.device)
+        return CauseSteps(self.causes, rows, every, 2 * method.num_inner, method.chunk_elements)
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        """One search: a single run of EM from a random start finds every latent less than half of the time."""
+        return Recommendation(GrowAndPrune(), "random", 1)
+
+    def canonical(self, params: Params) -> Params:
+        """Latents by falling prior probability."""
+        order = params[self.causes.prior].argsort(descending=True, stable=True)
+        moved = {name: params[name][order] for name in (self.causes.prior, self.causes.failure)}
+        return {**params, **moved}
+
+    def num_free(self, params: Params) -> int:
+        """Priors and edges of latents that are in use, and leaks; a failure at its limit of one is no edge."""
+        used = params[self.causes.prior] > 10 * PROBABILITY_LIMIT
+        edges = params[self.causes.failure][used] < 1 - 10 * PROBABILITY_LIMIT
+        return int(used.sum()) + int(edges.sum()) + params[self.causes.leak].numel()

@@ -1,0 +1,227 @@
+"""The recommended engine of noisy-OR networks: a search for the latents, then exact EM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from inference.causes_em import CauseRows, CauseSteps, log_beta_prior
+from inference.causes_search import Search
+from inference.program import Params
+from inference.progress import Progress
+from inference.structure import Outcome
+from ppl_models.causes import PROBABILITY_LIMIT, IndependentCauses
+from ppl_models.distributions import binary_configurations
+
+if TYPE_CHECKING:
+    from inference.fit import Problem
+
+__all__ = ["GrowAndPrune", "used_latents"]
+
+EXACT = 10  # up to so many latents the last EM enumerates all configurations
+SUMMED = 14  # and up to so many the likelihood of the answer does
+LAST = 2048  # configurations of the last EM beyond
+SPARE = 3  # latents beyond the limit that the search may hold for a while
+
+
+@dataclass(frozen=True)
+class GrowAndPrune:
+    r"""Latents added one at a time and pruned by description length, then exact EM; for models that offer ``causes()``.
+
+    Starting from no latent, patterns of badly explained rows are proposed as a new latent, improved by a few batched EM
+    steps on a sample of the rows, and the best is kept, while
+    :math:`-\log p(x \mid \theta) + \frac12 m (J + 1) \log N` falls; then latents are removed while it falls, on all rows.
+    The model's ``num_latents`` is the limit: latents that are not paid for come back empty, with prior 1e-6 and failures
+    one, which leaves the likelihood what it is without them. ``num_restarts`` independent searches are run one after the
+    other, and the one with the best objective less its description length is reported. A start that is given is where
+    each search begins. Up to 10 used latents the last EM is exact; beyond, it enumerates the 2,048 configurations that
+    hold most rows, which is a lower bound that still never falls; the log-likelihood reported is exact up to 14, and
+    beyond it is NaN, with the bound in ``elbo``.
+
+    Args:
+        num_search_rows: rows the search sees; the last EM sees all.
+        num_proposals: patterns tried for each new latent.
+        patience: so many new latents in vain end the growth.
+        num_configurations: enumerated while searching (twice as many beyond 8 latents, four times beyond 10).
+        leak_cap: largest leak while latents grow.
+        max_iterations, tolerance: of the last EM, in relative change of the objective.
+
+    Raises:
+        ValueError: for settings that are not positive, at ``fit`` for a model without causes, or a checkpoint asked for.
+    """
+
+    num_search_rows: int = 2000
+    num_proposals: int = 16
+    patience: int = 3
+    num_configurations: int = 256
+    leak_cap: float = 0.05
+    max_iterations: int = 100
+    tolerance: float = 1e-7
+
+    def __post_init__(self) -> None:
+        for name in ("num_search_rows", "num_proposals", "patience", "num_configurations", "max_iterations"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"GrowAndPrune: {name} must be a positive integer, got {value!r}")
+        if not 0 < self.leak_cap < 1:
+            raise ValueError(f"GrowAndPrune: leak_cap must lie in (0, 1), got {self.leak_cap!r}")
+        if not self.tolerance > 0:
+            raise ValueError(f"GrowAndPrune: tolerance must be positive, got {self.tolerance!r}")
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+        """As many searches as ``start`` has restarts."""
+        describe = getattr(problem.model, "causes", None)
+        if describe is None:
+            raise ValueError(f"method: GrowAndPrune is for models that offer causes() (NoisyOr), got {problem.model!r}")
+        if checkpoint is not None:
+            raise ValueError("checkpoint: GrowAndPrune keeps none, for it takes seconds; use EM where a run must be resumed")
+        causes: IndependentCauses = describe()
+        rows = CauseRows.merge(problem.data)
+        generator = torch.Generator().manual_seed(problem.seed)
+        found = []
+        for restart in range(len(start[causes.prior])):
+            search = self._search(causes, rows, generator)
+            one = {name: value[restart : restart + 1].to(search.rows.ones) for name, value in start.items()}
+            begin = _without_empty(causes, one) if problem.start_given else search.empty()
+            found.append(self._one(search, begin, rows, progress))
+        price = torch.tensor([len(used_latents(causes, run.params)) for run in found]) * search.penalty
+        return _joined(found, price)
+
+    def _search(self, causes: IndependentCauses, rows: CauseRows, generator: torch.Generator) -> Search:
+        single = rows.to(torch.float32)
+        sample = single.sample(self.num_search_rows, generator)
+        screen = sample.sample(max(1, self.num_search_rows * 3 // 10), generator)
+        kept = min(3, self.num_proposals)
+        return Search(
+            causes, single, sample, screen, generator, self.num_proposals, kept, self.num_configurations, self.leak_cap
+        )
+
+    def _one(self, search: Search, params: Params, rows: CauseRows, progress: Progress) -> _Run:
+        causes = search.causes
+        params = self._grown(search, params, progress)
+        small = search.size(params) < EXACT
+        pruning = search.rows if small else search.sample  # many configurations by all rows take minutes
+        room = search.room(search.size(params))
+        steps = search.steps(pruning, search.likely(pruning, params, room), 1)
+        params, score = search.climb(steps, params, 6, None)
+        params, _ = search.pruned(params, float(score), pruning, room, None, causes.num_causes)
+        return self._polished(search, params, rows, progress)
+
+    def _grown(self, search: Search, best: Params, progress: Progress) -> Params:
+        """Growth with a prune whenever it stalls, until it stalls for good."""
+        price = search.penalty * search.sample.num_rows / search.rows.num_rows
+        limit = search.causes.num_causes + SPARE
+        length, score, failures = float("inf"), -float("inf"), 0
+        if search.size(best):
+            configurations = search.likely(search.sample, best, search.room(search.size(best)))
+            best, value = search.climb(search.steps(search.sample, configurations, 1), best, 3, search.leak_cap)
+            score = float(value)
+            length = price * search.size(best) - score
+        while failures < self.patience and search.size(best) < limit:
+            trial, value_of_trial = search.grown(best)
+            gain = length - (price * search.size(trial) - value_of_trial)
+            if gain > 0.2 * price:
+                best, score, failures = trial, value_of_trial, 0
+                length = price * search.size(best) - score
+                progress.update(search.size(best), objective=score, active=1)
+                continue
+            failures += 1
+            if failures in (2, self.patience):
+                fewer, value_of_fewer = search.pruned(best, score, search.sample, None, search.leak_cap, search.size(best))
+                if search.size(fewer) < search.size(best):
+                    best, score, failures = fewer, value_of_fewer, 0
+                    length = price * search.size(best) - score
+        return best
+
+    def _polished(self, search: Search, params: Params, rows: CauseRows, progress: Progress) -> _Run:
+        """EM on all rows in the data's precision; the likelihood summed over everything where that is affordable."""
+        causes = replace(search.causes, num_causes=search.size(params))
+        if causes.num_causes <= EXACT:
+            configurations = binary_configurations(causes.num_causes, rows.ones.dtype, rows.ones.device)
+        else:
+            configurations = search.likely(search.rows, params, LAST, 4 * LAST).to(rows.ones)
+        steps = CauseSteps(causes, rows, configurations, 1, chunk_elements=2**19)
+        params = {name: value.to(rows.ones) for name, value in params.items()}
+        objectives, likelihoods, converged = [], [], False
+        for iteration in range(self.max_iterations):
+            statistics, log_likelihood, log_prior = steps.e_step(params)
+            objectives.append(float(log_likelihood + log_prior))
+            likelihoods.append(float(log_likelihood))
+            progress.update(iteration, objective=objectives[-1], active=1)
+            if iteration and objectives[-1] - objectives[-2] < self.tolerance * max(1.0, abs(objectives[-1])):
+                converged = True
+                break
+            params = steps.m_step(statistics, params)
+        bound = likelihoods[-1] if converged else float(steps.e_step(params)[1])
+        exact = bound
+        if causes.num_causes > EXACT:
+            exact = float("nan")
+            if causes.num_causes <= SUMMED:
+                every = binary_configurations(causes.num_causes, rows.ones.dtype, rows.ones.device)
+                exact = float(replace(steps, configurations=every).e_step(params)[1])
+        prior = float(log_beta_prior(causes, params))
+        params = _padded(search.causes, params)
+        return _Run(search.causes, params, exact, bound, prior, objectives, likelihoods, converged)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    causes: IndependentCauses
+    params: Params
+    log_likelihood: float
+    bound: float
+    log_prior: float
+    objectives: list[float]
+    likelihoods: list[float]
+    converged: bool
+
+
+def used_latents(causes: IndependentCauses, params: Params) -> list[int]:
+    """Latents of one model (leading dim one or none) that are not empty: with a prior and an edge."""
+    prior = params[causes.prior].reshape(causes.num_causes)
+    failure = params[causes.failure].reshape(causes.num_causes, causes.num_items)
+    used = (prior > 10 * PROBABILITY_LIMIT) & (failure.amin(1) < 1 - 10 * PROBABILITY_LIMIT)
+    return [int(i) for i in used.nonzero().ravel()]
+
+
+def _without_empty(causes: IndependentCauses, params: Params) -> Params:
+    used = used_latents(causes, params)
+    leak = params[causes.leak]
+    return {causes.prior: params[causes.prior][:, used], causes.failure: params[causes.failure][:, used], causes.leak: leak}
+
+
+def _padded(causes: IndependentCauses, params: Params) -> Params:
+    """Empty latents in the places that are left."""
+    spare = causes.num_causes - params[causes.prior].shape[1]
+    prior = torch.nn.functional.pad(params[causes.prior], (0, spare), value=PROBABILITY_LIMIT)
+    failure = torch.nn.functional.pad(params[causes.failure], (0, 0, 0, spare), value=1.0)
+    return {causes.prior: prior, causes.failure: failure, causes.leak: params[causes.leak]}
+
+
+def _joined(runs: list[_Run], price: Tensor) -> Outcome:
+    """Runs as restarts of one outcome; the objective is the log-posterior less the description length of the latents."""
+    longest = max(len(run.objectives) for run in runs)
+
+    def padded(values: list[float]) -> list[float]:
+        return values + [float("nan")] * (longest - len(values))
+
+    def table(column: Any) -> Tensor:
+        return torch.tensor([padded(column(run)) for run in runs], dtype=torch.float64).T
+
+    bound = torch.tensor([run.bound for run in runs], dtype=torch.float64)
+    prior = torch.tensor([run.log_prior for run in runs], dtype=torch.float64)
+    return Outcome(
+        params={name: torch.cat([run.params[name] for run in runs]) for name in runs[0].params},
+        objective=bound + prior - price,
+        objective_name="log-posterior - description length",
+        log_likelihood=torch.tensor([run.log_likelihood for run in runs], dtype=torch.float64),
+        history=table(lambda run: run.objectives) - price,
+        history_log_likelihood=table(lambda run: run.likelihoods),
+        converged=torch.tensor([run.converged for run in runs]),
+        num_iterations=torch.tensor([len(run.objectives) for run in runs]),
+        elbo=bound,
+    )

@@ -1,0 +1,66 @@
+r"""Independent causes of binary items: the description a noisy-OR family gives of itself, and its stable functions.
+
+With weight :math:`\eta \ge 0`, an item is zero with probability :math:`e^{-\eta}`; its log-odds of being one are
+:math:`\log(e^\eta - 1)`, so it is a Bernoulli item with that logit and log-partition :math:`\eta`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["PROBABILITY_LIMIT", "IndependentCauses", "log1mexp", "log_expm1", "weight_of_failure", "weight_of_leak"]
+
+PROBABILITY_LIMIT = 1e-6  # estimates lie in [1e-6, 1 - 1e-6]
+FLOOR = 1e-12  # inside the program, so that a parameter on the edge of its support has a finite log-density
+
+
+@dataclass(frozen=True)
+class IndependentCauses:
+    """One layer of binary causes above binary items, joined by noisy ORs.
+
+    Args:
+        prior: name of the site with P(cause = 1), shape (num_causes,).
+        failure: name of the site with P(a cause that is on fails to switch an item on), shape (num_causes, num_items).
+        leak: name of the site with P(item = 1 | all causes off), shape (num_items,).
+        latent: name of the binary latent site; items: name of the observed site.
+        num_causes, num_items: the two sizes.
+        prior_concentration, failure_concentration, leak_concentration: Beta priors (a, b) of the three.
+    """
+
+    prior: str
+    failure: str
+    leak: str
+    latent: str
+    items: str
+    num_causes: int
+    num_items: int
+    prior_concentration: tuple[float, float]
+    failure_concentration: tuple[float, float]
+    leak_concentration: tuple[float, float]
+
+
+def log1mexp(x: Tensor) -> Tensor:
+    """log(1 - e^-x) for x > 0, accurate near zero and far from it, with finite gradients in both branches."""
+    small = x < math.log(2)
+    near = torch.where(small, x, 1.0)
+    far = torch.where(small, 1.0, x)
+    return torch.where(small, (-torch.expm1(-near)).log(), torch.log1p(-(-far).exp()))
+
+
+def log_expm1(x: Tensor) -> Tensor:
+    """log(e^x - 1) for x > 0."""
+    return x + log1mexp(x)
+
+
+def weight_of_failure(failure: Tensor) -> Tensor:
+    """-log f, at least zero."""
+    return -failure.clamp(FLOOR, 1.0).log()
+
+
+def weight_of_leak(leak: Tensor) -> Tensor:
+    """-log(1 - l), above zero."""
+    return -torch.log1p(-leak.clamp(FLOOR, 1 - FLOOR))

@@ -1,0 +1,134 @@
+"""Noisy-OR networks: independent binary causes, each of which may switch every item on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models.causes import FLOOR, IndependentCauses, log_expm1, weight_of_failure, weight_of_leak
+from ppl_models.distributions import BinaryVector
+from ppl_models.item_response import ItemResponse
+from ppl_models.responses import Bernoulli
+from ppl_models.validation import as_items, check_size
+
+__all__ = ["NoisyOr"]
+
+
+@dataclass(frozen=True)
+class NoisyOr:
+    r"""Noisy-OR network with one layer of m binary latents (Pearl 1988; as in Buhai et al. 2020, arXiv:1907.00030).
+
+    For each row,
+
+    .. math::
+        h_i &\sim \mathrm{Bernoulli}(\pi_i), \quad i = 1, \dots, m \\
+        P(x_j = 0 \mid h) &= (1 - l_j) \prod_i f_{ij}^{h_i} = e^{-\eta_j}, \quad
+        \eta_j = -\log(1 - l_j) - \sum_i h_i \log f_{ij}
+
+    Sites: ``prior`` :math:`\pi` (m,); ``failure`` f (m, J), the probability that latent i, being on, fails to switch item
+    j on, so that 1 means no edge; ``leak`` l (J,), the probability of a one with every latent off; latent ``causes`` (m,)
+    in {0, 1}; observed ``items`` (J,). The rows are the plate ``units``.
+
+    A missing entry (NaN) drops out of its row exactly. Latents are exchangeable, and nothing else is: weights
+    :math:`-\log f` are never negative, so there is no sign to flip. A prior Beta(a / m, 1) of ``prior`` is the finite
+    Indian-buffet prior, which empties superfluous latents.
+
+    ``fit`` without a method grows and prunes latents (:class:`inference.GrowAndPrune`), because a single run of EM from
+    a random start finds all latents only now and then; ``num_latents`` is then an upper limit, and the latents that the
+    description length does not pay for come back empty (prior 1e-6, failures 1).
+
+    Args:
+        num_items: J, number of observed columns.
+        num_latents: m.
+        prior_concentration, failure_concentration, leak_concentration: (a, b) of the Beta priors; (1, 1) is flat, and
+            the MAP estimate is then maximum likelihood.
+
+    Raises:
+        ValueError: for sizes that are not positive integers, or concentrations that are not two positive numbers.
+    """
+
+    num_items: int
+    num_latents: int
+    prior_concentration: tuple[float, float] = (1.0, 1.0)
+    failure_concentration: tuple[float, float] = (1.0, 1.0)
+    leak_concentration: tuple[float, float] = (1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        check_size("NoisyOr", "num_items", self.num_items)
+        check_size("NoisyOr", "num_latents", self.num_latents)
+        for name in ("prior_concentration", "failure_concentration", "leak_concentration"):
+            object.__setattr__(self, name, _checked_concentration(name, getattr(self, name)))
+
+    def causes(self) -> IndependentCauses:
+        """The network as engines see it."""
+        return IndependentCauses(
+            "prior",
+            "failure",
+            "leak",
+            "causes",
+            "items",
+            self.num_latents,
+            self.num_items,
+            self.prior_concentration,
+            self.failure_concentration,
+            self.leak_concentration,
+        )
+
+    @property
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Named dims of every parameter, latent and observed site, without the rows."""
+        return {
+            "prior": ("latent",),
+            "failure": ("latent", "item"),
+            "leak": ("item",),
+            "causes": ("latent",),
+            "items": ("item",),
+        }
+
+    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+        """``data`` as a tensor (N, J) of 0, 1 and NaN, and the item names; see :func:`ppl_models.validation.as_items`."""
+        return as_items(data, self.num_items, Bernoulli(), for_fit)
+
+    def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+        """The generative program.
+
+        Args:
+            data: (N, J), NaN where missing; None to draw data.
+            num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
+                is a mini-batch (its log-density is scaled up accordingly).
+        """
+        if data is None and num_rows is None:
+            raise ValueError("NoisyOr: give data, or num_rows to draw some")
+        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        one = torch.tensor(1.0, **kind)
+
+        def beta(concentration: tuple[float, float], *shape: int) -> Any:
+            a, b = concentration
+            return dist.Beta(a * one, b * one).expand(shape).to_event(len(shape))
+
+        prior = pyro.sample("prior", beta(self.prior_concentration, self.num_latents))
+        failure = pyro.sample("failure", beta(self.failure_concentration, self.num_latents, self.num_items))
+        leak = pyro.sample("leak", beta(self.leak_concentration, self.num_items))
+        chance = prior.clamp(FLOOR, 1 - FLOOR)
+        batch = len(data) if data is not None else num_rows
+        with pyro.plate("units", num_rows or batch, subsample_size=batch):
+            logits = chance.log() - (-chance).log1p()
+            causes = pyro.sample("causes", BinaryVector(logits), infer={"enumerate": "parallel"})
+            weights = (causes.unsqueeze(-2) @ weight_of_failure(failure)).squeeze(-2) + weight_of_leak(leak)
+            return pyro.sample("items", ItemResponse(Bernoulli(), log_expm1(weights)), obs=data)
+
+
+def _checked_concentration(name: str, value: Any) -> tuple[float, float]:
+    try:
+        pair = tuple(float(v) for v in value)
+    except (TypeError, ValueError):
+        pair = ()
+    if len(pair) != 2 or not all(math.isfinite(v) and v > 0 for v in pair):
+        raise ValueError(f"NoisyOr: {name} must be two positive numbers (a, b), got {value!r}")
+    return pair[0], pair[1]
