@@ -27,7 +27,6 @@ from inference.structures import structure_of
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 __all__ = ["AcdcResult", "Bootstrap", "Choice", "NoNull", "PlugIn", "Table", "acdc"]
 
@@ -198,7 +197,7 @@ class AcdcResult:
         ]  # fmt: skip
         return pd.DataFrame(rows)
 
-    def plot(self) -> Figure:
+    def plot(self) -> Any:
         """Loss against cutoff for every K, the chosen segment shaded."""
         from inference.plots_acdc import plot_loss
 
