@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from inference.factorization_start import nndsvd, random_factors
+from inference.factorization_start import nndsvd, random_factors, truncated_svd
 from inference.noise import USED, ComponentNoise, gaussian_split, numpy_generator, poisson_scores, poisson_split
 from inference.program import Params
 from inference.progress import Progress
@@ -239,7 +239,7 @@ class Factorize:
             updates = Counts.of(problem.data, about) if about.counts else LeastSquares(problem.data)
             z, phi, history, converged, sweeps = self._iterate(updates, z, phi, progress)
         else:
-            z, phi = _truncated_svd(problem.data, about.num_components, len(z))
+            z, phi = truncated_svd(problem.data, about.num_components, len(z))
             history = LeastSquares(problem.data).varying(z, phi)[None]
             converged, sweeps = torch.ones(len(z), dtype=torch.bool), torch.ones(len(z), dtype=torch.long)
         params = structure.with_scales({"signatures": phi, "activities": z}, problem.data)
@@ -298,14 +298,6 @@ class Factorize:
 def math_nan(like: Tensor) -> Tensor:
     """NaN in the shape of ``like``: a course that was not recorded."""
     return torch.full_like(like, torch.nan)
-
-
-def _truncated_svd(x: Tensor, num_components: int, num_restarts: int) -> Pair:
-    u, s, vt = torch.linalg.svd(x, full_matrices=False)
-    k = num_components
-    sign = torch.where(vt[:k].sum(-1) < 0, -1.0, 1.0).to(x)
-    z, phi = u[:, :k] * s[:k] * sign, vt[:k] * sign[:, None]
-    return z.repeat(num_restarts, 1, 1), phi.repeat(num_restarts, 1, 1)
 
 
 class Factorization(Structure):

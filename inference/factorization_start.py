@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["nndsvd", "random_factors"]
+__all__ = ["nndsvd", "random_factors", "truncated_svd"]
 
 
 def random_factors(x: Tensor, num_components: int, num_restarts: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -45,3 +45,12 @@ def nndsvd(x: Tensor, num_components: int, seed: int) -> tuple[Tensor, Tensor]:
         factor.copy_(torch.where(factor > 0, factor, small))
     total = phi.sum(-1)
     return z * total, phi / total[:, None]
+
+
+def truncated_svd(x: Tensor, num_components: int, num_restarts: int) -> tuple[Tensor, Tensor]:
+    """The exact least-squares factors (R, N, K), (R, K, J), the same for every restart; signatures sum to a positive number."""
+    u, s, vt = torch.linalg.svd(x, full_matrices=False)
+    k = num_components
+    sign = torch.where(vt[:k].sum(-1) < 0, -1.0, 1.0).to(x)
+    z, phi = u[:, :k] * s[:k] * sign, vt[:k] * sign[:, None]
+    return z.repeat(num_restarts, 1, 1), phi.repeat(num_restarts, 1, 1)
