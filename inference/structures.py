@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from inference.layered import Layered
+from inference.options import Options
 from inference.structure import Structure
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (Layered,)
+STRUCTURES: tuple[type[Structure], ...] = (Layered, Options)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

@@ -1,6 +1,7 @@
 """Probabilistic programs with discrete latent variables, each declared once in Pyro."""
 
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
+from ppl_models.options_hmm import OptionsHMM
 from ppl_models.penalties import SCAD, TruncatedLasso
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 
@@ -11,6 +12,7 @@ __all__ = [
     "DeepDiscreteEncoder",
     "LogNormal",
     "Normal",
+    "OptionsHMM",
     "Poisson",
     "TruncatedLasso",
 ]
