@@ -67,7 +67,7 @@ def _whole(name: str, value: Any) -> Tensor:
         try:
             array = torch.from_numpy(np.array(value))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"data[{name!r}]: an array of whole numbers was expected ({error})") from error
+            raise ValueError(f"data[{name!r}]: whole numbers were expected ({error})") from error
     if array.is_complex() or array.dtype == torch.bool:
         raise ValueError(f"data[{name!r}]: whole numbers were expected, got dtype {array.dtype}")
     if array.is_floating_point():
