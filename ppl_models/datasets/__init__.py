@@ -1,22 +1,31 @@
 """Data: simulation designs with a known truth, real data sets, and tables from files."""
 
 from ppl_models.datasets.deep_discrete_encoder import deep_design, empty_graph_accuracy, generic_design, strict_design
+from ppl_models.datasets.demonstrations import GridWorld, UnlockPickup, load_unlock_pickup
 from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
 from ppl_models.datasets.mnist import MnistDigits, load_mnist_digits
+from ppl_models.datasets.options import OptionSequences, options_chain, random_options, simulate_options
 
 __all__ = [
     "Digits",
+    "GridWorld",
     "MnistDigits",
+    "OptionSequences",
     "Table",
+    "UnlockPickup",
     "deep_design",
     "empty_graph_accuracy",
     "fetch",
     "generic_design",
     "load_digits",
     "load_mnist_digits",
+    "load_unlock_pickup",
     "local_file",
+    "options_chain",
+    "random_options",
     "read_table",
+    "simulate_options",
     "strict_design",
 ]
