@@ -23,6 +23,7 @@ __all__ = ["OptionSteps", "Options", "action_counts", "random_policies"]
 
 MAX_ELEMENTS = 2**24  # entries of the largest level of products held at once; more restarts are taken in turn
 NUM_STARTS = 4  # the recommended number: one from moments, three at random
+NUM_CANDIDATES, SHORT_RUN = 3, 30  # random starts tried for each one kept, and the iterations they are judged by
 START_NOISE = 0.01  # share of the uniform law in a start: EM never leaves an exact zero
 
 
@@ -53,7 +54,8 @@ class OptionSteps:
 
     def _priors(self, like: Tensor) -> dict[str, tuple[Tensor, int]]:
         """Concentrations in the shape of each site with the rows last, and how many dims a value has."""
-        c, kind = self.chain, {"dtype": like.dtype, "device": like.device}
+        c = self.chain
+        kind: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
         s, a, o = c.num_states, c.num_actions, c.num_options
         stay = c.stickiness * torch.eye(o, **kind)
         return {
@@ -152,20 +154,34 @@ class Options(Structure):
         return cls(model) if hasattr(model, "chain") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """"spectral": the first start from moments (:mod:`inference.moments`), the others at random, in one batch."""
+        """Random policies; or "spectral": the first start from moments (:mod:`inference.moments`), the others at random.
+
+        Beside a start from moments, three times as many random ones as asked for run for 30 iterations, and the best go
+        on from there: a random start may sit on a plateau for thousands of iterations, and shows it early.
+        """
         chain = self.model.chain()
-        random = random_policies(chain, problem.data, num_restarts, problem.seed)
         if init != "spectral":
-            return random
+            return random_policies(chain, problem.data, num_restarts, problem.seed)
         from inference.moments import moment_start
 
         policies = moment_start(problem.data, chain.num_states, chain.num_actions, chain.num_options)
-        if policies is None:
-            return random
-        low, high = policies
-        first = {chain.low: low[None].to(problem.data.device), chain.high: high[None].to(problem.data.device)}
-        start = with_counted_parts(chain, problem.data, first)
-        return {name: torch.cat([start[name], value[1:]]) for name, value in random.items()}
+        num_random = num_restarts - (policies is not None)
+        parts = [] if num_random == 0 else [self._short_runs(problem, num_random)]
+        if policies is not None:
+            low, high = (policy[None].to(problem.data.device) for policy in policies)
+            parts.insert(0, with_counted_parts(chain, problem.data, {chain.low: low, chain.high: high}))
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def _short_runs(self, problem: Problem, num_kept: int) -> Params:
+        """The best of several random starts after a few iterations of EM, best first."""
+        chain = self.model.chain()
+        steps = OptionSteps(chain, plan_of(problem.data, chain.num_states, chain.num_actions))
+        params = random_policies(chain, problem.data, NUM_CANDIDATES * num_kept, problem.seed)
+        for _ in range(SHORT_RUN):
+            params = steps.m_step(steps.e_step(params)[0], params)
+        _, log_likelihood, log_prior = steps.e_step(params)
+        kept = (log_likelihood + log_prior).topk(num_kept).indices
+        return {name: value[kept] for name, value in params.items()}
 
     def steps(self, problem: Problem, method: EM) -> Steps | None:
         chain = self.model.chain()

@@ -240,12 +240,12 @@ def test_restarts_taken_in_turn_are_those_of_one_batch(monkeypatch: pytest.Monke
     close(apart[1], together[1], 1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::inference.em.ConvergenceWarning")
 def test_generic_em_and_accelerated_em_meet() -> None:
     model, truth, _ = case(4, 0.0)
     data = simulate(replace(model, num_steps=15), truth, 20, 4)
-    start = {name: value for name, value in truth.items()}
-    fast = fit(model, data, EM(tolerance=1e-12, parameter_tolerance=1e-6), init=start)
-    slow = fit(model, data, EM(tolerance=1e-12, parameter_tolerance=1e-6, accelerate=False, max_iterations=20), init=start)
+    fast = fit(model, data, EM(tolerance=1e-12, parameter_tolerance=1e-6), init=truth)
+    slow = fit(model, data, EM(tolerance=1e-12, parameter_tolerance=1e-6, accelerate=False, max_iterations=20), init=truth)
     assert abs(fast.objective - slow.objective) < 1e-4
     for name, value in fast.params.items():
         torch.testing.assert_close(slow.params[name], value, rtol=0, atol=5e-3)
@@ -403,7 +403,7 @@ def test_plain_pyro_runs_the_program() -> None:
     model = OptionsHMM(2, 2, 2, num_steps=50)
     truth = options_truth(2, 2, 2, seed=9)
     data = simulate(model, truth, 20, 9)
-    best = fit(model, data, init={name: value for name, value in truth.items()})
+    best = fit(model, data, init=truth)
     with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         guide = AutoDelta(model, init_loc_fn=lambda site: truth[site["name"]])
