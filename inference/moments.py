@@ -232,15 +232,14 @@ def joint_eigenvectors(operators: np.ndarray, seed: int) -> tuple[np.ndarray, fl
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     if num_actions == 2:  # the operators sum to the identity: there is one useful direction
         directions = np.array([[1.0, -1.0]]) / np.sqrt(2)
-    best: tuple[np.ndarray, float, int] | None = None
+    best = (np.eye(size), -np.inf, size + 1)
     for direction in directions:
         values, vectors = np.linalg.eig(np.tensordot(direction, operators, 1))
         apart = np.abs(values[:, None] - values[None])[~np.eye(size, dtype=bool)]
         gap = float(apart.min()) if size > 1 else 1.0
         num_complex = int((np.abs(values.imag) > 1e-12).sum())
-        if best is None or (-num_complex, gap) > (-best[2], best[1]):
+        if (-num_complex, gap) > (-best[2], best[1]):
             best = _real_vectors(values, vectors), gap, num_complex
-    assert best is not None  # there is at least one direction
     return best
 
 
@@ -275,7 +274,7 @@ def state_by_state(moments: OptionMoments, num_options: int, seed: int = 0) -> M
     visited = np.flatnonzero(moments.visits > 0)
     low = np.full((s_all, o, a_all), 1.0 / a_all)
     gap, num_complex, moved = np.inf, 0, 0.0
-    for s in visited:
+    for s in visited.tolist():
         taken = np.flatnonzero(moments.environment[:, s].sum(-1) > 0)
         operators, values = _operators(moments, s, taken, o)
         vectors, own_gap, own_complex = joint_eigenvectors(operators, seed)
@@ -287,15 +286,16 @@ def state_by_state(moments: OptionMoments, num_options: int, seed: int = 0) -> M
     implied, weight = _implied_high(moments, low, visited)
     orders, residual = _match(implied, weight, moments.visits, visited)
     high = np.full((s_all, o, o), 1.0 / o)
-    for t in visited:
-        sources = [t] if weight[t, t] > 0 else [s for s in visited if weight[s, t] > 0]
+    for t in visited.tolist():
+        sources = [t] if weight[t, t] > 0 else [s for s in visited.tolist() if weight[s, t] > 0]
         if not sources:
             continue
         shares = np.array([weight[s, t] for s in sources]) / sum(weight[s, t] for s in sources)
-        raw = sum(share * implied[s, t][orders[s]][:, orders[t]] for share, s in zip(shares, sources, strict=True))
+        seen = np.stack([implied[s, t][orders[s]][:, orders[t]] for s in sources])
+        raw = np.tensordot(shares, seen, 1)
         high[t] = project_rows(raw)
         moved = max(moved, float(np.abs(raw - high[t]).max()))
-    for s in visited:
+    for s in visited.tolist():
         low[s] = low[s][orders[s]]
     return MomentEstimate(low, high, diagnose(moments, low, high, singular_pairs, gap, num_complex, residual, moved))
 

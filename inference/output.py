@@ -98,7 +98,7 @@ def read_results(path: str | Path) -> tuple[Fit, Any, dict[str, Any]]:
         path: the folder.
 
     Returns:
-        The fit; its data, a data frame with the item names; and the summary.
+        The fit; its data, a data frame with the item names (an array where they are no table); and the summary.
 
     Raises:
         ValueError: if the folder is not there or a part of it is missing or damaged.
@@ -125,6 +125,8 @@ def read_results(path: str | Path) -> tuple[Fit, Any, dict[str, Any]]:
     except KeyError:
         raise ValueError(f"{folder / POSTERIOR}: the group observed_data was expected, but is missing") from None
     (values,) = observed.data_vars.values()
+    if values.ndim != 2:  # sequences
+        return fit, values.values, summary
     return fit, pd.DataFrame(values.values, columns=[str(name) for name in fit.item_names]), summary
 
 

@@ -66,7 +66,7 @@ class MatrixSimplex(constraints.Constraint):
 def _biject_to_matrix(constraint: MatrixSimplex) -> transforms.Transform:
     rows, columns = constraint.shape
     return transforms.ComposeTransform(
-        [biject_to(constraints.simplex), transforms.ReshapeTransform((rows * columns,), (rows, columns))]
+        [biject_to(constraints.simplex), transforms.ReshapeTransform(torch.Size([rows * columns]), torch.Size([rows, columns]))]
     )
 
 

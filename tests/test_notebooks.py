@@ -9,7 +9,10 @@ import nbclient
 import pytest
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
-SMALL = {"deep_discrete_encoder.md": "num_rows = 300\nlatent_sizes = (5, 2)"}
+SMALL = {
+    "deep_discrete_encoder.md": "num_rows = 300\nlatent_sizes = (5, 2)",
+    "options_hmm.md": "num_sequences, num_steps = 25, 40\nchain_steps = 5000",
+}
 
 
 def test_every_notebook_is_listed():
