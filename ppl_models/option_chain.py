@@ -201,10 +201,8 @@ class ChainPlan:
     def log_actions(self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor) -> Tensor:
         r"""(R, B), :math:`\log \sum_{options} P(s_1, o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1} \mid s_{t+1}, o_t)`."""
         leaves = self.leaves(initial, low, high, environment)
-        product, log_scale = self.tree.log_product(leaves)
-        value = product.sum((-2, -1))
-        lost = ~(value > 0) | log_scale.isneginf()
-        out = torch.where(lost, torch.ones_like(value), value).log() + log_scale
+        out = self.tree.log_sum(leaves)
+        lost = out.isneginf()
         if not lost.any():
             return out
         rows = lost.any(0).nonzero().ravel()  # numbers too small for products of probabilities: take logs

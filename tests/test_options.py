@@ -132,6 +132,26 @@ def test_the_tree_shares_words() -> None:
         close(log_scale[:, row], log_expected, 1e-11)
 
 
+@pytest.mark.parametrize("most_entries", [1, 200, 2**22])
+def test_a_vector_through_the_words_gives_what_the_tree_gives(monkeypatch: pytest.MonkeyPatch, most_entries: int) -> None:
+    """The route of many options: value and gradient, from single steps, from pairs, and from the longest shared words."""
+    _, truth, data = case(1, sizes=(3, 2, 4))
+    long = simulate(OptionsHMM(3, 2, 4, num_steps=300), truth, 3, 1)
+    for trajectories in (data, pack(long[..., 0], long[..., 1], torch.tensor([300, 257, 1]))):
+        plan = ChainPlan.build(trajectories, 3, 2)
+        found = []
+        for large in (10, 1):
+            monkeypatch.setattr("ppl_models.word_tree.LARGE", large)
+            monkeypatch.setattr("ppl_models.word_tree.MAX_WORD_ENTRIES", most_entries)
+            values = [torch.stack([truth[name], truth[name].flip(0)]).requires_grad_() for name in ("initial", "low", "high", "environment")]
+            rows = plan.log_actions(*values)
+            weight = torch.arange(1, rows.numel() + 1, dtype=F64).reshape(rows.shape)
+            found.append((rows, torch.autograd.grad((rows * weight).sum(), values[:3])))
+        close(found[1][0], found[0][0].detach(), 1e-11)
+        for one, two in zip(found[0][1], found[1][1], strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
+
+
 def test_gradients_equal_finite_differences() -> None:
     _, truth, data = case(1)
     plan = ChainPlan.build(data, 3, 3)
