@@ -134,6 +134,9 @@ def test_the_command_line_fits_and_reports(table, tmp_path) -> None:
     assert set(written["option"]) <= {0, 1}
     again = runner.invoke(app, ["report", str(out)])
     assert again.exit_code == 0, again.output
+    checked = runner.invoke(app, ["check", str(out)])
+    assert checked.exit_code == 0, checked.output
+    assert "identified" in checked.output
     assert "Warnings" in (out / "report.html").read_text(encoding="utf-8")
 
 
