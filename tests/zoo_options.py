@@ -77,6 +77,8 @@ def options_rows(row: type) -> list[Any]:
         shapes = {"initial": (s, o), "low": (s, o, a), "high": (s, o, o), "environment": (a, s, s), "trajectories": (steps, 2)}
         out.append(row(name, model, options_truth(*sizes, seed=len(out)), shapes, by_paths))
     model, truth = OptionsHMM(2, 3, 2, concentration=1.0, num_steps=60), options_truth(2, 3, 2, seed=11, sharp=0.3)
+    truth["high"] = torch.tensor([[[0.8, 0.2], [0.3, 0.7]], [[0.7, 0.3], [0.15, 0.85]]], dtype=torch.float64)  # off the bounds
+    truth["low"] = torch.tensor([[[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]], [[0.2, 0.7, 0.1], [0.5, 0.1, 0.4]]], dtype=torch.float64)
     shapes = {"initial": (2, 2), "low": (2, 2, 3), "high": (2, 2, 2), "environment": (3, 2, 2), "trajectories": (60, 2)}
     return [*out, row("options-recovers", model, truth, shapes, by_filter, recovery_rows=200, relabel=relabelled)]
 
