@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from inference import cli_options
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -31,6 +33,7 @@ app = typer.Typer(
 )
 fit_app = typer.Typer(help="Fit a family to a table of data.", no_args_is_help=True)
 app.add_typer(fit_app, name="fit")
+cli_options.register(fit_app)
 
 USER_ERROR, INTERRUPTED = 2, 130
 RESPONSES = {"bernoulli": "Bernoulli", "poisson": "Poisson", "normal": "Normal", "lognormal": "LogNormal"}

@@ -7,11 +7,12 @@ from typing import Any
 
 from inference.caused import Caused
 from inference.layered import Layered
+from inference.options import Options
 from inference.structure import Structure
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused)
+STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

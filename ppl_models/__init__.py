@@ -2,6 +2,7 @@
 
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.noisy_or import NoisyOr
+from ppl_models.options_hmm import OptionsHMM
 from ppl_models.penalties import SCAD, TruncatedLasso
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 
@@ -13,6 +14,7 @@ __all__ = [
     "LogNormal",
     "NoisyOr",
     "Normal",
+    "OptionsHMM",
     "Poisson",
     "TruncatedLasso",
 ]

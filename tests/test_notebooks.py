@@ -12,6 +12,7 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 SMALL = {
     "deep_discrete_encoder.md": "num_rows = 300\nlatent_sizes = (5, 2)",
     "noisy_or.md": "num_rows, sizes, num_restarts, num_iterations, num_search_rows = 800, (6, 7), 2, 8, 300",
+    "options_hmm.md": "num_sequences, num_steps = 25, 40\nchain_steps = 5000",
 }
 
 

@@ -1,6 +1,7 @@
 """Data: simulation designs with a known truth, real data sets, and tables from files."""
 
 from ppl_models.datasets.deep_discrete_encoder import deep_design, empty_graph_accuracy, generic_design, strict_design
+from ppl_models.datasets.demonstrations import GridWorld, UnlockPickup, load_unlock_pickup
 from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
@@ -17,13 +18,17 @@ from ppl_models.datasets.noisy_or import (
     sample_noisy_or,
     uniform_design,
 )
+from ppl_models.datasets.options import OptionSequences, options_chain, random_options, simulate_options
 
 __all__ = [
     "Digits",
+    "GridWorld",
     "MnistDigits",
     "NoisyOrSample",
+    "OptionSequences",
     "PlantRegions",
     "Table",
+    "UnlockPickup",
     "deep_design",
     "empty_graph_accuracy",
     "fetch",
@@ -35,10 +40,14 @@ __all__ = [
     "load_mnist_digits",
     "load_noisy_or_sample",
     "load_plant_regions",
+    "load_unlock_pickup",
     "local_file",
+    "options_chain",
     "random_design",
+    "random_options",
     "read_table",
     "sample_noisy_or",
+    "simulate_options",
     "strict_design",
     "uniform_design",
 ]
