@@ -13,7 +13,7 @@ from inference.gibbs import Gibbs, LayeredGibbs
 from inference.program import Params, Program
 from inference.spectral import CUTS, layer_factors, random_start, spectral_start
 from inference.steps import LayeredSteps, Steps
-from inference.structure import Structure
+from inference.structure import Recommendation, Structure
 
 if TYPE_CHECKING:
     from inference.em import EM
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Layered"]
 
 MAX_SUMMED = 2.0**28  # rows times configurations of the first layer, and configurations of two layers
+MAX_ENUMERATED = 14  # latents of a layer
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 
 
@@ -101,3 +102,11 @@ class Layered(Structure):
             )
         factors = layer_factors(below, num_values - 1, layer.response, CUTS[depth > 0], problem.seed, rank=num_values)
         return factors.singular_values[:num_values]
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        """Exact EM up to 2^14 configurations of a layer, SAEM beyond."""
+        from inference.em import EM
+        from inference.saem import SAEM
+
+        largest = max(layer.num_parents for layer in self.model.layers())
+        return Recommendation(EM() if largest <= MAX_ENUMERATED else SAEM())

@@ -321,6 +321,12 @@ def test_any_program_of_bits_is_fitted():
     assert ours.objective == pytest.approx(exact.objective, abs=1.0)
 
 
+def test_many_latents_are_sampled_unless_the_user_says_otherwise():
+    for sizes, kind in (((14, 3), EM), ((15, 3), SAEM)):
+        problem = Problem.check(DeepDiscreteEncoder(20, sizes), (torch.arange(60 * 20).reshape(60, 20) % 7 < 3).to(F64), 0)
+        assert isinstance(problem.structure.recommended(problem).method, kind)
+
+
 # ---------------------------------------------------------------- bad input
 
 
