@@ -37,7 +37,7 @@ from inference.option_paths import (
 from inference.options import OptionSteps
 from inference.program import Program
 from ppl_models import OptionsHMM
-from ppl_models.option_chain import ChainPlan, plan_of
+from ppl_models.option_chain import ChainPlan, OptionChain, plan_of
 from ppl_models.trajectories import UnvisitedWarning, pack, trajectory_lengths, unpack
 from ppl_models.word_tree import WordTree
 
@@ -416,6 +416,21 @@ def test_simulation_follows_the_law() -> None:
     assert float(score.abs().max()) < 5
     rows = Program(model, data).log_marginal_rows(truth).exp()  # 1 / p averages to the number of sequences
     assert abs(float((1 / rows).mean()) - 3.0**6) < 6 * float((1 / rows).std()) / 20000**0.5
+
+
+def test_the_distribution_takes_batches_of_parameters() -> None:
+    """One set of parameters a sequence, restarts before sequences, and a single sequence."""
+    sets = [options_truth(*SIZES, seed=seed) for seed in range(7)]
+    data = case(0)[2]
+    names = ("initial", "low", "high", "environment")
+    expected = torch.stack([Program(OptionsHMM(*SIZES), data).log_marginal_rows(params) for params in sets])
+    stacked = [torch.stack([params[name] for params in sets]) for name in names]
+    close(OptionChain(*stacked, 6).log_prob(data), expected.diagonal())
+    restarts = OptionChain(*(value.unsqueeze(1) for value in stacked), 6).expand((7, 7))
+    close(restarts.log_prob(data), expected)
+    close(OptionChain(*(sets[2][name] for name in names), 6).log_prob(data[4]), expected[2, 4])
+    assert restarts.sample().shape == (7, 7, 6, 2)
+    assert OptionChain(*stacked, 6).sample((2,)).shape == (2, 7, 6, 2)
 
 
 def test_plain_pyro_runs_the_program() -> None:
