@@ -48,11 +48,11 @@ def main() -> None:
     def log_odds(latents: Tensor) -> Tensor:
         return flip_log_odds(latents, rows, prior, weights, leak)
 
-    model = NoisyOr(64, 8)
+    model, generator = NoisyOr(64, 8), torch.Generator()
     start = RecognitionGuide(model.causes(), rows.mean(0)).logits(rows).detach()
     posterior = Program(model, rows).latent_means(truth)["causes"].clamp(0.02, 0.98).logit()
     for where, logits in (("start", start), ("posterior", posterior)):
-        generator = torch.Generator().manual_seed(1)
+        generator.manual_seed(1)
         signals = []
 
         def recorded(signal: Tensor, kept: list[Tensor] = signals) -> Tensor:
