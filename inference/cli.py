@@ -327,4 +327,5 @@ def _response(text: str) -> ResponseFamily:
     return ppl_models.Blocks(*blocks)
 
 
+from inference import cli_components as _components  # noqa: E402, F401  (registers select pmf)
 from inference import cli_noisy_or as _noisy_or  # noqa: E402, F401  (registers its command on fit_app)

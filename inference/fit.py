@@ -193,7 +193,9 @@ def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Par
             raise ValueError(f"init: {site.name!r} has values outside its support {site.support}")
     like = program.draw_prior(1, problem.seed)  # for the program's dtype and device
     free = program.unconstrained({name: params[name].detach().to(value) for name, value in like.items()})
-    return _nearby(program, free, num_restarts, problem.seed, first_exact=True)
+    return problem.structure.complete_start(
+        problem, _nearby(program, free, num_restarts, problem.seed, first_exact=True)
+    )
 
 
 def _unconstrained_start(program: Program, num_restarts: int, seed: int) -> Params:
@@ -219,6 +221,9 @@ def _nearby(program: Program, free: Params, num_restarts: int, seed: int, first_
 def _assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float) -> Fit:
     best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
     params = problem.structure.canonical({name: value[best].clone() for name, value in outcome.params.items()})
+    sites = problem.structure.local_sites
+    local = {name: params.pop(name) for name in sites if name in params}
+    kept = {name: value for name, value in outcome.params.items() if name not in sites}
     iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
     _warn_bounds(problem.structure.at_bound(params))
     return Fit(
@@ -230,7 +235,7 @@ def _assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float
         objective_name=name,
         trace=Trace(outcome.trace_name or name, outcome.history[:iterations, best], outcome.history_log_likelihood[:iterations, best]),
         restarts=Restarts(
-            outcome.objective, outcome.log_likelihood, outcome.converged, outcome.num_iterations, outcome.params, best
+            outcome.objective, outcome.log_likelihood, outcome.converged, outcome.num_iterations, kept, best
         ),
         converged=bool(outcome.converged[best]),
         num_iterations=iterations,
@@ -241,6 +246,7 @@ def _assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float
         warnings=(),
         draws=outcome.draws,
         elbo=None if outcome.elbo is None else float(outcome.elbo[best]),
+        local=local or None,
     )
 
 

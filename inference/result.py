@@ -97,6 +97,8 @@ class Fit:
         warnings: texts of the warnings given.
         draws: posterior draws (chains, draws, ...) by site name, None for a point estimate.
         elbo: a lower bound of ``log_likelihood``, from engines that have one.
+        local: point estimates of continuous latents of the rows fitted (activities), (N, ...) by site, never mixed with
+            ``params``; None for models without. The log-likelihood is then conditional on them.
     """
 
     model: Callable[..., Any]
@@ -116,13 +118,14 @@ class Fit:
     warnings: tuple[str, ...]
     draws: Params | None
     elbo: float | None = None
+    local: Params | None = None
 
     # ---------------------------------------------------------------- numbers
 
     @property
     def num_parameters(self) -> int:
         """Free parameters: loadings that are exactly zero are not counted."""
-        return structure_of(self.model).num_free(self.params)
+        return structure_of(self.model).num_free(self.params | (self.local or {}))
 
     @property
     def bic(self) -> float:
@@ -151,12 +154,17 @@ class Fit:
             yield program.with_data(map_tensors(operator.itemgetter(chunk), checked))
 
     def _by_row(self, data: Any, ask: Callable[[Program, Params], dict[str, Tensor]]) -> dict[str, Tensor]:
-        parts = [ask(program, self.params) for program in self._chunks(data)]
+        structure = structure_of(self.model)
+        parts = []
+        for program in self._chunks(data):
+            local = structure.solve_local(self.params, program.args[0]) if structure.local_sites else {}
+            parts.append(ask(program, self.params | local))
         return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def posterior_latents(self, data: Any) -> dict[str, Tensor]:
         """P(latent = 1 | row), (N, K) by latent site; for a categorical latent the probability of each value.
 
+        Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
         Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
 
         Raises:
@@ -178,6 +186,7 @@ class Fit:
     def decode_latents(self, data: Any) -> dict[str, Tensor]:
         """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent site.
 
+        Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
         Where the configurations are too many to sum over, entry by entry.
         """
 
@@ -191,11 +200,15 @@ class Fit:
     def log_likelihood_rows(self, data: Any) -> Tensor:
         """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over rows.
 
+        Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
         Where the configurations are too many to sum over, a stochastic lower bound of it:
         :func:`inference.sampled.log_likelihood_rows`.
         """
 
         def rows(program: Program, params: Params) -> dict[str, Tensor]:
+            structure = structure_of(self.model)
+            if structure.local_sites:
+                return {"": structure.conditional_rows(params, program.args[0])}
             if not _is_large(program):
                 return {"": program.log_marginal_rows(params).detach()}
             _, latents = self._sweeps(program, params)
@@ -222,7 +235,10 @@ class Fit:
         return torch.cat(out)
 
     def simulate(self, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
-        """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site."""
+        """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
+
+        Activities and the like are those of the fit where the number of rows is the same, else resampled from them.
+        """
         if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
             raise ValueError(f"simulate: num_rows must be a positive integer, got {num_rows!r}")
         try:
@@ -231,7 +247,13 @@ class Fit:
             raise ValueError(
                 "simulate: the program must take (data, num_rows), and draw that many rows where data is None"
             ) from None
-        return simulate(self.model, self.params, seed, None, num_rows)
+        local = {}
+        if self.local:
+            own = len(next(iter(self.local.values())))
+            picked = torch.randint(own, (num_rows,), generator=torch.Generator().manual_seed(seed))
+            picked = torch.arange(own) if num_rows == own else picked
+            local = {name: value[picked] for name, value in self.local.items()}
+        return simulate(self.model, self.params | local, seed, None, num_rows)
 
     def to_arviz(self, data: Any = None) -> Any:
         """ArviZ object with named dims; see :func:`inference.export.to_arviz`."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from inference.gibbs import GenericGibbs, Gibbs
 from inference.program import Params, Program
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from inference.draws import DrawSteps
     from inference.em import EM
     from inference.fit import Method, Problem
+    from inference.noise import ComponentNoise
     from inference.steps import Steps
 
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
@@ -71,6 +72,8 @@ class Structure:
     Args:
         model: the program.
     """
+
+    local_sites: tuple[str, ...] = ()  # continuous latents of the rows, for which a fit holds point estimates
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -123,6 +126,22 @@ class Structure:
     def at_bound(self, params: Params) -> list[str]:
         """Entries that lie on the bound of their interval, such as ``loadings_1[0, 2]``."""
         return []
+
+    def complete_start(self, problem: Problem, params: Params) -> Params:
+        """A user's parameters (R, ...) with the local sites' values beside them."""
+        return params
+
+    def solve_local(self, params: Params, data: Any) -> Params:
+        """Point estimates of the local sites of the rows of ``data``, by site; nothing where there are none."""
+        return {}
+
+    def conditional_rows(self, params: Params, data: Any) -> Tensor:
+        """Log-likelihood of each row given parameters and its local sites, (N,); for models with local sites."""
+        raise NotImplementedError(f"{type(self).__name__} does not define conditional_rows")
+
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise | None:
+        """Draws of the noise of every component given the data (see :mod:`inference.noise`), or None."""
+        return None
 
     def num_free(self, params: Params) -> int:
         """Free parameters at the estimate."""

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from inference.caused import Caused
+from inference.factorization import Factorization
 from inference.layered import Layered
+from inference.mixtures import Mixtures
 from inference.options import Options
 from inference.structure import Structure
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options)
+STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options, Factorization, Mixtures)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

@@ -1,6 +1,9 @@
 """Probabilistic programs with discrete latent variables, each declared once in Pyro."""
 
+from ppl_models.components import MultivariateNormal
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
+from ppl_models.matrix_factorization import GaussianFactorization, PoissonFactorization
+from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
 from ppl_models.penalties import SCAD, TruncatedLasso
@@ -11,10 +14,14 @@ __all__ = [
     "Bernoulli",
     "Blocks",
     "DeepDiscreteEncoder",
+    "GaussianFactorization",
     "LogNormal",
+    "Mixture",
+    "MultivariateNormal",
     "NoisyOr",
     "Normal",
     "OptionsHMM",
     "Poisson",
+    "PoissonFactorization",
     "TruncatedLasso",
 ]

@@ -27,6 +27,7 @@ from scipy import stats
 from scipy.special import expit, logsumexp
 from torch import Tensor
 from torch.distributions import biject_to, constraints
+from zoo_mixture import mixture_rows
 from zoo_noisy_or import noisy_or_cases
 from zoo_options import options_rows
 
@@ -260,7 +261,13 @@ def plain_programs() -> list[Row]:
     ]
 
 
-ZOO = (*encoders(), *plain_programs(), *(Row(**case) for case in noisy_or_cases()), *options_rows(Row))
+ZOO = (
+    *encoders(),
+    *plain_programs(),
+    *(Row(**case) for case in noisy_or_cases()),
+    *options_rows(Row),
+    *mixture_rows(Row),
+)
 LAYERED = tuple(row for row in ZOO if hasattr(row.model, "layers"))
 UNPENALISED = tuple(row for row in LAYERED if all(layer.penalty is None for layer in row.model.layers()))
 every_row = pytest.mark.parametrize("row", ZOO, ids=lambda row: row.name)

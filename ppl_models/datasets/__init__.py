@@ -5,7 +5,14 @@ from ppl_models.datasets.demonstrations import GridWorld, UnlockPickup, load_unl
 from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
+from ppl_models.datasets.mixtures import (
+    negative_binomial_mixture,
+    skew_normal_mixture,
+    skew_normal_mixture_50d,
+    thresholded_normals,
+)
 from ppl_models.datasets.mnist import MnistDigits, load_mnist_digits
+from ppl_models.datasets.mutational_signatures import SYNTHETIC_BREAST, MutationCounts, load_breast, simulate_mutations
 from ppl_models.datasets.noisy_or import (
     NoisyOrSample,
     PlantRegions,
@@ -24,9 +31,11 @@ __all__ = [
     "Digits",
     "GridWorld",
     "MnistDigits",
+    "MutationCounts",
     "NoisyOrSample",
     "OptionSequences",
     "PlantRegions",
+    "SYNTHETIC_BREAST",
     "Table",
     "UnlockPickup",
     "deep_design",
@@ -36,18 +45,24 @@ __all__ = [
     "generic_design",
     "image_design",
     "image_uniform_design",
+    "load_breast",
     "load_digits",
     "load_mnist_digits",
     "load_noisy_or_sample",
     "load_plant_regions",
     "load_unlock_pickup",
     "local_file",
+    "negative_binomial_mixture",
     "options_chain",
     "random_design",
     "random_options",
     "read_table",
     "sample_noisy_or",
+    "simulate_mutations",
     "simulate_options",
+    "skew_normal_mixture",
+    "skew_normal_mixture_50d",
     "strict_design",
+    "thresholded_normals",
     "uniform_design",
 ]

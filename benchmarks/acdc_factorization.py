@@ -1,0 +1,72 @@
+"""Poisson factorization against scikit-learn's (Kullback-Leibler, multiplicative updates): objective and time in one run.
+
+One JSON line a size: both log-likelihoods, best of the same number of starts, and seconds; our restarts as one batch and one
+by one. Run: ``python benchmarks/acdc_factorization.py [--quick]``; needs PPL_MODELS_DATA for the breast tumours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+
+import numpy as np
+import torch
+from scipy import stats
+from sklearn.decomposition import NMF
+
+from inference import fit
+from inference.factorization import Factorize
+from ppl_models import PoissonFactorization
+from ppl_models.datasets import load_breast, simulate_mutations
+
+
+def theirs(x: np.ndarray, k: int, starts: int) -> float:
+    best = -np.inf
+    for seed in range(starts):
+        init = "nndsvda" if seed == 0 else "random"
+        model = NMF(k, solver="mu", beta_loss="kullback-leibler", init=init, random_state=seed, max_iter=3000, tol=1e-6)
+        mu = np.maximum(model.fit_transform(x) @ model.components_, 1e-12)
+        best = max(best, float(stats.poisson.logpmf(x, mu).sum()))
+    return best
+
+
+def timed(call):
+    began = time.perf_counter()
+    value = call()
+    return value, round(time.perf_counter() - began, 2)
+
+
+def measure(name: str, x: np.ndarray, starts: int) -> None:
+    model = PoissonFactorization(96, 8)
+    race, race_s = timed(lambda: fit(model, x, num_restarts=starts))
+    full, full_s = timed(lambda: fit(model, x, Factorize(race=False), num_restarts=starts))
+    _, loop_s = timed(lambda: [fit(model, x, Factorize(), init="random", seed=s) for s in range(starts)])
+    other, other_s = timed(lambda: theirs(x, 8, starts))
+    record = {
+        "benchmark": "acdc_factorization", "data": name, "starts": starts, "threads": torch.get_num_threads(),
+        "ours": round(race.log_likelihood, 1), "ours_s": race_s, "ours_without_race": round(full.log_likelihood, 1),
+        "ours_without_race_s": full_s, "ours_loop_s": loop_s, "scikit_learn": round(other, 1), "scikit_learn_s": other_s,
+    }  # fmt: skip
+    print(json.dumps(record), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--starts", type=int, default=10)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    data = load_breast("well_specified")
+    cases = [("breast", data.counts, options.starts)]
+    if not options.quick:
+        rng = np.random.default_rng(0)
+        rows = rng.integers(len(data.activities), size=10_000)
+        cases.append(("10000 x 96", simulate_mutations(data.signatures, data.activities[rows], seed=1), 2))
+    for name, x, starts in cases:
+        measure(name, x, starts)
+
+
+if __name__ == "__main__":
+    main()

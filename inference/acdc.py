@@ -1,0 +1,378 @@
+r"""How many components are really there: the accumulated cutoff discrepancy criterion (ACDC).
+
+Information criteria add components to mend a wrong likelihood. ACDC asks instead whether the noise of each component looks
+as the model says: with :math:`D_k` the divergence of component k's pooled posterior noise from its assumed law,
+
+.. math:: \hat K(\rho) = \min \arg\min_K \sum_{k \le K} \max(0, D_k - \rho) + \lambda K .
+
+Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy*, chapter 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from inference.discrepancy import KDE, Discrepancy, null_moments
+from inference.fit import fit as refit
+from inference.loss_curves import Segment, best_segments, loss
+from inference.noise import Cells, ComponentNoise
+from inference.result import Fit
+from inference.structures import structure_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["AcdcResult", "Bootstrap", "Choice", "NoNull", "PlugIn", "Table", "acdc"]
+
+PENALTY = 0.01  # a component must lower the loss by more than this
+MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
+MIN_WIDTH = 0.1  # of a segment that is taken for stable
+
+
+@dataclass(frozen=True)
+class PlugIn:
+    r"""For mixtures of few discrete items: :math:`\sum_v \hat p_v \log(\hat p_v / F(v))`, rows weighted by responsibility.
+
+    Args:
+        num_null: multinomial samples of the component's own law from which the null is estimated.
+    """
+
+    num_null: int = 50
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_null, bool) or not isinstance(self.num_null, int) or self.num_null < 2:
+            raise ValueError(f"PlugIn: num_null must be an integer of at least 2, got {self.num_null!r}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Null from exact noise of as many rows as use the component: cheap.
+
+    The standard deviation is that of one draw a row: too large, hence cautious, where several are averaged.
+    """
+
+
+@dataclass(frozen=True)
+class NoNull:
+    """No calibration: raw discrepancies, as published."""
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Null from data simulated from the fitted model.
+
+    Args:
+        num_data_sets: how many.
+        refit: fit the model to each of them, from the given fit, before its noise is drawn. A fit with many activities a row
+            (few columns for its components) follows the data too closely, so that its noise is too regular: only a refitted
+            null takes that away.
+    """
+
+    num_data_sets: int = 20
+    refit: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_data_sets, bool) or not isinstance(self.num_data_sets, int) or self.num_data_sets < 2:
+            raise ValueError(f"Bootstrap: num_data_sets must be an integer of at least 2, got {self.num_data_sets!r}")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A number of components, and how it was come by.
+
+    Args:
+        num_components: K.
+        segment: the interval of cutoffs on which it is best.
+        stable: whether the segment is wide enough; else it is merely the widest.
+    """
+
+    num_components: int
+    segment: Segment
+    stable: bool
+
+
+@dataclass(frozen=True, eq=False)
+class AcdcResult:
+    """Component discrepancies and what follows from them.
+
+    Args:
+        raw: K -> discrepancy of each component, (K,); null_mean, null_sd: the estimator's own on exact noise.
+        component_discrepancy: what the loss is made of: raw less null mean, not below zero (raw without calibration).
+        num_used: K -> rows that use each component (expected rows of a mixture component drawn), (K,).
+        weights: K -> weight of each component in the loss, (K,).
+        by_column: K -> raw divergence of each column, (K, D); None for joint and plug-in estimates.
+        penalty: lambda; min_width: of a stable segment.
+        segments: the best K for every cutoff.
+        convention: estimator, sum or mean over columns, draws and null, in words: rho depends on them.
+        agreement: K -> share of the single posterior draws by which K would be chosen.
+    """
+
+    raw: dict[int, np.ndarray]
+    null_mean: dict[int, np.ndarray]
+    null_sd: dict[int, np.ndarray]
+    component_discrepancy: dict[int, np.ndarray]
+    num_used: dict[int, np.ndarray]
+    weights: dict[int, np.ndarray]
+    by_column: dict[int, np.ndarray | None]
+    penalty: float
+    min_width: float
+    segments: tuple[Segment, ...]
+    convention: str
+    agreement: dict[int, float]
+
+    @property
+    def chosen(self) -> int:
+        """The chosen number of components."""
+        return self.select().num_components
+
+    def select(self, min_width: float | None = None, rho: float | None = None) -> Choice:
+        """The best K at a cutoff, or on the first segment (from zero upward) of at least ``min_width``.
+
+        Raises:
+            ValueError: for a negative cutoff or width, or both given.
+        """
+        for name, value in (("min_width", min_width), ("rho", rho)):
+            if value is not None and not value >= 0:
+                raise ValueError(f"select: {name} must not be negative, got {value!r}")
+        if min_width is not None and rho is not None:
+            raise ValueError("select: give min_width or rho, not both")
+        if rho is not None:
+            inside = next((s for s in self.segments if s.start <= rho < s.end), self.segments[-1])
+            return Choice(inside.num_components, inside, inside.width >= self.min_width)
+        width = self.min_width if min_width is None else min_width
+        for segment in self.segments[:-1]:
+            if segment.width >= width:
+                return Choice(segment.num_components, segment, True)
+        if len(self.segments) == 1:
+            return Choice(self.segments[0].num_components, self.segments[0], True)
+        widest = max(self.segments[:-1], key=lambda s: s.width)  # the last one is unbounded: K small for large rho
+        return Choice(widest.num_components, widest, False)
+
+    def sensitivity(self) -> dict[float, int]:
+        """The choice for widths over a decade about ``min_width``; more than one value means an unstable choice."""
+        return {float(w): self.select(min_width=float(w)).num_components for w in self.min_width * np.geomspace(0.316, 3.16, 11)}
+
+    def loss(self, num_components: int, rho: float | np.ndarray) -> np.ndarray:
+        """The loss of K at the cutoffs, with the penalty."""
+        return loss(self.component_discrepancy[num_components], self.weights[num_components], self.penalty, rho)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row a number of components."""
+        import pandas as pd
+
+        rows = []
+        for k in sorted(self.raw):
+            d = self.component_discrepancy[k]
+            widths = [s.width for s in self.segments if s.num_components == k]
+            misfit = (self.raw[k] - self.null_mean[k]) > 3 * self.null_sd[k]
+            rows.append({
+                "num_components": k,
+                "largest_discrepancy": float(d.max()),
+                "loss_at_0": float(self.loss(k, 0.0)[0]),
+                "misfitting": int(misfit.sum()),
+                "smallest_use": int(self.num_used[k].min()),
+                "width": sum(widths),
+                "chosen": k == self.chosen,
+            })
+        return pd.DataFrame(rows).set_index("num_components")
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a component of every K."""
+        import pandas as pd
+
+        rows = [
+            {
+                "num_components": k, "component": i, "raw": self.raw[k][i], "null_mean": self.null_mean[k][i],
+                "null_sd": self.null_sd[k][i], "discrepancy": self.component_discrepancy[k][i], "num_used": self.num_used[k][i],
+            }
+            for k in sorted(self.raw)
+            for i in range(k)
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def plot(self) -> Any:
+        """Loss against cutoff for every K, the chosen segment shaded."""
+        from inference.plots_acdc import plot_loss
+
+        return plot_loss(self)
+
+
+Null = Table | Bootstrap | NoNull
+
+
+def acdc(
+    fits: Mapping[int, Fit],
+    data: Any,
+    *,
+    discrepancy: Discrepancy | PlugIn | None = None,
+    num_draws: int = 4,
+    calibrate: Null = Table(),
+    weighted: bool = False,
+    penalty: float = PENALTY,
+    min_width: float = MIN_WIDTH,
+    seed: int = 0,
+) -> AcdcResult:
+    """Discrepancies of the components of every fit, and the number of components that follows.
+
+    Args:
+        fits: number of components -> its fit to ``data``. Nothing is refitted.
+        data: the table all of them were fitted to.
+        discrepancy: the estimator; :class:`~inference.discrepancy.KDE` summed over columns if None.
+        num_draws: posterior draws. The estimator sees one draw a row at a time and its values are averaged: pooled draws of
+            one row would be dependent, and raw values would depend on their number.
+        calibrate: how the estimator's value on exact noise is found, which is subtracted.
+        weighted: weigh components by their share of the data.
+        penalty: lambda, what every component costs; min_width: of a segment taken for stable.
+        seed: one seed, one answer.
+
+    Raises:
+        ValueError: for no fits, a fit of another number of components or rows, a family without component noise, or
+            settings out of range.
+    """
+    discrepancy = KDE() if discrepancy is None else discrepancy
+    table = _check(fits, data, num_draws, calibrate, penalty, min_width)
+    raw: dict[int, np.ndarray] = {}
+    mean, sd, final, used, weights = ({} for _ in range(5))
+    columns: dict[int, np.ndarray | None] = {}
+    every: dict[int, np.ndarray] = {}
+    for k in sorted(fits):
+        generator = torch.Generator().manual_seed(seed)
+        noise = _noise(fits[k], table, fits[k].local, generator, num_draws)
+        used[k] = noise.used.sum((0, 1)) / num_draws
+        every[k], columns[k] = _values(noise, discrepancy)  # (M, K)
+        raw[k] = every[k].mean(0)
+        mean[k], sd[k] = _null(fits[k], noise, discrepancy, calibrate, generator, num_draws)
+        final[k] = np.maximum(0.0, np.nan_to_num(raw[k] - mean[k]))
+        weights[k] = noise.shares if weighted else np.ones(k)
+    how = "plug-in" if isinstance(discrepancy, PlugIn) else f"{discrepancy!r}, {'mean' if discrepancy.mean else 'sum'} over columns"
+    words = f"{how}; {num_draws} draw(s) a row, averaged; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {penalty:g}"
+    result = AcdcResult(
+        raw, mean, sd, final, used, weights, columns, penalty, min_width, best_segments(final, weights, penalty), words, {}
+    )
+    choices = []
+    for m in range(num_draws):
+        own = {k: np.maximum(0.0, np.nan_to_num(every[k][min(m, len(every[k]) - 1)] - mean[k])) for k in every}
+        segments = best_segments(own, weights, penalty)
+        choices.append(replace(result, component_discrepancy=own, segments=segments).chosen)
+    agreement = {k: choices.count(k) / num_draws for k in sorted(set(choices))}
+    return replace(result, agreement=agreement)
+
+
+def _check(
+    fits: Mapping[int, Fit], data: Any, num_draws: int, calibrate: Null, penalty: float, min_width: float
+) -> torch.Tensor:
+    if not isinstance(fits, Mapping) or not fits:
+        raise ValueError("acdc: fits must be a non-empty mapping from the number of components to its fit")
+    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
+        raise ValueError(f"acdc: num_draws must be a positive integer, got {num_draws!r}")
+    if not isinstance(calibrate, Table | Bootstrap | NoNull):
+        raise ValueError(f"acdc: calibrate must be Table(), Bootstrap() or NoNull(), got {calibrate!r}")
+    for name, value in (("penalty", penalty), ("min_width", min_width)):
+        if not (isinstance(value, int | float) and value >= 0):
+            raise ValueError(f"acdc: {name} must not be negative, got {value!r}")
+    checked: torch.Tensor | None = None
+    for k, fit in fits.items():
+        if not isinstance(fit, Fit):
+            raise ValueError(f"acdc: fits[{k!r}] must be a Fit, got {type(fit).__name__}")
+        own = getattr(fit.model, "num_components", None)
+        if own != k:
+            raise ValueError(f"acdc: fits[{k!r}] has num_components = {own!r}")
+        checked, _ = fit.model.check_data(data, for_fit=False)  # type: ignore[attr-defined]
+        if len(checked) != fit.num_rows:
+            raise ValueError(f"acdc: fits[{k}] was fitted to {fit.num_rows} rows, the data have {len(checked)}")
+    assert checked is not None  # fits is not empty
+    return checked
+
+
+def _noise(
+    fit: Fit, table: torch.Tensor, local: dict[str, torch.Tensor] | None, generator: torch.Generator, num_draws: int
+) -> ComponentNoise:
+    noise = structure_of(fit.model).component_noise(fit.params | (local or {}), table, generator, num_draws)
+    if noise is None:
+        raise ValueError(f"acdc: {type(fit.model).__name__} does not describe the noise of its components")
+    return noise
+
+
+def _values(noise: ComponentNoise, discrepancy: Discrepancy | PlugIn) -> tuple[np.ndarray, np.ndarray | None]:
+    """Of every component for every draw, (M, K), and by column, averaged over draws, (K, D)."""
+    if isinstance(discrepancy, PlugIn):
+        return _plug_in(_cells(noise))[None], None
+    draws, _, num, width = noise.scores.shape
+    out = np.full((draws, num, 1 if discrepancy.joint else width), math.nan)
+    for m in range(draws):
+        for k in range(num):
+            scores = noise.scores[m, :, k][noise.used[m, :, k]]
+            if len(scores) >= MIN_USE:
+                out[m, k] = discrepancy.columns(scores)
+    value = out.mean(-1) if discrepancy.mean else out.sum(-1)
+    return value, None if discrepancy.joint else out.mean(0)
+
+
+def _cells(noise: ComponentNoise) -> Cells:
+    if noise.cells is None:
+        raise ValueError("acdc: PlugIn() needs a mixture of discrete items without missing entries; use KDE() or KNN()")
+    return noise.cells
+
+
+def _plug_in(cells: Cells) -> np.ndarray:
+    share = (cells.weights / cells.weights.sum(-1, keepdim=True).clamp(min=1e-300)).numpy()
+    law = cells.log_law.numpy()
+    logs = np.log(share, out=np.zeros_like(share), where=share > 0)
+    value: np.ndarray = np.where(share > 0, share * (logs - law), 0.0).sum(-1)
+    return value
+
+
+def _null(
+    fit: Fit,
+    noise: ComponentNoise,
+    discrepancy: Discrepancy | PlugIn,
+    calibrate: Null,
+    generator: torch.Generator,
+    num_draws: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of the estimator where the model is right, (K,) each."""
+    num = noise.scores.shape[2]
+    if isinstance(calibrate, NoNull):
+        return np.zeros(num), np.full(num, math.nan)
+    if isinstance(calibrate, Table):
+        if isinstance(discrepancy, PlugIn):
+            return _plug_in_null(_cells(noise), discrepancy, generator)
+        used = noise.used.sum(1).mean(0)
+        moments = [null_moments(discrepancy, round(float(n)), noise.scores.shape[3]) for n in used]
+        return np.array([m for m, _ in moments]), np.array([s for _, s in moments])
+    values = []
+    for _ in range(calibrate.num_data_sets):
+        drawn = int(torch.randint(2**62, (1,), generator=generator))
+        simulated = fit.simulate(fit.num_rows, seed=drawn)["items"]
+        source = fit
+        if calibrate.refit:
+            source = refit(fit.model, simulated, method=fit.method, init=fit, num_restarts=1, seed=drawn % 2**31)
+        again = _noise(source, simulated, source.local, generator, num_draws)
+        values.append(_values(again, discrepancy)[0].mean(0))
+    return np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
+
+
+def _plug_in_null(cells: Cells, discrepancy: PlugIn, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """From samples of each component's own law on the patterns seen, as large as its expected use."""
+    from inference.noise import numpy_generator
+
+    rng = numpy_generator(generator)
+    law = cells.log_law.exp().numpy()
+    means, sds = [], []
+    for weights, p in zip(cells.weights.numpy(), law, strict=True):
+        n = max(1, round(float(weights.sum())))
+        cell = np.append(p, max(0.0, 1 - p.sum()))
+        counts = rng.multinomial(n, cell / cell.sum(), size=discrepancy.num_null)[:, : len(p)] / n
+        logs = np.log(counts, out=np.zeros_like(counts), where=counts > 0)
+        safe = np.log(p, out=np.zeros_like(p), where=p > 0)
+        values = np.where(counts > 0, counts * (logs - safe), 0.0).sum(-1)
+        means.append(values.mean())
+        sds.append(values.std(ddof=1))
+    return np.array(means), np.array(sds)

@@ -1,0 +1,98 @@
+"""``ppl-models select pmf``: how many signatures does a table of counts hold?"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inference.cli import Out, Overwrite, Seed, _frame, _one_line_errors, app
+
+__all__ = ["Criterion", "select_pmf"]
+
+select_app = next((group.typer_instance for group in app.registered_groups if group.name == "select"), None)
+if select_app is None:
+    select_app = typer.Typer(help="Choose the number of components.", no_args_is_help=True)
+    app.add_typer(select_app, name="select")
+
+
+class Criterion(StrEnum):
+    """What chooses; the table shows the others beside it."""
+
+    acdc = "acdc"
+    bic = "bic"
+    aic = "aic"
+
+
+ROW = {Criterion.acdc: "ACDC", Criterion.bic: "BIC, log N", Criterion.aic: "AIC"}
+
+
+@select_app.callback()
+def _group() -> None:
+    """Choose the number of components."""
+
+
+@select_app.command("pmf")
+def select_pmf(
+    data: Annotated[str, typer.Argument(help="Table of counts with one row a unit: csv, tsv, parquet, npy, npz (file.npz:array).")],
+    k: Annotated[str, typer.Option("--k", metavar="FIRST:LAST", help="Numbers of components to compare, both ends included.")],
+    out: Out,
+    criterion: Annotated[Criterion, typer.Option(help="What chooses.")] = Criterion.acdc,
+    restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
+    min_width: Annotated[float, typer.Option(min=0.0, help="Width of a stable interval of cutoffs.")] = 0.1,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Poisson factorizations of several sizes: the chosen number, the rivals' choices, the chosen fit and the pictures."""
+    with _one_line_errors(None):
+        from inference.acdc import acdc
+        from inference.component_selection import compare_criteria, fit_grid
+        from inference.output import check_output_folder
+        from inference.plots_acdc import plot_discrepancies, plot_loss, plot_signatures
+        from ppl_models.matrix_factorization import PoissonFactorization
+
+        sizes = _range(k)
+        check_output_folder(out, overwrite, ())
+        frame = _frame(data)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fits = fit_grid(lambda n: PoissonFactorization(frame.shape[1], n), frame, sizes, num_restarts=restarts, seed=seed)
+            result = acdc(fits, frame, min_width=min_width, seed=seed)
+            table = compare_criteria(fits, frame, result)
+        for text in dict.fromkeys(str(w.message) for w in caught):
+            typer.echo(f"warning: {text}", err=True)
+        chosen = int(table.loc[ROW[criterion], "chosen"])
+        choice = result.select()
+        out.mkdir(parents=True, exist_ok=True)
+        table.to_csv(out / "criteria.csv", index_label="criterion")
+        result.to_frame().to_csv(out / "components.csv", index=False)
+        plot_loss(result).savefig(out / "loss.png", dpi=150)
+        plot_discrepancies(result, chosen).savefig(out / "discrepancies.png", dpi=150)
+        plot_signatures(fits[chosen].params["signatures"], [str(name) for name in frame.columns]).savefig(
+            out / "signatures.png", dpi=150
+        )
+        fits[chosen].save(out / "fit")
+        record = {
+            "criterion": criterion.value, "chosen": chosen, "acdc_stable": choice.stable,
+            "acdc_interval": [choice.segment.start, choice.segment.end], "acdc_by_width": {str(round(w, 4)): n for w, n in result.sensitivity().items()},
+            "convention": result.convention, "seed": seed,
+        }  # fmt: skip
+        (out / "selection.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+        typer.echo(f"chosen by {criterion.value}: K = {chosen}")
+        typer.echo(table["chosen"].to_string())
+        if not choice.stable:
+            typer.echo("warning: ACDC has no interval of cutoffs as wide as asked; its choice is the widest there is", err=True)
+        if chosen == max(sizes):
+            typer.echo(f"warning: the largest number compared was chosen; try --k {sizes[0]}:{2 * sizes[-1]}", err=True)
+        typer.echo(f"results in {Path(out)}")
+
+
+def _range(text: str) -> list[int]:
+    parts = text.split(":")
+    if not (len(parts) == 2 and all(part.isdigit() for part in parts) and 1 <= int(parts[0]) <= int(parts[1])):
+        raise ValueError(f"--k: FIRST:LAST with 1 <= FIRST <= LAST was expected, got {text!r}")
+    return list(range(int(parts[0]), int(parts[1]) + 1))

@@ -1,0 +1,220 @@
+r"""Estimates of how far noise is from the law it should have, each with its own value on noise that has that law exactly.
+
+All estimate Kullback-Leibler divergences. None is zero on exact noise of finite size: the null mean is subtracted by ACDC.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+
+__all__ = ["KDE", "KNN", "Discrepancy", "Histogram", "null_moments"]
+
+GRID = 2048
+NULL_COLUMNS = 1500  # columns of exact noise from which a null is estimated
+NULL_STEP = 1.15  # ratio of neighbouring sizes in the table of nulls
+
+
+class Discrepancy(Protocol):
+    """An estimator, as a frozen record of settings."""
+
+    def __hash__(self) -> int: ...
+
+    def columns(self, scores: np.ndarray) -> np.ndarray:
+        """Divergence of each column of normal scores (n, D), or of all jointly, (D,) or (1,)."""
+        ...
+
+    @property
+    def joint(self) -> bool:
+        """Whether the columns are compared jointly."""
+        ...
+
+    @property
+    def mean(self) -> bool:
+        """Whether columns are averaged; else summed."""
+        ...
+
+
+def _uniform(scores: np.ndarray) -> np.ndarray:
+    from scipy.special import ndtr
+
+    values: np.ndarray = ndtr(scores)
+    return values
+
+
+def _check_bool(owner: str, **flags: object) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{owner}: {name} must be True or False, got {value!r}")
+
+
+@dataclass(frozen=True)
+class KDE:
+    """Kernel density on the unit interval, one column at a time: Epanechnikov kernel, Silverman's bandwidth, 2048 points.
+
+    Args:
+        mean: average over columns instead of their sum.
+        periodic: join the ends of the interval, as the published code does; else the density is reflected at both, which
+            is right also where they differ.
+    """
+
+    mean: bool = False
+    periodic: bool = False
+
+    def __post_init__(self) -> None:
+        _check_bool("KDE", mean=self.mean, periodic=self.periodic)
+
+    @property
+    def joint(self) -> bool:
+        return False
+
+    def columns(self, scores: np.ndarray) -> np.ndarray:
+        out = [self._block(scores[:, start : start + 128]) for start in range(0, scores.shape[1], 128)]
+        return np.concatenate(out)
+
+    def _block(self, scores: np.ndarray) -> np.ndarray:
+        n, num = scores.shape
+        u = _uniform(scores)
+        quartiles = np.quantile(u, (0.25, 0.75), axis=0)
+        spread = np.minimum(u.std(0, ddof=1) if n > 1 else np.zeros(num), (quartiles[1] - quartiles[0]) / 1.34)
+        half_width = np.sqrt(5.0) * np.maximum(0.9 * spread * n**-0.2, 1.0 / GRID)  # (D,)
+        size = GRID if self.periodic else 2 * GRID
+        cell = np.minimum((u * GRID).astype(np.int64), GRID - 1)
+        counts = np.bincount((cell + GRID * np.arange(num)).ravel(), minlength=GRID * num).reshape(num, GRID).astype(float)
+        if not self.periodic:
+            counts = np.concatenate([counts, counts[:, ::-1]], 1)
+        distance = np.minimum(np.arange(size), size - np.arange(size)) / GRID
+        kernel = np.maximum(1 - (distance / half_width[:, None]) ** 2, 0.0)
+        density = np.fft.irfft(np.fft.rfft(counts) * np.fft.rfft(kernel), size)[:, :GRID]
+        density = np.maximum(density, 0.0)
+        density /= density.mean(1, keepdims=True)
+        logs = np.log(density, out=np.zeros_like(density), where=density > 0)
+        value: np.ndarray = (density * logs).mean(1)
+        return value
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Equal bins of the unit interval, one column at a time.
+
+    Args:
+        num_bins: number of bins; mean: average over columns instead of their sum.
+    """
+
+    num_bins: int = 20
+    mean: bool = False
+
+    def __post_init__(self) -> None:
+        _check_bool("Histogram", mean=self.mean)
+        if isinstance(self.num_bins, bool) or not isinstance(self.num_bins, int) or self.num_bins < 2:
+            raise ValueError(f"Histogram: num_bins must be an integer of at least 2, got {self.num_bins!r}")
+
+    @property
+    def joint(self) -> bool:
+        return False
+
+    def columns(self, scores: np.ndarray) -> np.ndarray:
+        n, num = scores.shape
+        cell = np.minimum((_uniform(scores) * self.num_bins).astype(np.int64), self.num_bins - 1)
+        counts = np.bincount((cell + self.num_bins * np.arange(num)).ravel(), minlength=self.num_bins * num)
+        share = counts.reshape(num, self.num_bins) / n
+        logs = np.log(share * self.num_bins, out=np.zeros_like(share), where=share > 0)
+        value: np.ndarray = (share * logs).sum(1)
+        return value
+
+
+@dataclass(frozen=True)
+class KNN:
+    r"""k-nearest-neighbour divergence of normal scores from the standard normal (Wang, Kulkarni and Verdu 2009).
+
+    :math:`n^{-1} \sum_i \psi(k) - \log(n - 1) - \log c_d - d \log r_k(i) - \log q(x_i)`, with k the integer part of
+    :math:`\sqrt n`.
+
+    Args:
+        jointly: compare all columns at once; else one at a time.
+        mean: average over columns instead of their sum.
+    """
+
+    jointly: bool = False
+    mean: bool = False
+
+    def __post_init__(self) -> None:
+        _check_bool("KNN", jointly=self.jointly, mean=self.mean)
+
+    @property
+    def joint(self) -> bool:
+        return self.jointly
+
+    def columns(self, scores: np.ndarray) -> np.ndarray:
+        if self.jointly:
+            return np.array([_knn(scores)])
+        return _knn_columns(scores)
+
+
+def _knn_columns(x: np.ndarray) -> np.ndarray:
+    """The same for each column on its own: in one dimension neighbours are found by sorting."""
+    from scipy.special import digamma
+
+    n, num = x.shape
+    if n < 3:
+        return np.full(num, math.nan)
+    k = max(1, math.isqrt(n))
+    x = np.sort(x, axis=0)
+    far = np.full((k, num), np.inf)
+    padded = np.concatenate([-far, x, far])
+    distance = np.full(x.shape, np.inf)
+    for below in range(k + 1):  # of the k neighbours, so many lie below
+        left, right = padded[k - below : k - below + n], padded[2 * k - below : 2 * k - below + n]
+        np.minimum(distance, np.maximum(x - left, right - x), out=distance)
+    log_density = digamma(k) - math.log(n - 1) - math.log(2.0) - np.log(np.maximum(distance, 1e-300))
+    value: np.ndarray = (log_density + 0.5 * x**2 + 0.5 * math.log(2 * math.pi)).mean(0)
+    return value
+
+
+def _knn(x: np.ndarray) -> float:
+    from scipy.spatial import cKDTree
+    from scipy.special import digamma, gammaln
+
+    n, d = x.shape
+    if n < 3:
+        return math.nan
+    k = max(1, math.isqrt(n))
+    distance = np.maximum(cKDTree(x).query(x, k=k + 1)[0][:, -1], 1e-300)
+    log_ball = d / 2 * math.log(math.pi) - gammaln(d / 2 + 1)
+    log_reference = -0.5 * (x**2).sum(1) - d / 2 * math.log(2 * math.pi)
+    log_density = digamma(k) - math.log(n - 1) - log_ball - d * np.log(distance)
+    return float((log_density - log_reference).mean())
+
+
+def null_moments(discrepancy: Discrepancy, num_rows: int, num_columns: int) -> tuple[float, float]:
+    """Mean and standard deviation of the estimator on exact noise of ``num_rows`` rows and ``num_columns`` columns.
+
+    Interpolated between sizes of a fixed table, which is drawn once a process and the same for every caller.
+    """
+    if num_rows < 3:
+        return math.nan, math.nan
+    place = max(0.0, math.log(num_rows / 3) / math.log(NULL_STEP))
+    low = math.floor(place)
+    share = place - low
+    width = num_columns if discrepancy.joint else 1
+    (m0, s0), (m1, s1) = _null_entry(discrepancy, low, width), _null_entry(discrepancy, low + 1, width)
+    mean, sd = m0 + share * (m1 - m0), s0 + share * (s1 - s0)
+    if discrepancy.joint or num_columns == 1:
+        return mean, sd
+    return (mean, sd / math.sqrt(num_columns)) if discrepancy.mean else (mean * num_columns, sd * math.sqrt(num_columns))
+
+
+@lru_cache(maxsize=4096)
+def _null_entry(discrepancy: Discrepancy, step: int, width: int) -> tuple[float, float]:
+    n = round(3 * NULL_STEP**step)
+    rng = np.random.default_rng([n, width])
+    if discrepancy.joint:
+        values = np.concatenate([discrepancy.columns(rng.standard_normal((n, width))) for _ in range(40)])
+    else:
+        num = max(200, min(NULL_COLUMNS, 3_000_000 // n))
+        values = np.concatenate([discrepancy.columns(rng.standard_normal((n, 100))) for _ in range(num // 100)])
+    return float(values.mean()), float(values.std(ddof=1))

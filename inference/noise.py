@@ -1,0 +1,113 @@
+r"""Posterior draws of a component's noise: what ACDC compares with the law that the model assumes.
+
+A component acts on a row through noise of a known law. Given the data, draws of that noise from its posterior, pooled over
+the rows that use the component, follow that same law if the model is right. All noise here is on the scale of independent
+standard normals, :math:`\Phi^{-1}` of the (randomised) probability integral transform: both tails keep their resolution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["Cells", "ComponentNoise", "gaussian_split", "numpy_generator", "poisson_scores", "poisson_split"]
+
+USED = 1.0  # expected counts from which a component counts as used by a row
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A discrete table: what the plug-in discrepancy needs.
+
+    Args:
+        weights: expected rows of each component in each distinct row pattern, (K, V).
+        log_law: log-probability of each pattern under each component, (K, V).
+    """
+
+    weights: Tensor
+    log_law: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentNoise:
+    """Draws of the noise of K components.
+
+    Args:
+        scores: normal scores, (M, N, K, D).
+        used: whether the row uses the component, (M, N, K).
+        shares: each component's share of the data, (K,), summing to 1.
+        cells: the discrete table, where rows are discrete and few; else None.
+    """
+
+    scores: np.ndarray
+    used: np.ndarray
+    shares: np.ndarray
+    cells: Cells | None = None
+
+
+def numpy_generator(generator: torch.Generator) -> np.random.Generator:
+    """A numpy generator whose stream the torch generator decides."""
+    return np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
+
+
+def poisson_split(counts: np.ndarray, rates: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Multinomial split of every count in proportion to its components' rates, by conditional binomials.
+
+    Args:
+        counts: (N, J); rates: (N, K, J), not negative.
+
+    Returns:
+        (N, K, J), summing to ``counts`` over K.
+    """
+    out = np.zeros(rates.shape)
+    left = counts.astype(np.int64)
+    tail = np.cumsum(rates[:, ::-1], axis=1)[:, ::-1]  # rate of this component and of those after it
+    num = rates.shape[1]
+    for k in range(num - 1):
+        chance = np.divide(rates[:, k], tail[:, k], out=np.full(left.shape, 1.0 / (num - k)), where=tail[:, k] > 0)
+        draw = rng.binomial(left, np.clip(chance, 0.0, 1.0))
+        out[:, k] = draw
+        left = left - draw
+    out[:, num - 1] = left
+    return out
+
+
+def poisson_scores(y: np.ndarray, rate: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Normal scores of the randomised probability integral transform of counts.
+
+    Above the mean the upper tail is used, so that a far count gets a large score and not an infinite one.
+    """
+    from scipy.special import ndtri, pdtr, pdtrc
+
+    u = rng.random(y.shape)
+    rate = np.maximum(rate, 0.0)
+    upper = y > rate
+    below = np.where(y > 0, pdtr(np.maximum(y - 1, 0), rate), 0.0)
+    above_or_at = np.where(y > 0, pdtrc(np.maximum(y - 1, 0), rate), 1.0)
+    above = pdtrc(y, rate)
+    lower_value = below + u * np.maximum(pdtr(y, rate) - below, 0.0)
+    upper_value = above + u * np.maximum(above_or_at - above, 0.0)
+    tiny = 1e-300 * (1 + rng.random(y.shape))  # beyond: ranked at random, not tied
+    scores: np.ndarray = np.where(upper, -ndtri(np.maximum(upper_value, tiny)), ndtri(np.maximum(lower_value, tiny)))
+    return scores
+
+
+def gaussian_split(residual: Tensor, scales: Tensor, generator: torch.Generator, num_draws: int) -> Tensor:
+    r"""Noise of each component given their sum, in units of its own scale.
+
+    With shares :math:`v_k = \sigma_k^2 / \sum \sigma^2`, :math:`y_k - \mu_k = v_k r + (e_k - v_k \sum_j e_j)`,
+    :math:`e_k \sim N(0, \sigma_k^2)`: the conditional law of independent normals given their sum, in one shot.
+
+    Args:
+        residual: r, (N, D); scales: standard deviations, (K, D).
+
+    Returns:
+        (M, N, K, D).
+    """
+    shape = (num_draws, len(residual), *scales.shape)
+    noise = scales * torch.randn(shape, generator=generator, dtype=torch.float64).to(residual)
+    share = scales.square() / scales.square().sum(0)
+    return (share * (residual.unsqueeze(-2) - noise.sum(-2, keepdim=True)) + noise) / scales

@@ -1,0 +1,127 @@
+"""Pictures of component selection: loss against cutoff, components' discrepancies, signatures over channels, scree plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from inference.acdc import AcdcResult
+    from inference.component_selection import ParallelAnalysis
+
+__all__ = ["plot_discrepancies", "plot_loss", "plot_scree", "plot_signatures"]
+
+CLASSES = ("C>A", "C>G", "C>T", "T>A", "T>C", "T>G")
+CLASS_COLOURS = ("#1ebff0", "#050708", "#e62725", "#cbcacb", "#a1cf64", "#edc8c5")
+
+
+def plot_loss(result: AcdcResult) -> Figure:
+    """Loss against cutoff, one line a number of components; the chosen segment is shaded, others are named along the top."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    axes = figure.subplots()
+    sizes = sorted(result.raw)
+    choice = result.select()
+    ends = [s.start for s in result.segments[1:]]
+    end = max([choice.segment.end * 1.5, *(e for e in ends if e <= 3 * max(choice.segment.end, 1e-3))], default=1.0)
+    knots = np.concatenate([result.component_discrepancy[k] for k in sizes])
+    rho = np.unique(np.concatenate([np.linspace(0, end, 200), knots[knots <= end]]))
+    from matplotlib import colormaps
+
+    colours = colormaps["viridis"](np.linspace(0, 0.95, len(sizes)))
+    for k, colour in zip(sizes, colours, strict=True):
+        value = np.maximum(result.loss(k, rho), 1e-4)
+        chosen = k == choice.num_components
+        axes.plot(rho, value, color=colour, lw=2.5 if chosen else 1.0, label=f"K = {k}" + (" (chosen)" if chosen else ""))
+    axes.axvspan(choice.segment.start, min(choice.segment.end, end), color="0.9", zorder=0)
+    for segment in result.segments:
+        if segment.start < end and segment.width > end / 40:
+            middle = (segment.start + min(segment.end, end)) / 2
+            axes.annotate(
+                str(segment.num_components), (middle, 1.01), xycoords=("data", "axes fraction"), ha="center", fontsize=8
+            )
+    axes.set_yscale("log")
+    axes.set_xlim(0, end)
+    axes.set_xlabel("cutoff (divergence, nats)")
+    axes.set_ylabel("accumulated excess discrepancy + penalty")
+    stable = "" if choice.stable else "; no segment is wide enough"
+    axes.set_title(f"best K along the cutoff; chosen {choice.num_components}{stable}", pad=18, fontsize=10)
+    axes.legend(fontsize=7, ncols=2)
+    return figure
+
+
+def plot_discrepancies(result: AcdcResult, num_components: int | None = None) -> Figure:
+    """Raw discrepancy of each component of one fit, beside the band that exact noise would give (mean, two sd).
+
+    Raises:
+        ValueError: for a number of components that was not compared.
+    """
+    from matplotlib.figure import Figure
+
+    k = result.chosen if num_components is None else num_components
+    if k not in result.raw:
+        raise ValueError(f"plot_discrepancies: num_components must be one of {sorted(result.raw)}, got {k!r}")
+    figure = Figure(figsize=(max(4.0, 0.6 * k + 2), 3.5), layout="constrained")
+    axes = figure.subplots()
+    place = np.arange(k)
+    axes.errorbar(
+        place, result.null_mean[k], yerr=2 * np.nan_to_num(result.null_sd[k]), fmt="_", color="0.5", lw=6, alpha=0.5,
+        label="exact noise, two sd",
+    )  # fmt: skip
+    axes.plot(place, result.raw[k], "o", color="C3", label="component")
+    axes.set_xticks(place, [f"{i + 1}\nn={n:g}" for i, n in enumerate(result.num_used[k])], fontsize=7)
+    axes.set_xlabel("component, rows that use it")
+    axes.set_ylabel("divergence (nats)")
+    axes.legend(fontsize=8)
+    return figure
+
+
+def plot_signatures(signatures: object, channels: Sequence[str], names: Sequence[str] | None = None) -> Figure:
+    """Bars over the channels, one panel a signature; the 96 substitution channels (A[C>A]A) are grouped and coloured.
+
+    Raises:
+        ValueError: if the number of channels or names does not match.
+    """
+    from matplotlib.figure import Figure
+
+    values = np.asarray(signatures, float)
+    if values.ndim != 2 or values.shape[1] != len(channels):
+        raise ValueError(f"plot_signatures: signatures (K, {len(channels)}) were expected, got shape {values.shape}")
+    labels = [f"component {k + 1}" for k in range(len(values))] if names is None else list(names)
+    if len(labels) != len(values):
+        raise ValueError(f"plot_signatures: {len(values)} names were expected, got {len(labels)}")
+    kinds = [name[2:5] if len(name) == 7 else "" for name in channels]
+    order = sorted(range(len(channels)), key=lambda j: (CLASSES.index(kinds[j]) if kinds[j] in CLASSES else -1, channels[j]))
+    colours = [CLASS_COLOURS[CLASSES.index(kinds[j])] if kinds[j] in CLASSES else "C0" for j in order]
+    figure = Figure(figsize=(9, 1.1 * len(values) + 0.8), layout="constrained")
+    panels = figure.subplots(len(values), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, row, label in zip(panels, values, labels, strict=True):
+        axes.bar(np.arange(len(order)), row[order], color=colours, width=0.8)
+        axes.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
+        axes.margins(x=0.005)
+    starts = [i for i, j in enumerate(order) if i == 0 or kinds[j] != kinds[order[i - 1]]]
+    panels[-1].set_xticks(starts, [kinds[order[i]] or channels[order[i]] for i in starts], fontsize=8, ha="left")
+    return figure
+
+
+def plot_scree(analysis: ParallelAnalysis, num_shown: int = 20) -> Figure:
+    """Eigenvalues with the permuted data's mean and quantile."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    shown = slice(0, min(num_shown, len(analysis.eigenvalues)))
+    place = np.arange(1, shown.stop + 1)
+    axes.plot(place, analysis.eigenvalues[shown], "o-", label="data")
+    axes.fill_between(place, analysis.null_mean[shown], analysis.null_quantile[shown], color="0.7", label="permuted: mean to quantile")
+    axes.set_yscale("log")
+    axes.set_xlabel("factor")
+    axes.set_ylabel(f"eigenvalue ({analysis.matrix})")
+    axes.set_title(f"parallel analysis: {analysis.chosen}", fontsize=10)
+    axes.legend(fontsize=8)
+    return figure

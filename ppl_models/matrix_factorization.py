@@ -1,0 +1,189 @@
+"""Matrix factorization: every row is a sum of a few signatures, each in an amount of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models.components import FactorizationDescription
+from ppl_models.distributions import Flat
+from ppl_models.item_response import ItemResponse
+from ppl_models.responses import Normal, Poisson
+from ppl_models.validation import as_items, check_size
+
+__all__ = ["GaussianFactorization", "PoissonFactorization"]
+
+RATE_FLOOR = 1e-12  # of an expected count
+SCALE_RANGE = (1e-6, 1e6)
+
+
+def _check_sizes(owner: str, model: Any) -> None:
+    for name in ("num_items", "num_components"):
+        check_size(owner, name, getattr(model, name))
+    if model.num_components > model.num_items:
+        raise ValueError(
+            f"{owner}: num_components = {model.num_components} exceeds num_items = {model.num_items}, more than the data allow"
+        )
+    if not model.bound > 0:
+        raise ValueError(f"{owner}: bound must be positive, got {model.bound!r}")
+
+
+def _check_rows(owner: str, table: Tensor, num_components: int) -> None:
+    if len(table) < num_components:
+        raise ValueError(f"{owner}: num_components = {num_components} needs at least as many rows, got {len(table)}")
+
+
+@dataclass(frozen=True)
+class PoissonFactorization:
+    r"""Poisson factorization of counts, also known as non-negative matrix factorization (Lee and Seung 1999, doi:10.1038/44565).
+
+    .. math:: x_{nj} \sim \mathrm{Poisson}\Big(\sum_k z_{nk} \phi_{kj}\Big), \qquad \sum_j \phi_{kj} = 1
+
+    Sites: ``signatures`` :math:`\phi` (K, J), rows on the simplex; inside the plate ``units``, local ``activities`` z (K,) >= 0,
+    in counts, and observed ``items`` (J,). Priors: signatures Dirichlet(concentration); activities uniform on [0, bound], or
+    Gamma. Estimates are joint maximum a posteriori in signatures **and** activities: ``log_likelihood`` is conditional on
+    the activities, which are in ``Fit.local``. Missing entries (NaN) drop out. Fits order components by falling total activity.
+
+    Args:
+        num_items, num_components: J and K <= J.
+        concentration: of the Dirichlet prior, at least 1; 1 is flat.
+        activity_prior: (shape >= 1, rate > 0), or None for flat.
+        bound: largest activity under the flat prior.
+
+    Raises:
+        ValueError: for sizes that are not positive integers, K > J, or settings out of range.
+    """
+
+    num_items: int
+    num_components: int
+    concentration: float = 1.0
+    activity_prior: tuple[float, float] | None = None
+    bound: float = 1e9
+
+    def __post_init__(self) -> None:
+        _check_sizes("PoissonFactorization", self)
+        if not self.concentration >= 1:
+            raise ValueError(f"PoissonFactorization: concentration must be at least 1, got {self.concentration!r}")
+        if self.activity_prior is not None:
+            prior = tuple(float(v) for v in self.activity_prior)
+            if len(prior) != 2 or not (prior[0] >= 1 and prior[1] > 0):
+                raise ValueError(
+                    f"PoissonFactorization: activity_prior must be (shape >= 1, rate > 0) or None, got {self.activity_prior!r}"
+                )
+            object.__setattr__(self, "activity_prior", prior)
+
+    def factorization(self) -> FactorizationDescription:
+        """The factorization, as engines see it."""
+        return FactorizationDescription(
+            self.num_items, self.num_components, True, True, self.concentration, self.activity_prior, self.bound
+        )
+
+    @property
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Named dims of every site, without the rows."""
+        return {"signatures": ("component", "item"), "activities": ("component",), "items": ("item",)}
+
+    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+        """``data`` as a tensor (N, J) of counts, NaN where missing, and the item names; rows without any count are refused."""
+        table, names = as_items(data, self.num_items, Poisson(), for_fit=False)  # constant columns are no trouble here
+        if for_fit:
+            unseen = table.isnan().all(0).nonzero().ravel().tolist()
+            if unseen:
+                raise ValueError(f"data: column {names[unseen[0]]!r} has no observed entry; drop it ({len(unseen)} such column(s))")
+            _check_rows("PoissonFactorization", table, self.num_components)
+            empty = (table.nansum(-1) == 0).nonzero().ravel().tolist()
+            if empty:
+                raise ValueError(f"data: row {empty[0]} holds no counts at all ({len(empty)} such row(s)); drop them")
+        return table, names
+
+    def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        if data is None and num_rows is None:
+            raise ValueError("PoissonFactorization: give data, or num_rows to draw some")
+        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        zero = torch.zeros((), **kind)
+        concentration = zero.expand(self.num_items) + self.concentration
+        signatures = pyro.sample("signatures", dist.Dirichlet(concentration).expand([self.num_components]).to_event(1))
+        flat = Flat(zero, zero + self.bound)
+        shape, rate = self.activity_prior or (1.0, 1.0)
+        prior = flat if self.activity_prior is None else dist.Gamma(zero + shape, zero + rate)
+        batch = len(data) if data is not None else num_rows
+        with pyro.plate("units", num_rows or batch, subsample_size=batch):
+            activities = pyro.sample("activities", prior.expand([self.num_components]).to_event(1))
+            rates = (activities.unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
+            return pyro.sample("items", ItemResponse(Poisson(), rates.log()), obs=data)
+
+
+@dataclass(frozen=True)
+class GaussianFactorization:
+    r"""Gaussian factorization with one noise scale (Cichocki and Phan 2009, doi:10.1587/transfun.E92.A.708, where non-negative).
+
+    .. math:: x_{nj} \sim N\Big(\sum_k z_{nk} \phi_{kj}, \sigma^2\Big)
+
+    Sites: ``signatures`` :math:`\phi` (K, J), of length 1 after a fit; ``scales`` :math:`\sigma` (1,), the standard deviation of the
+    **sum** (each component is held to carry an equal share :math:`\sigma^2 / K` of the variance, which the likelihood cannot
+    tell); in the plate ``units``, local ``activities`` z (K,) and observed ``items`` (J,). Priors are flat on intervals, so
+    the estimate is least squares: a truncated singular value decomposition, or alternating non-negative updates. No
+    intercept: centre the columns where that is meant. Missing entries are refused.
+
+    Args:
+        num_items, num_components: J and K <= J.
+        nonnegative: whether signatures and activities must not fall below zero.
+        bound: largest size of an activity or an entry of a signature.
+
+    Raises:
+        ValueError: for sizes that are not positive integers, K > J, or a bound that is not positive.
+    """
+
+    num_items: int
+    num_components: int
+    nonnegative: bool = False
+    bound: float = 1e9
+
+    def __post_init__(self) -> None:
+        _check_sizes("GaussianFactorization", self)
+
+    def factorization(self) -> FactorizationDescription:
+        """The factorization, as engines see it."""
+        return FactorizationDescription(
+            self.num_items, self.num_components, False, self.nonnegative, 1.0, None, self.bound
+        )
+
+    @property
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Named dims of every site, without the rows."""
+        dims = {"signatures": ("component", "item"), "activities": ("component",), "items": ("item",)}
+        return dims | {"scales": ("scale",)}
+
+    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+        """``data`` as a complete tensor (N, J), not negative where the factors are not, and the item names."""
+        table, names = as_items(data, self.num_items, Normal(), for_fit=False)
+        if table.isnan().any():
+            row, column = (int(i) for i in table.isnan().nonzero()[0])
+            raise ValueError(f"data: GaussianFactorization needs complete rows; row {row}, column {names[column]!r} is missing")
+        if for_fit:
+            _check_rows("GaussianFactorization", table, self.num_components)
+            if self.nonnegative and (table.sum(0) <= 0).all():
+                raise ValueError("data: nonnegative=True, but every column sums to zero or less")
+        return table, names
+
+    def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        if data is None and num_rows is None:
+            raise ValueError("GaussianFactorization: give data, or num_rows to draw some")
+        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        zero = torch.zeros((), **kind)
+        flat = Flat(zero if self.nonnegative else zero - self.bound, zero + self.bound)
+        shape = [self.num_components, self.num_items]
+        signatures = pyro.sample("signatures", flat.expand(shape).to_event(2))
+        scales = pyro.sample("scales", Flat(zero + SCALE_RANGE[0], zero + SCALE_RANGE[1]).expand([1]).to_event(1))
+        batch = len(data) if data is not None else num_rows
+        with pyro.plate("units", num_rows or batch, subsample_size=batch):
+            activities = pyro.sample("activities", flat.expand(shape[:1]).to_event(1))
+            means = (activities.unsqueeze(-2) @ signatures).squeeze(-2)
+            return pyro.sample("items", ItemResponse(Normal(), means, scales.square().expand(means.shape)), obs=data)

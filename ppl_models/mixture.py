@@ -1,0 +1,153 @@
+"""Finite mixtures: one categorical latent a row, components from any response family, or multivariate normal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.ops.indexing import Vindex
+from torch import Tensor
+
+from ppl_models.components import MixtureComponents, MultivariateNormal
+from ppl_models.distributions import Flat
+from ppl_models.item_response import ItemResponse
+from ppl_models.responses import Normal, ResponseFamily
+from ppl_models.validation import as_items, check_size
+
+__all__ = ["Mixture"]
+
+VARIANCE_RANGE = (1e-6, 1e6)  # the flat prior of a variance is proper on it
+
+
+class _QuietWishart(dist.Wishart):
+    """Wishart that draws without torch's repeated check for singular draws, which warns where the scale is large."""
+
+    def rsample(self, sample_shape: Any = torch.Size(), max_try_correction: Any = None) -> Tensor:
+        draw = self._bartlett_sampling(torch.Size(sample_shape))
+        return (draw + draw.mT) / 2
+
+
+@dataclass(frozen=True)
+class Mixture:
+    r"""Mixture of K components (Dempster, Laird and Rubin 1977, doi:10.1111/j.2517-6161.1977.tb01600.x).
+
+    .. math:: c_n \sim \mathrm{Categorical}(w), \qquad x_{nj} \mid c_n = k \sim F_j(\eta_{kj}, \gamma_{kj})
+
+    independently over items j, or :math:`x_n \mid c_n = k \sim N(\mu_k, \Lambda_k^{-1})`.
+
+    Sites: ``weights`` w (K,), latent ``assignments`` c () in {0, ..., K-1}, observed ``items`` (J,), in the plate ``units``
+    of the rows. A response family adds ``predictors`` :math:`\eta` (K, J), natural parameters (log-odds, log mean, mean),
+    and, for Normal and LogNormal items, ``dispersion`` :math:`\gamma` (K, number of such items), variances. Multivariate
+    normals add ``means`` (K, J) and ``precisions`` (K, J, J).
+
+    Priors: weights Dirichlet(concentration); predictors and means uniform on [-bound, bound]; variances uniform on
+    [1e-6, 1e6]; precisions as :class:`MultivariateNormal` says. Fits name components in the order of falling weight.
+    Missing entries (NaN) are marginalised for response families and refused for multivariate normals.
+
+    Args:
+        num_components: K.
+        component: a response family, or :class:`MultivariateNormal`.
+        num_items: J.
+        concentration: at least 1; 1 is flat.
+        bound: half-width of the interval of predictors or means; the family's own if None.
+
+    Raises:
+        ValueError: for sizes that are not positive integers, another component, or settings out of range.
+    """
+
+    num_components: int
+    component: ResponseFamily | MultivariateNormal = Normal()
+    num_items: int = 1
+    concentration: float = 1.001
+    bound: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_components", "num_items"):
+            check_size("Mixture", name, getattr(self, name))
+        if not isinstance(self.component, ResponseFamily | MultivariateNormal):
+            raise ValueError(f"Mixture: component must be a response family or MultivariateNormal(), got {self.component!r}")
+        if isinstance(self.component, ResponseFamily):
+            self.component.blocks(self.num_items)
+        if not self.concentration >= 1:
+            raise ValueError(f"Mixture: concentration must be at least 1, got {self.concentration!r}")
+        if self.bound is not None and not self.bound > 0:
+            raise ValueError(f"Mixture: bound must be positive, got {self.bound!r}")
+
+    @property
+    def _family(self) -> ResponseFamily:
+        return self.component if isinstance(self.component, ResponseFamily) else Normal()
+
+    def components(self) -> MixtureComponents:
+        """The components, as engines see them."""
+        bound = float(self.bound if self.bound is not None else self._family.bound)
+        return MixtureComponents(
+            self.num_components, self.num_items, self.component, self.concentration, bound, VARIANCE_RANGE
+        )
+
+    @property
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Named dims of every parameter, latent and observed site, without the rows."""
+        dims: dict[str, tuple[str, ...]] = {"weights": ("component",), "assignments": ("component",), "items": ("item",)}
+        if isinstance(self.component, MultivariateNormal):
+            return dims | {"means": ("component", "item"), "precisions": ("component", "item", "item_2")}
+        dims["predictors"] = ("component", "item")
+        num_dispersed = self.component.num_dispersed(self.num_items)
+        if num_dispersed:
+            dims["dispersion"] = ("component", "item" if num_dispersed == self.num_items else "dispersed_item")
+        return dims
+
+    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+        """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.validation.as_items`."""
+        table, names = as_items(data, self.num_items, self._family, for_fit)
+        if isinstance(self.component, MultivariateNormal) and table.isnan().any():
+            row, column = (int(i) for i in table.isnan().nonzero()[0])
+            raise ValueError(
+                f"data: multivariate normal components need complete rows, but row {row}, column {names[column]!r} is missing; "
+                "drop or fill such rows, or use component=Normal(), which marginalises them"
+            )
+        if for_fit and len(table) < self.num_components:
+            raise ValueError(f"data: at least num_components = {self.num_components} rows were expected, got {len(table)}")
+        return table, names
+
+    def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+        """The generative program.
+
+        Args:
+            data: (N, J), NaN where missing; None to draw data.
+            num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
+                is a mini-batch.
+        """
+        if data is None and num_rows is None:
+            raise ValueError("Mixture: give data, or num_rows to draw some")
+        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        zero = torch.zeros((), **kind)
+        shape = [self.num_components, self.num_items]
+        bound = self.components().bound
+        weights = pyro.sample("weights", dist.Dirichlet(zero.expand(self.num_components) + self.concentration))
+        flat = Flat(zero - bound, zero + bound)
+        if isinstance(self.component, MultivariateNormal):
+            means = pyro.sample("means", flat.expand(shape).to_event(2))
+            inverse_scale = self.component.regularization * torch.eye(self.num_items, **kind)
+            wishart = _QuietWishart(zero + self.num_items + 1, precision_matrix=inverse_scale)
+            precisions = pyro.sample("precisions", wishart.expand(shape[:1]).to_event(1))
+        else:
+            predictors = pyro.sample("predictors", flat.expand(shape).to_event(2))
+            num_dispersed = self.component.num_dispersed(self.num_items)
+            dispersion = None
+            if num_dispersed:
+                variances = Flat(zero + VARIANCE_RANGE[0], zero + VARIANCE_RANGE[1])
+                dispersion = pyro.sample("dispersion", variances.expand([shape[0], num_dispersed]).to_event(2))
+        batch = len(data) if data is not None else num_rows
+        with pyro.plate("units", num_rows or batch, subsample_size=batch):
+            c = pyro.sample("assignments", dist.Categorical(weights), infer={"enumerate": "parallel"})
+            if isinstance(self.component, MultivariateNormal):
+                law: Any = dist.MultivariateNormal(
+                    Vindex(means)[..., c, :], precision_matrix=Vindex(precisions)[..., c, :, :]
+                )
+            else:
+                spread = None if dispersion is None else Vindex(dispersion)[..., c, :]
+                law = ItemResponse(self.component, Vindex(predictors)[..., c, :], spread)
+            return pyro.sample("items", law, obs=data)

@@ -1,0 +1,76 @@
+"""Rows of the zoo's table for mixtures; the likelihood by hand, one component and one item at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+from scipy.optimize import linear_sum_assignment
+from scipy.special import expit, logsumexp
+
+from ppl_models import Bernoulli, Blocks, Mixture, Normal, Poisson
+
+LAWS = {
+    "Bernoulli": lambda x, eta, gamma: stats.bernoulli.logpmf(x, expit(eta)),
+    "Poisson": lambda x, eta, gamma: stats.poisson.logpmf(x, np.exp(eta)),
+    "Normal": lambda x, eta, gamma: stats.norm.logpdf(x, eta, np.sqrt(gamma)),
+}
+
+
+def log_likelihood(columns: tuple[str, ...], params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    terms = []
+    for k, weight in enumerate(params["weights"]):
+        rows, dispersed = np.full(len(data), np.log(weight)), 0
+        for j, family in enumerate(columns):
+            gamma = params["dispersion"][k, dispersed] if family == "Normal" else None
+            dispersed += family == "Normal"
+            seen = ~np.isnan(data[:, j])
+            rows[seen] += LAWS[family](data[seen, j], params["predictors"][k, j], gamma)
+        terms.append(rows)
+    return logsumexp(terms, axis=0)
+
+
+def relabelled(result: Any, truth: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Components in the truth's order, matched by their predictors."""
+    distance = torch.cdist(result.params["predictors"], truth["predictors"])
+    rows, columns = linear_sum_assignment(distance.numpy())
+    order = torch.tensor(rows[np.argsort(columns)])
+    return {name: value[order] for name, value in result.params.items()}
+
+
+def mixture_rows(make: Callable[..., Any]) -> list[Any]:
+    """Rows, made by the table's own record type."""
+    weights = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    designs = [
+        ("mixture-Normal", ("Normal", "Normal"), Normal(), [[-2.0, 1.0], [2.0, 0.0], [0.0, -3.0]], 0.0, 1500),
+        ("mixture-Poisson-missing", ("Poisson",) * 3, Poisson(), [[0.0, 1.5, 2.5], [2.0, 0.5, 1.0], [1.0, 2.5, 0.0]], 0.2, 1500),
+        (
+            "mixture-Blocks",
+            ("Bernoulli", "Bernoulli", "Normal"),
+            Blocks((Bernoulli(), 2), (Normal(), 1)),
+            [[1.0, -1.0, -3.0], [-1.0, 1.0, 0.0], [1.5, 1.0, 3.0]],
+            0.1,
+            None,
+        ),
+    ]
+    rows = []
+    for name, columns, family, predictors, missing, recovery in designs:
+        truth = {"weights": weights, "predictors": torch.tensor(predictors, dtype=torch.float64)}
+        shapes: dict[str, tuple[int, ...]] = {"weights": (3,), "predictors": (3, len(columns)), "assignments": ()}
+        dispersed = columns.count("Normal")
+        if dispersed:
+            truth["dispersion"] = 0.4 + 0.1 * torch.arange(3 * dispersed, dtype=torch.float64).reshape(3, dispersed)
+            shapes["dispersion"] = (3, dispersed)
+        shapes["items"] = (len(columns),)
+        model = Mixture(3, component=family, num_items=len(columns))
+        rows.append(
+            make(
+                name, model, truth, shapes, partial(log_likelihood, columns),
+                missing=missing, recovery_rows=recovery, relabel=relabelled,
+            )
+        )  # fmt: skip
+    return rows
