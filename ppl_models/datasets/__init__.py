@@ -6,6 +6,7 @@ from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
 from ppl_models.datasets.mnist import MnistDigits, load_mnist_digits
+from ppl_models.datasets.newsgroups import Newsgroups, load_newsgroups, split_counts
 from ppl_models.datasets.noisy_or import (
     NoisyOrSample,
     PlantRegions,
@@ -19,6 +20,7 @@ from ppl_models.datasets.noisy_or import (
     uniform_design,
 )
 from ppl_models.datasets.options import OptionSequences, options_chain, random_options, simulate_options
+from ppl_models.datasets.timss import ResponseTimes, load_response_times, load_timss
 
 __all__ = [
     "Digits",
@@ -27,6 +29,8 @@ __all__ = [
     "NoisyOrSample",
     "OptionSequences",
     "PlantRegions",
+    "Newsgroups",
+    "ResponseTimes",
     "Table",
     "UnlockPickup",
     "deep_design",
@@ -41,6 +45,9 @@ __all__ = [
     "load_noisy_or_sample",
     "load_plant_regions",
     "load_unlock_pickup",
+    "load_newsgroups",
+    "load_response_times",
+    "load_timss",
     "local_file",
     "options_chain",
     "random_design",
@@ -48,6 +55,7 @@ __all__ = [
     "read_table",
     "sample_noisy_or",
     "simulate_options",
+    "split_counts",
     "strict_design",
     "uniform_design",
 ]
