@@ -84,7 +84,7 @@ def prepared(name: str, source: str, arrays: tuple[str, ...], sha256: str) -> di
         )
     digest = hashlib.sha256()
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             found = {key: file[key] for key in arrays}
     except (AttributeError, KeyError, TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path}: the arrays {', '.join(arrays)} were expected, got another file ({error})") from error
