@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from inference import EM, SAEM, BoundWarning, fit
+from inference import EM, SAEM, BoundWarning, ConvergenceWarning, fit
 from inference.program import Program
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
 
@@ -80,6 +80,6 @@ def test_the_generic_route_keeps_the_same_box():
     data = separated(60)
     start = {name: value[0] for name, value in Program(mixed(), torch.as_tensor(data[:1])).draw_prior(1, 0).items()}
     start = {name: value.clamp(-5, 5) if name != "dispersion" else value * 0 + 5 for name, value in start.items()}
-    with pytest.warns(UserWarning):
+    with pytest.warns(ConvergenceWarning):
         result = fit(mixed(), data, EM(accelerate=False, max_iterations=3), init=start)
     assert result.params["loadings_1"][:3].abs().max() <= 15
