@@ -297,7 +297,8 @@ def _solve(
     inside = torch.isfinite(newton).all() and bool((newton.abs() <= bound).all())
     if penalty is None and inside:
         return newton
-    start = torch.where(torch.isfinite(newton), newton, beta).clamp(-bound, bound)
+    edge = bound if isinstance(bound, Tensor) else beta.new_tensor(bound)
+    start = torch.where(torch.isfinite(newton), newton, beta).clamp(-edge, edge)
     return _coordinate_descent(start, beta, gradient, hessian, penalty, None, fixed, bound)
 
 

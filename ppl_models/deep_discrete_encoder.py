@@ -10,6 +10,7 @@ import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
 from ppl_models.distributions import BinaryVector, Flat, Scattered
@@ -207,15 +208,15 @@ class DeepDiscreteEncoder:
             return pyro.sample("items", ItemResponse(self.response, predictor, dispersion), obs=data)
 
 
-def _loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> dist.Distribution:
+def _loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistributionMixin:
     """Flat or penalised in each child's interval, zero off the graph; event shape (children, parents)."""
     shape = torch.Size([layer.num_children, layer.num_parents])
     width: float | Tensor = layer.bound
     if layer.item_bounds is not None:
         width = layer.bounds(zero).unsqueeze(-1).expand(shape)
         width = width if layer.graph is None else width[layer.graph.to(width.device)]
-    kind = {"dtype": zero.dtype, "device": zero.device}
-    prior: dist.Distribution
+    kind: dict[str, Any] = {"dtype": zero.dtype, "device": zero.device}
+    prior: TorchDistributionMixin
     if layer.penalty is None:
         prior = Flat(zero - width, zero + width)
     else:
