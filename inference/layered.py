@@ -70,14 +70,16 @@ class Layered(Structure):
         """Latents named so that their loadings sum to a positive number: the same law, one of its 2^K descriptions."""
         layers = self.model.layers()
         signed = canonical_signs(params, layers, self.model.root()).params
-        inside = all(bool((signed[layer.intercepts].abs() <= layer.bound).all()) for layer in layers)
+        inside = all(bool((signed[layer.intercepts].abs() <= layer.bounds(signed[layer.intercepts])).all()) for layer in layers)
         return signed if inside else params  # an absorbed loading may leave the prior's interval
 
     def at_bound(self, params: Params) -> list[str]:
         found = []
         for layer in self.model.layers():
             for name in (layer.loadings, layer.intercepts):
-                for index in (params[name].abs() >= BOUND_SHARE * layer.bound).nonzero().tolist():
+                value = params[name]
+                limit = layer.bounds(value)[(..., None) if name == layer.loadings else ...]
+                for index in (value.abs() >= BOUND_SHARE * limit).nonzero().tolist():
                     found.append(f"{name}{index}")
         return found
 

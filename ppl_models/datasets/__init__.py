@@ -13,6 +13,7 @@ from ppl_models.datasets.mixtures import (
 )
 from ppl_models.datasets.mnist import MnistDigits, load_mnist_digits
 from ppl_models.datasets.mutational_signatures import SYNTHETIC_BREAST, MutationCounts, load_breast, simulate_mutations
+from ppl_models.datasets.newsgroups import Newsgroups, load_newsgroups, split_counts
 from ppl_models.datasets.noisy_or import (
     NoisyOrSample,
     PlantRegions,
@@ -26,15 +27,18 @@ from ppl_models.datasets.noisy_or import (
     uniform_design,
 )
 from ppl_models.datasets.options import OptionSequences, options_chain, random_options, simulate_options
+from ppl_models.datasets.timss import ResponseTimes, load_response_times, load_timss
 
 __all__ = [
     "Digits",
     "GridWorld",
     "MnistDigits",
     "MutationCounts",
+    "Newsgroups",
     "NoisyOrSample",
     "OptionSequences",
     "PlantRegions",
+    "ResponseTimes",
     "SYNTHETIC_BREAST",
     "Table",
     "UnlockPickup",
@@ -48,8 +52,11 @@ __all__ = [
     "load_breast",
     "load_digits",
     "load_mnist_digits",
+    "load_newsgroups",
     "load_noisy_or_sample",
     "load_plant_regions",
+    "load_response_times",
+    "load_timss",
     "load_unlock_pickup",
     "local_file",
     "negative_binomial_mixture",
@@ -62,6 +69,7 @@ __all__ = [
     "simulate_options",
     "skew_normal_mixture",
     "skew_normal_mixture_50d",
+    "split_counts",
     "strict_design",
     "thresholded_normals",
     "uniform_design",
