@@ -94,7 +94,8 @@ class Alignment:
 def align(fit: Fit, reference: Fit | Mapping[str, Tensor], signs: bool = True) -> Alignment:
     """Relabel the latents of a fit so that its loadings are as near as possible to those of a reference.
 
-    Layer by layer, bottom-up: see :func:`align_layers`.
+    Layer by layer, bottom-up: see :func:`align_layers`; for hidden options see
+    :func:`inference.option_alignment.align_options`.
 
     Args:
         fit: a fit of a model that describes its layers (``model.layers()`` and ``model.root()``).
@@ -106,6 +107,11 @@ def align(fit: Fit, reference: Fit | Mapping[str, Tensor], signs: bool = True) -
             value is not finite.
     """
     model: Any = getattr(fit, "model", None)
+    if hasattr(model, "chain"):
+        from inference.option_alignment import align_options
+
+        target = reference if isinstance(reference, Mapping) else reference.params
+        return align_options(fit.params, target, model.chain())
     if not (hasattr(model, "layers") and hasattr(model, "root")):
         raise ValueError(
             f"align: a fit of a model with layers() and root() was expected, got {type(fit).__name__} of "

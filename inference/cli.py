@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from inference import cli_options
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -31,6 +33,7 @@ app = typer.Typer(
 )
 fit_app = typer.Typer(help="Fit a family to a table of data.", no_args_is_help=True)
 app.add_typer(fit_app, name="fit")
+cli_options.register(fit_app)
 
 USER_ERROR, INTERRUPTED = 2, 130
 RESPONSES = {"bernoulli": "Bernoulli", "poisson": "Poisson", "normal": "Normal", "lognormal": "LogNormal"}
@@ -42,6 +45,14 @@ class Start(StrEnum):
 
     spectral = "spectral"
     random = "random"
+
+
+class Engine(StrEnum):
+    """How a fit is made."""
+
+    auto = "auto"
+    em = "em"
+    saem = "saem"
 
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; made if need be.", show_default=True)]
@@ -99,6 +110,10 @@ def fit_dde(
     restarts: Annotated[int, typer.Option(min=1, help="Starts run as one batch; the best is reported.")] = 1,
     seed: Seed = 0,
     init: Annotated[Start, typer.Option(help="Where the fit starts.")] = Start.spectral,
+    engine: Annotated[
+        Engine,
+        typer.Option(help="Exact EM, or stochastic EM with sampled latents; auto takes EM up to 14 latents a layer."),
+    ] = Engine.auto,
     graph: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="0/1 table (items x first latents), 1 where a loading is free: a Q-matrix."),
@@ -129,7 +144,7 @@ def fit_dde(
             penalty=_penalty(penalty, len(frame), graph is not None),
             graphs=graphs,
         )
-        result = _run(model, frame, init.value, restarts, seed, checkpoint, not no_progress)
+        result = _run(model, frame, init.value, restarts, seed, checkpoint, not no_progress, engine)
         _deliver(result, frame, out, shape)
 
 
@@ -191,15 +206,23 @@ def check(
 
 
 def _run(
-    model: Any, frame: pd.DataFrame, init: str, restarts: int, seed: int, checkpoint: Path | None, progress: bool
+    model: Any,
+    frame: pd.DataFrame,
+    init: str,
+    restarts: int,
+    seed: int,
+    checkpoint: Path | None,
+    progress: bool,
+    engine: Engine = Engine.auto,
 ) -> Fit:
     """Fit, and say on standard error what the library warned of."""
-    from inference import fit
+    from inference import EM, SAEM, fit
 
+    method = {Engine.auto: None, Engine.em: EM(), Engine.saem: SAEM()}[engine]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # kept by the fit, and said below in one line each
         result = fit(
-            model, frame, init=init, num_restarts=restarts, seed=seed, progress=progress, checkpoint=checkpoint
+            model, frame, method, init=init, num_restarts=restarts, seed=seed, progress=progress, checkpoint=checkpoint
         )
     for text in result.warnings:
         typer.echo(f"warning: {text}", err=True)

@@ -123,7 +123,7 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
             penalty=layer.penalty,
             scale=scale,
             free=None if layer.graph is None else layer.graph[columns],
-            bound=layer.bound,
+            bound=layer.block_bound(columns),
             num_steps=1 if family.is_linear else num_steps,
         )
         new_beta.append(own_beta)
@@ -159,6 +159,8 @@ def maximise_quadratic(
         linear, hessian = linear * scale.unsqueeze(-1), hessian * scale[..., None, None]
     hessian = hessian.expand(*beta.shape, beta.shape[-1])
 
+    bound = layer.bounds(beta).unsqueeze(-1)  # (J, 1)
+
     def pull(b: Tensor) -> Tensor:
         return (hessian @ b.unsqueeze(-1)).squeeze(-1)
 
@@ -167,7 +169,7 @@ def maximise_quadratic(
         return smooth if layer.penalty is None else smooth - layer.penalty(b[..., 1:]).sum(-1)
 
     for _ in range(num_steps):
-        proposal = _solve(beta, linear - pull(beta), hessian, layer.penalty, fixed, layer.bound)
+        proposal = _solve(beta, linear - pull(beta), hessian, layer.penalty, fixed, bound)
         beta, _ = _halve(objective, beta, objective(beta), proposal)
     return beta
 
@@ -264,7 +266,7 @@ def _solve(
     hessian: Tensor,
     penalty: Penalty | None,
     fixed: Tensor | None,
-    bound: float,
+    bound: float | Tensor,
     cautious: bool = False,
 ) -> Tensor:
     """Minimise the penalised quadratic model in the box.
@@ -295,7 +297,8 @@ def _solve(
     inside = torch.isfinite(newton).all() and bool((newton.abs() <= bound).all())
     if penalty is None and inside:
         return newton
-    start = torch.where(torch.isfinite(newton), newton, beta).clamp(-bound, bound)
+    edge = bound if isinstance(bound, Tensor) else beta.new_tensor(bound)
+    start = torch.where(torch.isfinite(newton), newton, beta).clamp(-edge, edge)
     return _coordinate_descent(start, beta, gradient, hessian, penalty, None, fixed, bound)
 
 
@@ -307,13 +310,14 @@ def _coordinate_descent(
     penalty: Penalty | None,
     slope: Tensor | None,
     fixed: Tensor | None,
-    bound: float,
+    bound: float | Tensor,
     num_sweeps: int = 2,
 ) -> Tensor:
     """A few sweeps on the quadratic model around ``beta``, from ``start``; ``slope`` makes the penalty a weighted Lasso."""
     curvatures = hessian.diagonal(dim1=-2, dim2=-1).unbind(-1)
     columns = hessian.unbind(-1)
     slopes = None if slope is None else (slope / hessian.diagonal(dim1=-2, dim2=-1)).unbind(-1)
+    limit = bound.squeeze(-1) if isinstance(bound, Tensor) else beta.new_tensor(bound)
     new = start.clone()
     residual = gradient - (hessian @ (start - beta).unsqueeze(-1)).squeeze(-1)
     for _ in range(num_sweeps):
@@ -324,7 +328,7 @@ def _coordinate_descent(
                 target = torch.nn.functional.relu(target - slopes[k]) - torch.nn.functional.relu(-target - slopes[k])
             elif penalty is not None and k > 0:
                 target = penalty.prox(target, curvature)
-            target = target.clamp(-bound, bound)
+            target = target.clamp(-limit, limit)
             if fixed is not None:
                 target = target.masked_fill(fixed[..., k], 0.0)
             residual = torch.addcmul(residual, (new[..., k] - target).unsqueeze(-1), columns[k])

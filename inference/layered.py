@@ -13,7 +13,7 @@ from inference.gibbs import Gibbs, LayeredGibbs
 from inference.program import Params, Program
 from inference.spectral import CUTS, layer_factors, random_start, spectral_start
 from inference.steps import LayeredSteps, Steps
-from inference.structure import Structure
+from inference.structure import Recommendation, Structure
 
 if TYPE_CHECKING:
     from inference.em import EM
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Layered"]
 
 MAX_SUMMED = 2.0**28  # rows times configurations of the first layer, and configurations of two layers
+MAX_ENUMERATED = 14  # latents of a layer
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 
 
@@ -69,14 +70,16 @@ class Layered(Structure):
         """Latents named so that their loadings sum to a positive number: the same law, one of its 2^K descriptions."""
         layers = self.model.layers()
         signed = canonical_signs(params, layers, self.model.root()).params
-        inside = all(bool((signed[layer.intercepts].abs() <= layer.bound).all()) for layer in layers)
+        inside = all(bool((signed[layer.intercepts].abs() <= layer.bounds(signed[layer.intercepts])).all()) for layer in layers)
         return signed if inside else params  # an absorbed loading may leave the prior's interval
 
     def at_bound(self, params: Params) -> list[str]:
         found = []
         for layer in self.model.layers():
             for name in (layer.loadings, layer.intercepts):
-                for index in (params[name].abs() >= BOUND_SHARE * layer.bound).nonzero().tolist():
+                value = params[name]
+                limit = layer.bounds(value)[(..., None) if name == layer.loadings else ...]
+                for index in (value.abs() >= BOUND_SHARE * limit).nonzero().tolist():
                     found.append(f"{name}{index}")
         return found
 
@@ -101,3 +104,11 @@ class Layered(Structure):
             )
         factors = layer_factors(below, num_values - 1, layer.response, CUTS[depth > 0], problem.seed, rank=num_values)
         return factors.singular_values[:num_values]
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        """Exact EM up to 2^14 configurations of a layer, SAEM beyond."""
+        from inference.em import EM
+        from inference.saem import SAEM
+
+        largest = max(layer.num_parents for layer in self.model.layers())
+        return Recommendation(EM() if largest <= MAX_ENUMERATED else SAEM())

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inference.identifiability import IdentifiabilityReport
+    from inference.option_identifiability import OptionIdentifiability
     from inference.result import Fit
 
 __all__ = ["check_output_folder", "identifiability_of", "read_results", "summarise", "write_results"]
@@ -84,11 +85,15 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
     return summary
 
 
-def identifiability_of(fit: Fit) -> IdentifiabilityReport | None:
-    """The identifiability report of a fit whose model describes its layers, else None."""
+def identifiability_of(fit: Fit) -> IdentifiabilityReport | OptionIdentifiability | None:
+    """The identifiability report of a fit whose model describes its layers or its chain of options, else None."""
     from inference.identifiability import check_identifiability
+    from inference.option_identifiability import check_options
 
-    return check_identifiability(fit) if hasattr(fit.model, "layers") else None
+    model: Any = fit.model
+    if hasattr(model, "chain"):
+        return check_options(fit.params, model.chain())
+    return check_identifiability(fit) if hasattr(model, "layers") else None
 
 
 def read_results(path: str | Path) -> tuple[Fit, Any, dict[str, Any]]:
@@ -98,7 +103,7 @@ def read_results(path: str | Path) -> tuple[Fit, Any, dict[str, Any]]:
         path: the folder.
 
     Returns:
-        The fit; its data, a data frame with the item names; and the summary.
+        The fit; its data, a data frame with the item names (an array where they are no table); and the summary.
 
     Raises:
         ValueError: if the folder is not there or a part of it is missing or damaged.
@@ -125,6 +130,8 @@ def read_results(path: str | Path) -> tuple[Fit, Any, dict[str, Any]]:
     except KeyError:
         raise ValueError(f"{folder / POSTERIOR}: the group observed_data was expected, but is missing") from None
     (values,) = observed.data_vars.values()
+    if values.ndim != 2:  # sequences
+        return fit, values.values, summary
     return fit, pd.DataFrame(values.values, columns=[str(name) for name in fit.item_names]), summary
 
 

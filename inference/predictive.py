@@ -135,6 +135,8 @@ def predictive_check(
     if len(sites) != 1:
         raise ValueError(f"predictive_check: one observed site was expected, got {sites}")
     observed = as_matrix(fit, data)
+    if observed.ndim != 2:
+        raise ValueError(f"predictive_check: one table of items was expected, got data of shape {observed.shape}")
     num_rows = len(observed)
     if num_rows > max_rows:
         chosen = np.random.default_rng(seed).choice(num_rows, max_rows, replace=False)

@@ -175,11 +175,13 @@ def _fitted(fit: Fit) -> str:
             equations.append(f"a<sub>{d - 1},j</sub> | a<sub>{d}</sub> ~ Bernoulli(σ({eta}))")
         else:
             equations += [f"x<sub>j</sub> | a<sub>1</sub> ~ {line}" for line in _responses(layer, eta)]
-        bounds = f"flat on [-{layer.bound:g}, {layer.bound:g}]"
+        widths = sorted(set(layer.item_bounds or (layer.bound,)))
+        interval = " or ".join(f"[-{width:g}, {width:g}]" for width in widths) + (", by item" if len(widths) > 1 else "")
+        bounds = f"flat on {interval}"
         prior = (
             bounds
             if layer.penalty is None
-            else f"∝ exp(-penalty) on [-{layer.bound:g}, {layer.bound:g}], {_settings(layer.penalty)}"
+            else f"∝ exp(-penalty) on {interval}, {_settings(layer.penalty)}"
         )
         if layer.graph is not None:
             prior += f"; {int(layer.graph.sum())} of {layer.graph.numel()} are free, the others zero"

@@ -174,7 +174,7 @@ class Fit:
 
     def _latent_means(self, program: Program, params: Params) -> dict[str, Tensor]:
         if not _is_large(program):
-            return program.latent_means(params)
+            return structure_of(self.model).latent_means(program, params)
         means, _ = self._sweeps(program, params)
         return {name: value[0].mT for name, value in means.items()}
 
@@ -192,7 +192,7 @@ class Fit:
 
         def modes(program: Program, params: Params) -> dict[str, Tensor]:
             if not _is_large(program):
-                return program.latent_modes(params)
+                return structure_of(self.model).latent_modes(program, params)
             return {name: (value > 0.5).to(value) for name, value in self._latent_means(program, params).items()}
 
         return self._by_row(data, modes)

@@ -172,7 +172,11 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
 
 
 def _without_penalty(layer: GeneralizedLinearLayer) -> GeneralizedLinearLayer:
-    return replace(layer, penalty=None, bound=min(layer.bound, START_BOUND) if layer.dispersion is None else layer.bound)
+    bounds: list[float] = []
+    for _, columns, part in layer.response.blocks(layer.num_children):
+        own = layer.block_bound(columns)
+        bounds += [own if part.stop > part.start else min(own, START_BOUND)] * len(range(layer.num_children)[columns])
+    return replace(layer, penalty=None, bound=max(bounds), item_bounds=tuple(bounds))
 
 
 def spectral_start(

@@ -159,6 +159,14 @@ class Structure:
         """
         raise ValueError(f"singular values need a model that describes its layers, got {type(self.model).__name__}")
 
+    def latent_means(self, program: Program, params: Params) -> Params:
+        """Posterior mean of every latent's value, by latent site; a categorical latent gives its probabilities."""
+        return program.latent_means(params)
+
+    def latent_modes(self, program: Program, params: Params) -> Params:
+        """The most probable value of every latent, by latent site."""
+        return program.latent_modes(params)
+
     def recommended(self, problem: Problem) -> Recommendation:
         """Engine, start and restarts where the user names none."""
         from inference.em import EM

@@ -9,11 +9,12 @@ from inference.caused import Caused
 from inference.factorization import Factorization
 from inference.layered import Layered
 from inference.mixtures import Mixtures
+from inference.options import Options
 from inference.structure import Structure
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Factorization, Mixtures)
+STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options, Factorization, Mixtures)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

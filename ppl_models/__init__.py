@@ -5,6 +5,7 @@ from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.matrix_factorization import GaussianFactorization, PoissonFactorization
 from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
+from ppl_models.options_hmm import OptionsHMM
 from ppl_models.penalties import SCAD, TruncatedLasso
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 
@@ -19,6 +20,7 @@ __all__ = [
     "MultivariateNormal",
     "NoisyOr",
     "Normal",
+    "OptionsHMM",
     "Poisson",
     "PoissonFactorization",
     "TruncatedLasso",

@@ -10,6 +10,7 @@ import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
 from ppl_models.distributions import BinaryVector, Flat, Scattered
@@ -50,7 +51,8 @@ class DeepDiscreteEncoder:
         penalty: sparsity penalty of all loadings, on the scale of the total log-likelihood; None for none.
         graphs: one 0/1 matrix (K_{d-1}, K_d) a layer, bottom-up, or None where all loadings are free: the
             confirmatory mode (a Q-matrix).
-        bound: half-width of the interval of intercepts and loadings; the family's own if None (15, Normal 1000).
+        bound: half-width of the interval of intercepts and loadings; if None, that of each item's own family (15, Normal
+            1000).
 
     Raises:
         ValueError: for sizes that are not positive integers or do not fall, more latents than items, a graph of the
@@ -114,6 +116,12 @@ class DeepDiscreteEncoder:
             return float(self.bound)
         return self.response.bound if d == 0 else Bernoulli().bound
 
+    def _item_bounds(self, d: int) -> tuple[float, ...] | None:
+        if self.bound is not None or d > 0:
+            return None
+        bounds = self.response.item_bounds(self.num_items)
+        return bounds if len(set(bounds)) > 1 else None
+
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         """The layers, bottom-up, as engines see them."""
         out = []
@@ -134,6 +142,7 @@ class DeepDiscreteEncoder:
                     penalty=self.penalty,
                     graph=graph,
                     bound=self._bound(d),
+                    item_bounds=self._item_bounds(d),
                 )
             )
         return tuple(out)
@@ -180,12 +189,9 @@ class DeepDiscreteEncoder:
         proportions = pyro.sample("proportions", dist.Beta(one, one).expand([top]).to_event(1))
         loadings, intercepts = [], []
         for layer in self.layers():
-            flat = Flat(zero - layer.bound, zero + layer.bound)
-            prior = flat if layer.penalty is None else PenaltyPrior(layer.penalty, layer.bound, **kind)
-            shape = [layer.num_children, layer.num_parents]
-            joint = prior.expand(torch.Size(shape)).to_event(2) if layer.graph is None else Scattered(prior, layer.graph)
-            loadings.append(pyro.sample(layer.loadings, joint))
-            intercepts.append(pyro.sample(layer.intercepts, flat.expand(shape[:1]).to_event(1)))
+            loadings.append(pyro.sample(layer.loadings, _loadings_prior(layer, zero)))
+            bounds = layer.bounds(zero)
+            intercepts.append(pyro.sample(layer.intercepts, Flat(-bounds, bounds).to_event(1)))
         num_dispersed = self.response.num_dispersed(self.num_items)
         dispersion = None
         if num_dispersed:
@@ -200,3 +206,19 @@ class DeepDiscreteEncoder:
                 predictor = LinearPredictor(latents, loadings[d], intercepts[d])
                 logits = predictor.tensor() if d > 0 else logits
             return pyro.sample("items", ItemResponse(self.response, predictor, dispersion), obs=data)
+
+
+def _loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistributionMixin:
+    """Flat or penalised in each child's interval, zero off the graph; event shape (children, parents)."""
+    shape = torch.Size([layer.num_children, layer.num_parents])
+    width: float | Tensor = layer.bound
+    if layer.item_bounds is not None:
+        width = layer.bounds(zero).unsqueeze(-1).expand(shape)
+        width = width if layer.graph is None else width[layer.graph.to(width.device)]
+    kind: dict[str, Any] = {"dtype": zero.dtype, "device": zero.device}
+    prior: TorchDistributionMixin
+    if layer.penalty is None:
+        prior = Flat(zero - width, zero + width)
+    else:
+        prior = PenaltyPrior(layer.penalty, width, width.shape if isinstance(width, Tensor) else torch.Size(), **kind)
+    return prior.expand(shape).to_event(2) if layer.graph is None else Scattered(prior, layer.graph)

@@ -214,7 +214,7 @@ class Scattered(TorchDistribution):
     r"""Prior of a matrix with a known zero pattern: ``base`` independently on the free entries, zero elsewhere.
 
     Args:
-        base: a univariate distribution with empty batch shape.
+        base: a univariate distribution with empty batch shape, or with one entry for each free one, row by row.
         graph: bool (J, K), True where an entry is free.
     """
 
@@ -234,7 +234,8 @@ class Scattered(TorchDistribution):
         return _OnGraph(self.base.support or constraints.real, self.graph)
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
-        free = self.base.sample(torch.Size(sample_shape) + self.batch_shape + torch.Size([int(self.graph.sum())]))
+        own = torch.Size() if self.base.batch_shape else torch.Size([int(self.graph.sum())])
+        free = self.base.sample(torch.Size(sample_shape) + self.batch_shape + own)
         return _Scatter(self.graph)(free)
 
     def log_prob(self, value: Tensor) -> Tensor:

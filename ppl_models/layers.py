@@ -35,6 +35,7 @@ class GeneralizedLinearLayer:
         penalty: the sparsity prior of the loadings, None for a flat one.
         graph: bool (num_children, num_parents), True where a loading is free; None when all are.
         bound: intercepts and loadings lie in [-bound, bound].
+        item_bounds: the same child by child, num_children of them, where they differ (``bound`` is then the widest).
     """
 
     loadings: str
@@ -48,6 +49,16 @@ class GeneralizedLinearLayer:
     penalty: Penalty | None
     graph: Tensor | None
     bound: float
+    item_bounds: tuple[float, ...] | None = None
+
+    def bounds(self, like: Tensor) -> Tensor:
+        """The half-width child by child, (num_children,), of the dtype and device of ``like``."""
+        own = (self.bound,) * self.num_children if self.item_bounds is None else self.item_bounds
+        return like.new_tensor(own)
+
+    def block_bound(self, columns: slice) -> float:
+        """The half-width of consecutive children of one family."""
+        return self.bound if self.item_bounds is None else self.item_bounds[columns.start]
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ class PenaltyPrior(TorchDistribution):
 
     Args:
         penalty: the penalty p.
-        bound: half the length of the interval.
+        bound: half the length of the interval; a tensor of the batch shape where it differs by entry.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
@@ -206,14 +206,19 @@ class PenaltyPrior(TorchDistribution):
     def __init__(
         self,
         penalty: Penalty,
-        bound: float,
+        bound: float | Tensor,
         batch_shape: torch.Size = torch.Size(),
         dtype: torch.dtype = torch.float64,
         device: torch.device | str = "cpu",
     ) -> None:
-        _positive("PenaltyPrior", "bound", bound)
         self.penalty, self.bound, self.dtype, self.device = penalty, bound, dtype, torch.device(device)
-        self.log_normalizer = _log_mass(penalty, bound)
+        self.log_normalizer: float | Tensor
+        if isinstance(bound, Tensor):
+            widths, place = bound.unique(return_inverse=True)
+            self.log_normalizer = bound.new_tensor([_log_mass(penalty, width) for width in widths.tolist()])[place]
+        else:
+            _positive("PenaltyPrior", "bound", bound)
+            self.log_normalizer = _log_mass(penalty, bound)
         super().__init__(batch_shape, torch.Size(), validate_args=False)
 
     def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> PenaltyPrior:
@@ -230,6 +235,12 @@ class PenaltyPrior(TorchDistribution):
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         """Inverse-CDF draws on a grid of 4,000 points a piece, interpolated linearly."""
         shape = torch.Size(sample_shape) + self.batch_shape
+        if isinstance(self.bound, Tensor):
+            out = torch.zeros(shape, dtype=self.dtype, device=self.device)
+            for width in self.bound.unique().tolist():
+                own = PenaltyPrior(self.penalty, width, shape, self.dtype, self.device).sample()
+                out = torch.where(self.bound == width, own, out)
+            return out
         edges = [0.0, *(k for k in self.penalty.knots if k < self.bound), self.bound]
         grid = torch.cat([torch.linspace(a, b, 4000, dtype=torch.float64) for a, b in zip(edges, edges[1:], strict=False)])
         density = torch.exp(-self.penalty(grid))

@@ -31,6 +31,10 @@ class ResponseFamily:
         """Default half-width of the interval that holds intercepts and loadings."""
         return 15.0
 
+    def item_bounds(self, num_items: int) -> tuple[float, ...]:
+        """The half-width item by item: each has that of its own family."""
+        return tuple(family.bound for family, columns, _ in self.blocks(num_items) for _ in range(num_items)[columns])
+
     def blocks(self, num_items: int) -> list[tuple[ResponseFamily, slice, slice]]:
         """Elementary families with their columns and their part of the dispersion vector."""
         return [(self, slice(0, num_items), slice(0, self.num_dispersed(num_items)))]

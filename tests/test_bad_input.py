@@ -129,7 +129,7 @@ def test_a_given_start_is_checked_and_kept():
     model = DeepDiscreteEncoder(6, (2,), bound=4.0)
     first = fit(model, ANSWERS, EM(tolerance=1e-10, max_iterations=3000))
     again = fit(model, ANSWERS, METHOD, init=first)
-    assert again.num_iterations <= 2
+    assert again.num_iterations <= 5
     assert again.objective >= first.objective - 1e-9
     for name, value, message in (
         ("loadings_1", torch.ones(5, 2), "shape"),

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import inference.cli
 import inference.progress
-from inference import EM, Fit, fit
+from inference import EM, SAEM, Fit, fit
 from inference.cli import app
 from inference.export import load_netcdf
 from inference.output import check_output_folder, read_results, write_results
@@ -59,6 +59,15 @@ def dde(table: object, out: object, *more: object, response: str = "bernoulli", 
 
 
 # Results
+
+
+def test_the_engine_is_the_one_asked_for(table, tmp_path):
+    result = dde(table, tmp_path / "out", "--engine", "saem")
+    assert result.exit_code == 0, result.output
+    fit = Fit.load(tmp_path / "out" / "fit")
+    assert fit.method == SAEM()
+    assert fit.trace.name == "complete-data log-posterior"
+    assert dde(table, tmp_path / "other", "--engine", "gibbs").exit_code == 2
 
 
 def test_fit_writes_everything(table, tmp_path):

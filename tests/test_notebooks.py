@@ -10,8 +10,11 @@ import pytest
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 SMALL = {
+    "newsgroups.md": "num_documents, num_words, latent_sizes, num_restarts, num_iterations = 300, 60, (4, 1), 1, 15",
+    "response_times.md": "num_students, num_starts, num_replicates = 200, 2, 2",
     "deep_discrete_encoder.md": "num_rows = 300\nlatent_sizes = (5, 2)",
     "noisy_or.md": "num_rows, sizes, num_restarts, num_iterations, num_search_rows = 800, (6, 7), 2, 8, 300",
+    "options_hmm.md": "num_sequences, num_steps = 25, 40\nchain_steps = 5000",
 }
 
 

@@ -233,7 +233,7 @@ def test_a_mini_batch_is_an_unbiased_sample():
 def test_saem_comes_near_exact_em(response):
     truth = strict_design(2, response)
     gaps = []
-    for seed in range(3):
+    for seed in range(2):
         model = DeepDiscreteEncoder(18, (6, 2), response, TruncatedLasso.bic(1000), bound=10.0)
         data = Program(model, None, 1000).simulate(truth, seed)["items"]
         exact, ours = fit(model, data, EM(), seed=seed), fit(model, data, SAEM(), seed=seed)
@@ -252,7 +252,7 @@ def test_more_latents_than_can_be_summed_over():
     truth = strict_design(9, Normal())
     model = DeepDiscreteEncoder(81, (27, 9), Normal(), TruncatedLasso.bic(300), bound=10.0)
     data = Program(model, None, 300).simulate(truth, 0)["items"]
-    result = fit(model, data, SAEM(max_iterations=60, tolerance=5e-3))
+    result = fit(model, data, SAEM(max_iterations=30, tolerance=5e-3))
     assert np.isnan(result.log_likelihood)
     assert result.objective_name == "ELBO + log-prior"
     aligned = align(result, truth).params
@@ -319,6 +319,12 @@ def test_any_program_of_bits_is_fitted():
     exact = fit(causes, data, EM(), init=truth)
     ours = fit(causes, data, SAEM(num_burn_in=5, max_iterations=30), init=truth)
     assert ours.objective == pytest.approx(exact.objective, abs=1.0)
+
+
+def test_many_latents_are_sampled_unless_the_user_says_otherwise():
+    for sizes, kind in (((14, 3), EM), ((15, 3), SAEM)):
+        problem = Problem.check(DeepDiscreteEncoder(20, sizes), (torch.arange(60 * 20).reshape(60, 20) % 7 < 3).to(F64), 0)
+        assert isinstance(problem.structure.recommended(problem).method, kind)
 
 
 # ---------------------------------------------------------------- bad input

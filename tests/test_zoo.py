@@ -29,6 +29,7 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints
 from zoo_mixture import mixture_rows
 from zoo_noisy_or import noisy_or_cases
+from zoo_options import options_rows
 
 from inference import EM, Fit, export, fit
 from inference.alignment import align, match_columns
@@ -46,6 +47,7 @@ from ppl_models import (
     Poisson,
     TruncatedLasso,
 )
+from ppl_models.option_chain import MatrixSimplex
 
 Params = dict[str, Tensor]
 F64 = torch.float64
@@ -259,7 +261,13 @@ def plain_programs() -> list[Row]:
     ]
 
 
-ZOO = (*encoders(), *plain_programs(), *mixture_rows(Row), *(Row(**case) for case in noisy_or_cases()))
+ZOO = (
+    *encoders(),
+    *plain_programs(),
+    *(Row(**case) for case in noisy_or_cases()),
+    *options_rows(Row),
+    *mixture_rows(Row),
+)
 LAYERED = tuple(row for row in ZOO if hasattr(row.model, "layers"))
 UNPENALISED = tuple(row for row in LAYERED if all(layer.penalty is None for layer in row.model.layers()))
 every_row = pytest.mark.parametrize("row", ZOO, ids=lambda row: row.name)
@@ -292,6 +300,8 @@ def near(row: Row, num: int, seed: int, size: float = 0.3) -> Params:
         noise = size * torch.randn(num, *value.shape, generator=generator, dtype=F64)
         if base is constraints.simplex:
             out[name] = (value.log() + noise).softmax(-1)
+        elif isinstance(base, MatrixSimplex):
+            out[name] = (value.log() + noise).flatten(1).softmax(-1).reshape(noise.shape)
         elif base is constraints.unit_interval:
             out[name] = (value.logit() + noise).sigmoid()
         elif (value > 0).all() and float(getattr(base, "lower_bound", -1.0)) >= 0:
@@ -399,7 +409,7 @@ def test_log_joint_is_that_of_a_plain_trace(row: Row) -> None:
 def test_log_marginal_is_the_loss_of_pyro(row: Row) -> None:
     params = at(params_of(row), 0)
     conditioned = config_enumerate(pyro.poutine.condition(row.model, params), default="parallel")
-    loss = TraceEnum_ELBO(max_plate_nesting=1).loss(conditioned, lambda *args: None, data_of(row))
+    loss = TraceEnum_ELBO(max_plate_nesting=1, strict_enumeration_warning=False).loss(conditioned, lambda *args: None, data_of(row))
     program = program_of(row)
     close(program.log_marginal(params) + program.log_prior(params), -loss)
 
@@ -503,7 +513,7 @@ def test_exact_draws_of_latents_follow_the_posterior(row: Row) -> None:
     """Joint draws of all latents of a row against the posterior of its configurations, by z-scores over three seeds."""
     params, by_hand = at(params_of(row), 0), truth_by_hand(row, 0)
     kept = data_of(row)[:3]
-    program = Program(row.model, kept.repeat(REPEATS, 1))
+    program = Program(row.model, kept.repeat(REPEATS, *(1,) * (kept.dim() - 1)))
     counts = torch.zeros(len(by_hand.log_joint), 3)
     for seed in range(3):
         with torch.random.fork_rng(devices=[]):

@@ -1,6 +1,7 @@
 """Data: simulation designs with a known truth, real data sets, and tables from files."""
 
 from ppl_models.datasets.deep_discrete_encoder import deep_design, empty_graph_accuracy, generic_design, strict_design
+from ppl_models.datasets.demonstrations import GridWorld, UnlockPickup, load_unlock_pickup
 from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
@@ -12,6 +13,7 @@ from ppl_models.datasets.mixtures import (
 )
 from ppl_models.datasets.mnist import MnistDigits, load_mnist_digits
 from ppl_models.datasets.mutational_signatures import SYNTHETIC_BREAST, MutationCounts, load_breast, simulate_mutations
+from ppl_models.datasets.newsgroups import Newsgroups, load_newsgroups, split_counts
 from ppl_models.datasets.noisy_or import (
     NoisyOrSample,
     PlantRegions,
@@ -24,15 +26,22 @@ from ppl_models.datasets.noisy_or import (
     sample_noisy_or,
     uniform_design,
 )
+from ppl_models.datasets.options import OptionSequences, options_chain, random_options, simulate_options
+from ppl_models.datasets.timss import ResponseTimes, load_response_times, load_timss
 
 __all__ = [
     "Digits",
+    "GridWorld",
     "MnistDigits",
     "MutationCounts",
+    "Newsgroups",
     "NoisyOrSample",
+    "OptionSequences",
     "PlantRegions",
+    "ResponseTimes",
     "SYNTHETIC_BREAST",
     "Table",
+    "UnlockPickup",
     "deep_design",
     "empty_graph_accuracy",
     "fetch",
@@ -43,16 +52,24 @@ __all__ = [
     "load_breast",
     "load_digits",
     "load_mnist_digits",
+    "load_newsgroups",
     "load_noisy_or_sample",
     "load_plant_regions",
+    "load_response_times",
+    "load_timss",
+    "load_unlock_pickup",
     "local_file",
     "negative_binomial_mixture",
+    "options_chain",
     "random_design",
+    "random_options",
     "read_table",
     "sample_noisy_or",
     "simulate_mutations",
+    "simulate_options",
     "skew_normal_mixture",
     "skew_normal_mixture_50d",
+    "split_counts",
     "strict_design",
     "thresholded_normals",
     "uniform_design",

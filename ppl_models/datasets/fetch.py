@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zipfile
 from pathlib import Path
 
-__all__ = ["FOLDER_VARIABLE", "fetch", "local_file"]
+import numpy as np
+
+__all__ = ["FOLDER_VARIABLE", "fetch", "local_file", "prepared"]
 
 FOLDER_VARIABLE = "PPL_MODELS_DATA"
 
@@ -57,3 +60,36 @@ def fetch(name: str, url: str, sha256: str) -> Path:
             f"in {cache}, and {url} could not be downloaded ({type(error).__name__}). Download it elsewhere and put it "
             f"into a folder, then set {FOLDER_VARIABLE} to that folder."
         ) from error
+
+
+def prepared(name: str, source: str, arrays: tuple[str, ...], sha256: str) -> dict[str, np.ndarray]:
+    """Arrays of an ``.npz`` file in the folder ``PPL_MODELS_DATA``, for data that no stable address serves in this form.
+
+    Args:
+        name: file name.
+        source: where the data come from, in words; part of the error message.
+        arrays: names of the arrays.
+        sha256: digest of their bytes, one after another.
+
+    Raises:
+        FileNotFoundError: if the file is not there; the message says where to put it.
+        ValueError: if it is another file.
+    """
+    path = local_file(name)
+    if path is None:
+        folder = os.environ.get(FOLDER_VARIABLE) or "not set"
+        raise FileNotFoundError(
+            f"{name} was expected in the folder that {FOLDER_VARIABLE} names ({folder}). Source: {source}. It cannot be "
+            f"downloaded in this form: put it into a folder and set {FOLDER_VARIABLE} to that folder."
+        )
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            found = {key: file[key] for key in arrays}
+    except (AttributeError, KeyError, TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: the arrays {', '.join(arrays)} were expected, got another file ({error})") from error
+    for value in found.values():
+        digest.update(np.ascontiguousarray(value).tobytes())
+    if digest.hexdigest() != sha256:
+        raise ValueError(f"{path}: content of sha256 {sha256} was expected, got {digest.hexdigest()}: damaged, or another")
+    return found

@@ -1,0 +1,50 @@
+"""Options of BabyAI's planner beside the sub-tasks it was at, which the model never sees: adjusted Rand index, held-out score.
+
+Needs the recorded demonstrations (see ``load_unlock_pickup``). One JSON line a model; the line "states alone" scores the
+best that a labelling by the state could do, each state given its commonest sub-task.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import torch
+from sklearn.metrics import adjusted_rand_score
+
+from inference import EM, fit
+from inference.option_paths import log_likelihood_parts
+from ppl_models import OptionsHMM
+from ppl_models.datasets import load_unlock_pickup
+
+NUM_TRAIN = 240
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    recorded = load_unlock_pickup()
+    data, task = recorded.sequences.packed, recorded.sequences.option
+    inside = task >= 0
+    state = data[..., 0][inside].numpy()
+    commonest = np.array([np.bincount(task[inside].numpy()[state == s], minlength=4).argmax() for s in range(24)])
+    alone = adjusted_rand_score(task[inside], commonest[state])
+    print(json.dumps({"labels": "states alone, given the sub-tasks", "adjusted_rand": round(float(alone), 3)}), flush=True)
+    method = EM(max_iterations=500, tolerance=1e-6, parameter_tolerance=1e-3)
+    for num_options in (1, 2, 3, 4):
+        for stickiness in (0.0, 5.0, 20.0):
+            model = OptionsHMM(24, 6, num_options, stickiness=stickiness)
+            result = fit(model, data[:NUM_TRAIN], method, num_restarts=10)
+            path = result.decode_latents(data)["options"]
+            held = log_likelihood_parts(result, data[NUM_TRAIN:]).actions.sum()
+            steps = int(inside[NUM_TRAIN:].sum())
+            line = {"options": num_options, "stickiness": stickiness, "bic": round(result.bic, 1), "iterations": result.num_iterations}
+            line |= {"adjusted_rand": round(float(adjusted_rand_score(task[inside], path[inside])), 3)}
+            line |= {"held_out_actions_per_step": round(float(held) / steps, 4), "seconds": round(result.seconds, 1)}
+            table = torch.zeros(4, num_options, dtype=torch.long)
+            table.index_put_((task[inside], path[inside]), torch.tensor(1), accumulate=True)
+            print(json.dumps(line | {"task_by_option": table.tolist()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Seconds of one EM iteration of an options HMM, beside hmmlearn's compiled one; scaling; ragged batches; starts.
+
+Usage: options_em.py [PART ...] with parts iteration, length, options, ragged, starts; all but starts by default (starts takes
+half an hour). One JSON line a measurement; every comparison times both sides in one run, in turns, and reports the
+fastest of each. The part "iteration" needs hmmlearn, which is not a dependency.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import resource
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from inference import EM, fit
+from inference.alignment import align
+from inference.option_alignment import policy_error
+from inference.options import OptionSteps, random_policies
+from ppl_models import OptionsHMM
+from ppl_models.datasets import options_chain, simulate_options
+from ppl_models.option_chain import ChainPlan, plan_of
+from ppl_models.trajectories import pack
+
+
+def line(**values: object) -> None:
+    print(json.dumps({"torch_threads": torch.get_num_threads(), **values}), flush=True)
+
+
+def fastest(run: Callable[[], Any], repeats: int) -> float:
+    best = float("inf")
+    for _ in range(repeats):
+        began = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def one_iteration(model: OptionsHMM, data: torch.Tensor, seed: int = 0) -> Callable[[], Any]:
+    """E-step and M-step from a random start."""
+    steps = OptionSteps(model.chain(), plan_of(data, model.num_states, model.num_actions))
+    params = random_policies(model.chain(), data, 1, seed)
+    return lambda: steps.m_step(steps.e_step(params)[0], params)
+
+
+def iteration() -> None:
+    """A chain of 2 options and 8 (state, action) symbols beside hmmlearn's HMM of 2 states and 8 symbols."""
+    if importlib.util.find_spec("hmmlearn") is None:
+        line(part="iteration", skipped="hmmlearn is not installed")
+        return
+    from hmmlearn.hmm import CategoricalHMM
+
+    logging.getLogger("hmmlearn").setLevel(logging.ERROR)
+    data = simulate_options(options_chain(), 1, 300_000, 7).packed
+    symbols = (data[0, :, 0] * 2 + data[0, :, 1]).numpy()[:, None]
+
+    def theirs(implementation: str) -> Callable[[], Any]:
+        def run() -> float:
+            model = CategoricalHMM(2, n_iter=5, tol=-np.inf, implementation=implementation, random_state=0)
+            began = time.perf_counter()
+            model.fit(symbols)
+            return (time.perf_counter() - began) / 5
+
+        return run
+
+    began = time.perf_counter()
+    ChainPlan.build(data, 4, 2)
+    plan_seconds = time.perf_counter() - began
+    ours = one_iteration(OptionsHMM(4, 2, 2), data)
+    ours()
+    times: dict[str, list[float]] = {"ours": [], "log": [], "scaling": []}
+    for _ in range(7):
+        times["ours"].append(fastest(ours, 5))
+        for name in ("log", "scaling"):
+            times[name].append(theirs(name)())
+    best = {name: min(values) for name, values in times.items()}
+    line(
+        part="iteration", num_steps=300_000, options=2, seconds=round(best["ours"], 5), seconds_of_the_plan_once=round(plan_seconds, 4),
+        hmmlearn_default_log=round(best["log"], 5), hmmlearn_scaling=round(best["scaling"], 5),
+        ratio_to_log=round(best["ours"] / best["log"], 3), ratio_to_scaling=round(best["ours"] / best["scaling"], 3),
+    )  # fmt: skip
+
+
+def length() -> None:
+    for num_steps in (10**4, 10**5, 10**6, 10**7):
+        data = simulate_options(options_chain(), 1, num_steps, 7).packed
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        began = time.perf_counter()
+        run = one_iteration(OptionsHMM(4, 2, 2), data)
+        plan_seconds = time.perf_counter() - began
+        seconds = fastest(run, 3)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        line(part="length", num_steps=num_steps, seconds=round(seconds, 5), seconds_of_the_plan=round(plan_seconds, 3),
+             peak_MiB=round(peak / 1024), peak_before_MiB=round(before / 1024))  # fmt: skip
+
+
+def options() -> None:
+    data = simulate_options(options_chain(), 1, 300_000, 7).packed
+    for num_options in (1, 2, 4, 8, 16, 32, 64):
+        run = one_iteration(OptionsHMM(4, 2, num_options), data)
+        line(part="options", num_steps=300_000, options=num_options, seconds=round(fastest(run, 2), 4))
+
+
+def ragged() -> None:
+    generator = np.random.default_rng(0)
+    lengths = torch.from_numpy(generator.integers(20, 400, size=1000))
+    whole = simulate_options(options_chain(), 1000, 400, 7).data
+    data = pack(whole["state"], whole["action"], lengths)
+    together = one_iteration(OptionsHMM(4, 2, 2), data)
+    singles = [one_iteration(OptionsHMM(4, 2, 2), data[n : n + 1, : lengths[n]].clone()) for n in range(1000)]
+    together()
+    batch, loop = fastest(together, 5), fastest(lambda: [run() for run in singles], 2)
+    line(part="ragged", sequences=1000, steps=int(lengths.sum()), seconds=round(batch, 5), seconds_of_the_loop=round(loop, 4), ratio=round(loop / batch, 1))
+
+
+def starts() -> None:
+    """EM at 300,000 steps: random starts on one data set, moment starts on ten."""
+    warnings.simplefilter("ignore")
+    truth, model = options_chain(), OptionsHMM(4, 2, 2, concentration=1.0)
+    for seed in range(7, 17):
+        data = simulate_options(truth, 1, 300_000, seed).packed
+        known = fit(model, data, EM(), init=truth)
+        begun = time.perf_counter()
+        found = fit(model, data, EM(), init="spectral")
+        line(
+            part="starts", init="spectral", seed=seed, reached=found.log_likelihood > known.log_likelihood - 1.0,
+            iterations=found.num_iterations, seconds=round(time.perf_counter() - begun, 2),
+            error=round(policy_error(align(found, truth).params, truth, model.chain()), 4),
+            error_from_truth=round(policy_error(align(known, truth).params, truth, model.chain()), 4), iterations_from_truth=known.num_iterations,
+        )  # fmt: skip
+        if seed == 7:
+            begun = time.perf_counter()
+            many = fit(model, data, EM(max_iterations=4000), init="random", num_restarts=24).restarts
+            reached = many.log_likelihood > known.log_likelihood - 1.0
+            line(
+                part="starts", init="random", seed=seed, num_starts=24, share_reached=float(reached.double().mean()),
+                median_iterations=statistics.median(many.num_iterations.tolist()), most_iterations=int(many.num_iterations.max()),
+                iterations=many.num_iterations.tolist(), short_of_the_best=(known.log_likelihood - many.log_likelihood).round(decimals=2).tolist(),
+                seconds=round(time.perf_counter() - begun, 1),
+            )  # fmt: skip
+
+
+def main() -> None:
+    parts = {"iteration": iteration, "length": length, "options": options, "ragged": ragged, "starts": starts}
+    for name in sys.argv[1:] or [name for name in parts if name != "starts"]:
+        parts[name]()
+
+
+if __name__ == "__main__":
+    main()

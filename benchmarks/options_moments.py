@@ -1,0 +1,78 @@
+"""Error of the method of moments against the number of steps, on the four-state chain with two options.
+
+Usage: options_moments.py [NUM_SEEDS] [LARGEST_T], by default 20 seeds up to 1,000,000 steps. Prints one JSON line a
+route and number of steps, then one with the slopes and intercepts of log10(median error) against log10(T) from 100,000 on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from inference.moments import MomentEstimate, OptionMoments, count_moments, state_by_state
+from inference.moments_joint import all_states_at_once
+from ppl_models.datasets import options_chain, simulate_options
+
+ROUTES: dict[str, Callable[[OptionMoments], MomentEstimate]] = {
+    "state by state": lambda moments: state_by_state(moments, 2),
+    "all states at once, 0.05": lambda moments: all_states_at_once(moments, 2, 0.05),
+    "all states at once, 0.25": lambda moments: all_states_at_once(moments, 2, 0.25),
+}
+
+
+def error(estimate: MomentEstimate, low: np.ndarray, high: np.ndarray) -> tuple[float, float]:
+    """Frobenius norm of all entries, and the worst state's spectral norms, after the best permutation."""
+    best = (np.inf, np.inf)
+    for order in itertools.permutations(range(low.shape[1])):
+        of_low, of_high = estimate.low[:, list(order)] - low, estimate.high[:, list(order)][:, :, list(order)] - high
+        frobenius = float(np.sqrt((of_low**2).sum() + (of_high**2).sum()))
+        spectral = [np.linalg.norm(part, 2, axis=(1, 2)).max() for part in (of_low, of_high)]
+        best = min(best, (frobenius, float(np.hypot(*spectral))))
+    return best
+
+
+def main() -> None:
+    num_seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    largest = float(sys.argv[2]) if len(sys.argv) > 2 else 1e6
+    truth = options_chain()
+    low, high = truth["low"].numpy(), truth["high"].numpy()
+    medians: dict[str, list[tuple[float, float]]] = {name: [] for name in ROUTES}
+    for num_steps in (10**3, 3 * 10**3, 10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6, 3 * 10**6, 10**7):
+        if num_steps > largest:
+            break
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in ROUTES}
+        refused, seconds = dict.fromkeys(ROUTES, 0), 0.0
+        for seed in range(num_seeds):
+            data = simulate_options(truth, 1, num_steps, 1000 + seed).packed
+            began = time.perf_counter()
+            moments = count_moments(data, 4, 2)
+            seconds += time.perf_counter() - began
+            for name, route in ROUTES.items():
+                try:
+                    found[name].append(error(route(moments), low, high))
+                except ValueError:
+                    refused[name] += 1
+        for name, errors in found.items():
+            if not errors:
+                continue
+            values = np.array(errors)
+            medians[name].append((num_steps, float(np.median(values[:, 0]))))
+            low_q, high_q = np.quantile(values[:, 0], [0.1, 0.9])
+            line = {"route": name, "num_steps": num_steps, "num_seeds": num_seeds, "refused": refused[name]}
+            line |= {"median_frobenius": round(medians[name][-1][1], 4), "q10_q90": [round(low_q, 4), round(high_q, 4)]}
+            line |= {"median_spectral": round(float(np.median(values[:, 1])), 4), "seconds_counting": round(seconds / num_seeds, 4)}
+            print(json.dumps(line), flush=True)
+    for name, points in medians.items():
+        late = [(np.log10(t), np.log10(e)) for t, e in points if t >= 10**5]
+        if len(late) > 1:
+            slope, intercept = np.polyfit(*np.array(late).T, 1)
+            print(json.dumps({"route": name, "slope_from_100000": round(slope, 3), "intercept": round(intercept, 3)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

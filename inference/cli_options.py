@@ -1,0 +1,89 @@
+"""The command ``ppl-models fit options-hmm``; everything heavy is imported inside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from inference.result import Fit
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``ppl-models fit``."""
+    app.command("options-hmm")(fit_options)
+
+
+def fit_options(
+    data: Annotated[Path, typer.Argument(help="csv with columns sequence, time, state, action, one row a step; an empty action is missing.")],
+    options: Annotated[int, typer.Option(min=1, help="Number of hidden options.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results; made if need be.", show_default=True)],
+    states: Annotated[int | None, typer.Option(min=1, help="Number of states; the largest seen plus one if not given.")] = None,
+    actions: Annotated[int | None, typer.Option(min=1, help="Number of actions; likewise.")] = None,
+    stickiness: Annotated[float, typer.Option(min=0.0, help="Prior counts of keeping an option, in every state.")] = 0.0,
+    restarts: Annotated[int, typer.Option(min=1, help="Starts run as one batch; the best is reported.")] = 4,
+    random: Annotated[bool, typer.Option("--random", help="All starts at random, none from moments.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="One seed makes one answer.")] = 0,
+    checkpoint: Annotated[Path | None, typer.Option(help="File that holds the running fit; the same command then resumes from it.")] = None,
+    no_progress: Annotated[bool, typer.Option("--no-progress", help="Show no progress bar on standard error.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that lie in the output folder.")] = False,
+) -> None:
+    """Fit an options hidden Markov model to demonstrations by EM, and write fit, ArviZ file, report and options.csv."""
+    from inference.cli import _deliver, _one_line_errors, _run
+
+    with _one_line_errors(checkpoint):
+        from inference.output import check_output_folder
+        from ppl_models.options_hmm import OptionsHMM
+
+        check_output_folder(out, overwrite, () if checkpoint is None else (checkpoint,))
+        frame = _read(data)
+        num_states = states or _largest(frame, "state") + 1
+        num_actions = actions or _largest(frame, "action") + 1
+        model = OptionsHMM(num_states, num_actions, options, stickiness=stickiness)
+        packed, _ = model.check_data(frame, for_fit=False)
+        result = _run(model, packed, "random" if random else "spectral", restarts, seed, checkpoint, not no_progress)
+        _deliver(result, packed, out, None)
+        _write_options(result, frame, packed, out / "options.csv")
+        typer.echo(f"options of every step: {out / 'options.csv'}")
+
+
+def _read(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        return pd.read_csv(path)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: a csv file was expected ({error})") from error
+
+
+def _largest(frame: pd.DataFrame, column: str) -> int:
+    import pandas as pd
+
+    if column not in frame:
+        raise ValueError(f"data: columns sequence, time, state, action were expected, got {', '.join(map(str, frame.columns))}")
+    values = pd.to_numeric(frame[column], errors="coerce")
+    if not values.notna().any() or values.max() < 0:
+        raise ValueError(f"data: column {column!r}: whole numbers from 0 on were expected, got none")
+    return int(values.max())
+
+
+def _write_options(fit: Fit, frame: pd.DataFrame, packed: Tensor, path: Path) -> None:
+    """The data, with the most probable path of options and the posterior of each, one row a step in order of time."""
+    import numpy as np
+
+    inside = (packed[..., 0] >= 0).numpy()
+    first = {key: i for i, key in enumerate(dict.fromkeys(frame["sequence"].tolist()))}
+    order = np.lexsort((frame["time"].to_numpy(), frame["sequence"].map(first).to_numpy()))
+    table = frame.iloc[order].copy()
+    table["option"] = fit.decode_latents(packed)["options"].numpy()[inside]
+    posterior = fit.posterior_latents(packed)["options"].numpy()[inside]
+    for option in range(posterior.shape[1]):
+        table[f"probability_{option}"] = posterior[:, option].round(6)
+    table.to_csv(path, index=False)

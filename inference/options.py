@@ -1,0 +1,227 @@
+"""Models of hidden options: expected counts by differentiation, tabular M-step, starts and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from inference.option_paths import parts_of, smooth, viterbi
+from inference.program import Params, Program
+from inference.structure import Recommendation, Structure
+from ppl_models.option_chain import ChainDescription, ChainPlan, plan_of
+
+if TYPE_CHECKING:
+    from inference.em import EM
+    from inference.fit import Problem
+    from inference.steps import Steps
+
+__all__ = ["OptionSteps", "Options", "action_counts", "random_policies"]
+
+MAX_ELEMENTS = 2**24  # entries of the largest level of products held at once; more restarts are taken in turn
+NUM_STARTS = 4  # the recommended number: one from moments, three at random
+NUM_CANDIDATES, SHORT_RUN = 3, 30  # random starts tried for each one kept, and the iterations they are judged by
+START_NOISE = 0.01  # share of the uniform law in a start: EM never leaves an exact zero
+
+
+def log_dirichlet(value: Tensor, concentration: Tensor, num_event_dims: int) -> Tensor:
+    """Log density of independent Dirichlet rows (last dim), summed over all but the leading dim of ``value``."""
+    constant = torch.lgamma(concentration.sum(-1)).sum() - torch.lgamma(concentration).sum()
+    return constant + torch.xlogy(concentration - 1, value).flatten(-num_event_dims).sum(-1)
+
+
+def mode(counts: Tensor, concentration: Tensor) -> Tensor:
+    """Rows that maximise counts and prior; the prior's mean where neither says anything."""
+    weight = counts + concentration - 1
+    total = weight.sum(-1, keepdim=True)
+    return torch.where(total > 0, weight / total.clamp(min=1e-300), concentration / concentration.sum(-1, keepdim=True))
+
+
+@dataclass(frozen=True, eq=False)
+class OptionSteps:
+    """EM for hidden options: the E-step is one backward pass, the M-step counts over counts.
+
+    Args:
+        chain: the model's description of itself.
+        plan: what of the data never changes.
+    """
+
+    chain: ChainDescription
+    plan: ChainPlan
+
+    def _priors(self, like: Tensor) -> dict[str, tuple[Tensor, int]]:
+        """Concentrations in the shape of each site with the rows last, and how many dims a value has."""
+        c = self.chain
+        kind: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
+        s, a, o = c.num_states, c.num_actions, c.num_options
+        stay = c.stickiness * torch.eye(o, **kind)
+        return {
+            c.initial: (torch.full((s * o,), c.concentration, **kind), 1),
+            c.low: (torch.full((s, o, a), c.concentration, **kind), 3),
+            c.high: (torch.full((s, o, o), c.concentration, **kind) + stay, 3),
+            c.environment: (torch.full((a, s, s), c.concentration, **kind), 3),
+        }
+
+    def log_prior(self, params: Params) -> Tensor:
+        """(R,)."""
+        total = torch.zeros((), dtype=params[self.chain.low].dtype, device=params[self.chain.low].device)
+        for name, (concentration, dims) in self._priors(params[self.chain.low]).items():
+            value = params[name].flatten(1) if dims == 1 else params[name]
+            total = total + log_dirichlet(value, concentration, dims)
+        return total
+
+    def e_step(self, params: Params) -> tuple[Params, Tensor, Tensor]:
+        """Expected counts of every entry, log-likelihood (R,) of states and actions, log-prior (R,)."""
+        names = (self.chain.initial, self.chain.low, self.chain.high, self.chain.environment)
+        num_restarts = len(params[names[0]])
+        each = self.plan.tree.largest * self.chain.num_options**2
+        step = max(1, MAX_ELEMENTS // each)
+        parts, values = [], []
+        for begin in range(0, num_restarts, step):
+            leaves = [params[name][begin : begin + step].detach().clone().requires_grad_() for name in names]
+            with torch.enable_grad():
+                value = (self.plan.log_actions(*leaves) + self.plan.log_moves(leaves[3])).sum(-1)
+                grads = torch.autograd.grad(value.sum(), leaves)
+            parts.append([leaf.detach() * grad for leaf, grad in zip(leaves, grads, strict=True)])
+            values.append(value.detach())
+        log_likelihood = torch.cat(values)
+        if log_likelihood.isneginf().any():
+            raise ValueError(
+                "data: impossible under the parameters (a probability of exactly zero met an observation); start elsewhere, or use "
+                "a concentration above 1"
+            )
+        counts = {name: torch.cat([part[i] for part in parts]) for i, name in enumerate(names)}
+        return counts, log_likelihood, self.log_prior(params)
+
+    def m_step(self, statistics: Params, params: Params) -> Params:
+        new = {}
+        for name, (concentration, dims) in self._priors(params[self.chain.low]).items():
+            counts = statistics[name].flatten(1) if dims == 1 else statistics[name]
+            new[name] = mode(counts, concentration).reshape(params[name].shape)
+        return new
+
+    def relax(self) -> None:
+        return None
+
+
+def action_counts(data: Tensor, num_actions: int, num_states: int) -> Tensor:
+    """(A, S, S), how often an action led from a state to the next."""
+    state, action = data[..., 0], data[..., 1]
+    known = (state[:, :-1] >= 0) & (state[:, 1:] >= 0) & (action[:, :-1] >= 0)
+    code = (action[:, :-1] * num_states + state[:, :-1]) * num_states + state[:, 1:]
+    counts = torch.bincount(code[known], minlength=num_actions * num_states**2)
+    return counts.reshape(num_actions, num_states, num_states)
+
+
+def random_policies(chain: ChainDescription, data: Tensor, num_restarts: int, seed: int) -> Params:
+    """Every row of both policies uniform on the simplex; initial options equally likely; environment as counted."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def rows(*shape: int) -> Tensor:
+        weight = -torch.rand((num_restarts, *shape), generator=generator, dtype=torch.float64).clamp(min=1e-12).log()
+        return (weight / weight.sum(-1, keepdim=True)).to(data.device)
+
+    s, a, o = chain.num_states, chain.num_actions, chain.num_options
+    policies = {chain.low: rows(s, o, a), chain.high: rows(s, o, o)}
+    return with_counted_parts(chain, data, policies)
+
+
+def with_counted_parts(chain: ChainDescription, data: Tensor, policies: Params) -> Params:
+    """Policies (R, ...) and what is read off the data: the first states, options equally likely, and the environment."""
+    s, o = chain.num_states, chain.num_options
+    num_restarts = len(policies[chain.low])
+    first = torch.bincount(data[:, 0, 0], minlength=s).to(torch.float64)
+    first = (1 - START_NOISE) * first / first.sum() + START_NOISE / s
+    moves = action_counts(data, chain.num_actions, s).to(torch.float64) + START_NOISE
+    initial = (first / o)[:, None].expand(s, o)
+    environment = moves / moves.sum(-1, keepdim=True)
+    return {
+        chain.initial: initial.expand(num_restarts, s, o).contiguous(),
+        chain.low: policies[chain.low],
+        chain.high: policies[chain.high],
+        chain.environment: environment.expand(num_restarts, *environment.shape).contiguous(),
+    }
+
+
+class Options(Structure):
+    """A model that offers ``chain()``."""
+
+    @classmethod
+    def of(cls, model: Callable[..., Any]) -> Options | None:
+        return cls(model) if hasattr(model, "chain") else None
+
+    def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        """Random policies; or "spectral": the first start from moments (:mod:`inference.moments`), the others at random.
+
+        Beside a start from moments, three times as many random ones as asked for run for 30 iterations, and the best go
+        on from there: a random start may sit on a plateau for thousands of iterations, and shows it early.
+        """
+        chain = self.model.chain()
+        if init != "spectral":
+            return random_policies(chain, problem.data, num_restarts, problem.seed)
+        from inference.moments import moment_start
+
+        policies = moment_start(problem.data, chain.num_states, chain.num_actions, chain.num_options)
+        num_random = num_restarts - (policies is not None)
+        parts = [] if num_random == 0 else [self._short_runs(problem, num_random)]
+        if policies is not None:
+            low, high = (policy[None].to(problem.data.device) for policy in policies)
+            parts.insert(0, with_counted_parts(chain, problem.data, {chain.low: low, chain.high: high}))
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def _short_runs(self, problem: Problem, num_kept: int) -> Params:
+        """The best of several random starts after a few iterations of EM, best first."""
+        chain = self.model.chain()
+        steps = OptionSteps(chain, plan_of(problem.data, chain.num_states, chain.num_actions))
+        params = random_policies(chain, problem.data, NUM_CANDIDATES * num_kept, problem.seed)
+        for _ in range(SHORT_RUN):
+            params = steps.m_step(steps.e_step(params)[0], params)
+        _, log_likelihood, log_prior = steps.e_step(params)
+        kept = (log_likelihood + log_prior).topk(num_kept).indices
+        return {name: value[kept] for name, value in params.items()}
+
+    def steps(self, problem: Problem, method: EM) -> Steps | None:
+        chain = self.model.chain()
+        return OptionSteps(chain, plan_of(problem.data, chain.num_states, chain.num_actions))
+
+    def canonical(self, params: Params) -> Params:
+        """Options in falling order of their probability of the first action (then the second, ...), averaged over states."""
+        chain = self.model.chain()
+        mean = params[chain.low].mean(0)  # (O, A)
+        order = sorted(range(chain.num_options), key=lambda o: [-round(p, 9) for p in mean[o].tolist()])
+        return permute_options(chain, params, torch.tensor(order, device=mean.device))
+
+    def num_free(self, params: Params) -> int:
+        """Every row of probabilities has one entry less; ``initial`` is one row."""
+        c = self.model.chain()
+        s, a, o = c.num_states, c.num_actions, c.num_options
+        return s * o * (a - 1) + s * o * (o - 1) + s * o - 1 + a * s * (s - 1)
+
+    def latent_means(self, program: Program, params: Params) -> Params:
+        """P(option at every step | the whole sequence), (B, T, O); zero after the end."""
+        chain = self.model.chain()
+        return {"options": smooth(parts_of(chain, params), program.args[0]).option}
+
+    def latent_modes(self, program: Program, params: Params) -> Params:
+        """The most probable path of options, (B, T); -1 after the end."""
+        chain = self.model.chain()
+        return {"options": viterbi(parts_of(chain, params), program.args[0]).option}
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        """EM from a start by moments and three at random: a start by moments alone says little below 10,000 steps."""
+        from inference.em import EM
+
+        return Recommendation(EM(), num_restarts=NUM_STARTS)
+
+
+def permute_options(chain: ChainDescription, params: Params, order: Tensor) -> Params:
+    """The same law with option ``order[i]`` named i."""
+    return {
+        **params,
+        chain.initial: params[chain.initial][:, order],
+        chain.low: params[chain.low][:, order],
+        chain.high: params[chain.high][:, order][:, :, order],
+    }

@@ -1,0 +1,253 @@
+r"""Standard errors of a point estimate from the observed information, for any program whose latents can be summed out.
+
+With row log-likelihoods :math:`\ell_i(\theta)`, latents summed out, the observed information at the estimate is
+
+.. math:: I = - \sum_i \nabla^2 \ell_i(\hat\theta) \quad\text{or}\quad I = \sum_i s_i s_i^\top, \; s_i = \nabla \ell_i(\hat\theta),
+
+both by automatic differentiation, and the covariance of the estimate is :math:`I^{-1}`; the sandwich
+:math:`H^{-1} (\sum_i s_i s_i^\top) H^{-1}` is the one that stays right when the model is wrong. Coordinates: probabilities on
+the logit scale, positive numbers (variances) on the log scale, probability vectors as log-ratios to their last entry, all
+others as they are. Entries that are exactly zero (off the graph, or removed by a penalty) are held there, and what is
+said is conditional on that graph.
+
+Asymptotic: it needs a likelihood with an interior maximum, so penalised entries that are shrunk but not zero, and
+estimates on a bound, are not covered by it.
+
+Source: T. A. Louis (1982), Finding the observed information matrix when using the EM algorithm,
+doi:10.1111/j.2517-6161.1982.tb01203.x; H. White (1982), doi:10.2307/1912526.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.coordinates import Coordinates
+from inference.information import InformationReport, information_from_scores
+from inference.predictive import observed_sites
+from inference.program import Params, Program
+from inference.result import Fit, as_tensors, map_tensors
+
+__all__ = ["Uncertainty", "check_information", "row_scores", "simulated_data", "standard_errors"]
+
+KINDS = ("hessian", "scores", "sandwich")
+SINGULAR = 1e-9  # eigenvalues of the information scaled to unit diagonal
+SHOWN = 0.1
+MOST_NAMES = 8
+CHUNK_ELEMENTS = 2**21
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertainty:
+    """Covariance of an estimate.
+
+    Args:
+        names: (P,), free entries such as ``loadings_1[0,2]``.
+        coordinates: how the free vector and the parameters belong together.
+        estimate: (P,), on the scale of the coordinates.
+        covariance: (P, P), on that scale.
+        kind: "hessian", "scores" or "sandwich".
+        num_rows: rows of the data.
+    """
+
+    names: tuple[str, ...]
+    coordinates: Coordinates
+    estimate: Tensor
+    covariance: Tensor
+    kind: str
+    num_rows: int
+
+    @property
+    def standard_errors(self) -> Params:
+        """By site name, in the units and shape of the parameter (delta method); NaN where an entry is held."""
+        return self.coordinates.spread(self.estimate, self.covariance)
+
+    def intervals(self, level: float = 0.95) -> dict[str, tuple[Tensor, Tensor]]:
+        """Confidence limits by site name: normal on the scale of the coordinates, then taken back; NaN where held.
+
+        Raises:
+            ValueError: if the level is not in (0, 1).
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"intervals: level must lie in (0, 1), got {level!r}")
+        width = float(torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor((1 + level) / 2, dtype=torch.float64)))
+        return self.coordinates.limits(self.estimate, self.covariance, width)
+
+    def delta(self, function: Callable[[Params], Tensor]) -> tuple[Tensor, Tensor]:
+        """Value and standard error of a differentiable function of the parameters (by site name)."""
+        free = self.estimate.clone().requires_grad_()
+        with torch.enable_grad():
+            value = function(self.coordinates.params(free))
+            flat = value.reshape(-1)
+            rows = [torch.autograd.grad(entry, free, retain_graph=True)[0] for entry in flat]
+        jacobian = torch.stack(rows)
+        variance = ((jacobian @ self.covariance) * jacobian).sum(-1)
+        return value.detach(), variance.clamp(min=0).sqrt().reshape(value.shape)
+
+
+def standard_errors(fit: Fit, data: Any, kind: str = "hessian", hold_bounds: bool = False) -> Uncertainty:
+    """Standard errors of an estimate at its own data.
+
+    The cost is one derivative of the log-likelihood of all rows a parameter.
+
+    Args:
+        fit: a converged maximum-likelihood fit, or a penalised one refitted on its graph.
+        data: the data of the fit.
+        kind: "hessian" (observed information), "scores" (sum of squared scores) or "sandwich".
+        hold_bounds: entries on a bound are held there instead of refused; their standard errors are NaN.
+
+    Raises:
+        ValueError: if estimates lie on a bound, or the information is singular or not positive definite, naming the
+            parameters; for an unknown kind, for latents that cannot be summed out, for a fit without a point estimate.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"standard_errors: kind must be one of {KINDS}, got {kind!r}")
+    coordinates = _coordinates(fit, data)
+    held = coordinates.at_bound()
+    if held and not hold_bounds:
+        raise ValueError(
+            f"standard_errors: estimates on the bound of their interval: {_some(held)}; a normal approximation does not "
+            "hold there. Use hold_bounds=True for the others given these, or the bootstrap"
+        )
+    coordinates = coordinates.without(held)
+    free = coordinates.vector()
+    num_rows, scores, hessian = 0, None, None
+    for program in _chunks(fit, data):
+        rows, own_scores, own_hessian = _derivatives(program, coordinates, free, kind)
+        num_rows += rows
+        if own_scores is not None:
+            gram = own_scores.mT @ own_scores
+            scores = gram if scores is None else scores + gram
+        if own_hessian is not None:
+            hessian = own_hessian if hessian is None else hessian + own_hessian
+    information = scores if hessian is None else hessian
+    if information is None:
+        raise ValueError("standard_errors: data without rows")
+    covariance = _inverse(information, coordinates.names)
+    if kind == "sandwich" and scores is not None:
+        covariance = covariance @ scores @ covariance
+    return Uncertainty(coordinates.names, coordinates, free, covariance, kind, num_rows)
+
+
+def row_scores(fit: Fit, data: Any) -> tuple[Tensor, tuple[str, ...]]:
+    """Derivative of each row's log-likelihood at the estimate, (N, P), and the P names; coordinates as above."""
+    coordinates = _coordinates(fit, data)
+    free = coordinates.vector()
+    parts = []
+    for program in _chunks(fit, data):
+        scores = _derivatives(program, coordinates, free, "scores")[1]
+        assert scores is not None  # the kind asks for them
+        parts.append(scores)
+    return torch.cat(parts), coordinates.names
+
+
+def check_information(fit: Fit, like: Any = None, num_rows: int | None = None, seed: int = 0) -> InformationReport:
+    """Are the parameters locally identified at the estimate? Rank and conditioning of the Fisher information there.
+
+    Scores of rows simulated from the fit, so the answer is about the model and not about these data.
+
+    Args:
+        fit: of any model whose rows can be simulated.
+        like: the data of the fit, needed where the model does not describe which site is observed.
+        num_rows: rows drawn, at least ten a parameter and 2,000 if None; seed: of the draw.
+
+    Raises:
+        ValueError: if the program cannot draw rows, or its data is no single table.
+    """
+    rows = num_rows or max(2000, 10 * sum(value.numel() for value in fit.params.values()))
+    scores, names = row_scores(fit, simulated_data(fit, rows, seed, like))
+    return information_from_scores(scores, names)
+
+
+def simulated_data(fit: Fit, num_rows: int, seed: int, like: Any = None) -> Tensor:
+    """Rows of the observed site drawn from the fit, (num_rows, J); errors as :func:`check_information`."""
+    observed = observed_sites(fit, like)
+    if len(observed) != 1:
+        raise ValueError(
+            f"a program with one observed site was expected, got {observed or 'no description of it; pass the data as like'}"
+        )
+    return fit.simulate(num_rows, seed)[observed[0]]
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _coordinates(fit: Fit, data: Any) -> Coordinates:
+    if fit.draws is not None:
+        raise ValueError("standard_errors: a point estimate was expected, got posterior draws; their spread is their own")
+    program = next(_chunks(fit, data))
+    return Coordinates.of(program, {name: value.double() for name, value in fit.params.items()})
+
+
+def _chunks(fit: Fit, data: Any) -> Iterator[Program]:
+    """The program on consecutive rows, in double precision."""
+    check = getattr(fit.model, "check_data", None)
+    checked = check(data, for_fit=False)[0] if check is not None else as_tensors(data)
+    checked = map_tensors(lambda x: x.double() if x.is_floating_point() else x, checked)
+    program = Program(fit.model, checked)
+    if check is None:
+        yield program
+        return
+    first = next(iter(checked.values())) if isinstance(checked, dict) else checked
+    values = max([1, *(site.num_values or 1 for site in program.sites)])
+    size = max(1, CHUNK_ELEMENTS // values)
+    for start in range(0, len(first), size):
+        yield program.with_data(map_tensors(operator.itemgetter(slice(start, start + size)), checked))
+
+
+def _derivatives(
+    program: Program, coordinates: Coordinates, free: Tensor, kind: str
+) -> tuple[int, Tensor | None, Tensor | None]:
+    """Number of rows, scores (N, P) and minus the Hessian (P, P), as far as ``kind`` asks for them."""
+    free = free.detach().clone().requires_grad_()
+    scores = hessian = None
+    with torch.enable_grad():
+        rows = program.log_marginal_rows(coordinates.params(free))
+        if rows.dim() != 1:
+            raise ValueError("standard_errors: a program with one plate over rows was expected")
+        if kind != "hessian":
+            weights = torch.ones_like(rows, requires_grad=True)
+            (gradient,) = torch.autograd.grad(rows, free, weights, create_graph=True)  # linear in the weights
+            columns = [torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient]
+            scores = torch.stack(columns, -1)
+        if kind != "scores":
+            (gradient,) = torch.autograd.grad(rows.sum(), free, create_graph=True)
+            lines = [torch.autograd.grad(entry, free, retain_graph=True)[0] for entry in gradient]
+            hessian = -torch.stack(lines)
+            hessian = (hessian + hessian.mT) / 2
+    return len(rows), scores, hessian
+
+
+def _inverse(information: Tensor, names: tuple[str, ...]) -> Tensor:
+    if not torch.isfinite(information).all():
+        bad = [names[i] for i in (~torch.isfinite(information)).any(0).nonzero().ravel().tolist()]
+        raise ValueError(f"standard_errors: the information is not finite for {_some(bad)}")
+    diagonal = information.diagonal()
+    silent = [names[i] for i in (diagonal <= 0).nonzero().ravel().tolist()]
+    if silent:
+        raise ValueError(
+            f"standard_errors: the log-likelihood does not curve down in {_some(silent)}: the data do not determine them, "
+            "or the fit is not at a maximum"
+        )
+    scale = diagonal.sqrt()
+    values, vectors = torch.linalg.eigh(information / scale / scale[:, None])
+    weak = (values <= SINGULAR * values[-1]).nonzero().ravel()
+    if len(weak):
+        size = vectors[:, weak].abs().amax(1)
+        order = size.argsort(descending=True)
+        involved = [names[int(i)] for i in order if float(size[i]) > SHOWN * float(size.max())]
+        raise ValueError(
+            f"standard_errors: the information is singular or not positive (least scaled eigenvalue "
+            f"{float(values[0]):.2g}) along {_some(involved)}: these are confounded, or the fit is not at a maximum"
+        )
+    return (vectors / values) @ vectors.mT / scale / scale[:, None]
+
+
+def _some(names: tuple[str, ...] | list[str]) -> str:
+    shown = ", ".join(names[:MOST_NAMES])
+    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"

@@ -1,0 +1,126 @@
+"""Options hidden Markov models: behaviour that switches between hidden modes, learnt from demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models.option_chain import ChainDescription, DirichletMatrix, OptionChain
+from ppl_models.trajectories import as_trajectories
+from ppl_models.validation import check_size
+
+__all__ = ["OptionsHMM"]
+
+
+@dataclass(frozen=True)
+class OptionsHMM:
+    r"""Options HMM: an actor with a hidden option, a policy for each, and an environment that shows its states.
+
+    The actor is in state :math:`s_t` with option :math:`o_t`, and
+
+    .. math::
+        (s_1, o_1) &\sim \pi, \qquad
+        a_t \sim L_{s_t o_t \cdot} \\
+        s_{t+1} &\sim \Phi_{a_t s_t \cdot}, \qquad
+        o_{t+1} \sim H_{s_{t+1} o_t \cdot}
+
+    so the next option is chosen in the *new* state. States and actions are seen, options never. All indices start at 0.
+
+    Sites, with S states, A actions and O options: ``initial`` :math:`\pi` (S, O), sums to one; ``low`` L (S, O, A), the
+    low-level policies; ``high`` H (S, O, O), the high-level policy, [new state, old option, new option];
+    ``environment`` :math:`\Phi` (A, S, S), [action, state, next state]; observed ``trajectories`` (T, 2), the options
+    summed out exactly, inside the plate ``units`` of the sequences. Log-densities are those of states *and* actions;
+    :func:`inference.option_paths.log_likelihood_parts` tells them apart.
+
+    Priors: Dirichlet with one ``concentration`` for every row (and for ``initial`` as a whole), 1 for maximum
+    likelihood; the default keeps entries off exact zeros, which EM never leaves. ``stickiness`` is added to the
+    concentration of keeping an option.
+
+    Data: ``{"state": (B, T), "action": (B, T), "length": (B,)}``; -1 (or NaN) for a missing action, which is summed
+    out. Also packed (B, T, 2), or a data frame with columns sequence, time, state, action.
+
+    Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter 2; Zhang and
+    Paschalidis (2021), *Provable hierarchical imitation learning via EM*, arXiv:2010.03133.
+
+    Args:
+        num_states, num_actions, num_options: S, A, O.
+        concentration: at least 1.
+        stickiness: at least 0.
+        num_steps: steps of a sequence that is drawn.
+
+    Raises:
+        ValueError: for sizes that are not positive integers, or a prior out of range.
+    """
+
+    num_states: int
+    num_actions: int
+    num_options: int
+    concentration: float = 1.001
+    stickiness: float = 0.0
+    num_steps: int = 100
+
+    def __post_init__(self) -> None:
+        owner = "OptionsHMM"
+        for name in ("num_states", "num_actions", "num_options", "num_steps"):
+            check_size(owner, name, getattr(self, name))
+        for name, least in (("concentration", 1.0), ("stickiness", 0.0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
+                raise ValueError(f"{owner}: {name} must be a finite number, at least {least:g}, got {value!r}")
+            object.__setattr__(self, name, float(value))
+
+    def chain(self) -> ChainDescription:
+        """The model as engines see it."""
+        sizes = (self.num_states, self.num_actions, self.num_options)
+        return ChainDescription(*sizes, "initial", "low", "high", "environment", self.concentration, self.stickiness)
+
+    @property
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Named dims of every site, without the sequences."""
+        return {
+            "initial": ("state", "option"),
+            "low": ("state", "option", "action"),
+            "high": ("state", "option", "next_option"),
+            "environment": ("action", "state", "next_state"),
+            "trajectories": ("step", "variable"),
+            "options": ("step", "option"),
+        }
+
+    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+        """``data`` packed, (B, T, 2), and the names of its columns; see :func:`ppl_models.trajectories.as_trajectories`."""
+        return as_trajectories(data, self.num_states, self.num_actions, for_fit), ("state", "action")
+
+    def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:
+        """The generative program.
+
+        Args:
+            data: sequences, packed (B, T, 2) or in any form that ``check_data`` takes (packing once and for all is
+                faster); None to draw data.
+            num_rows: sequences to draw when there is no data; with data, the number in the whole data set of which
+                ``data`` is a mini-batch.
+        """
+        if data is None and num_rows is None:
+            raise ValueError("OptionsHMM: give data, or num_rows to draw some")
+        if data is not None and (isinstance(data, Mapping) or not isinstance(data, Tensor) or data.is_floating_point()):
+            data = self.check_data(data, for_fit=False)[0]
+        kind: dict[str, Any] = {"dtype": torch.float64, "device": "cpu" if data is None else data.device}
+        states, actions, options = self.num_states, self.num_actions, self.num_options
+
+        def flat(*shape: int) -> Tensor:
+            return torch.full(shape, self.concentration, **kind)
+
+        initial = pyro.sample("initial", DirichletMatrix(flat(states, options)))
+        low = pyro.sample("low", dist.Dirichlet(flat(states, options, actions)).to_event(2))
+        sticky = flat(states, options, options) + self.stickiness * torch.eye(options, **kind)
+        high = pyro.sample("high", dist.Dirichlet(sticky).to_event(2))
+        environment = pyro.sample("environment", dist.Dirichlet(flat(actions, states, states)).to_event(2))
+        batch = num_rows if data is None else len(data)
+        with pyro.plate("units", num_rows or batch, subsample_size=batch):
+            length = self.num_steps if data is None else data.shape[-2]
+            return pyro.sample("trajectories", OptionChain(initial, low, high, environment, length), obs=data)

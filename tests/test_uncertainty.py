@@ -1,0 +1,247 @@
+"""Standard errors against textbook formulas, finite differences and repeated data; the information check; the bootstrap."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.ops.indexing import Vindex
+
+from inference import EM, fit
+from inference.bootstrap import bootstrap
+from inference.program import Program
+from inference.uncertainty import check_information, row_scores, standard_errors
+from ppl_models import DeepDiscreteEncoder, Normal, TruncatedLasso
+
+TIGHT = EM(tolerance=1e-13, parameter_tolerance=1e-8, max_iterations=5000)
+GRAPH = ((1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1))
+
+
+def answers(num_rows, seed):
+    generator = np.random.default_rng(seed)
+    latents = (generator.random((num_rows, 2)) < [0.4, 0.6]).astype(float)
+    eta = -1.5 + 3 * latents @ np.array(GRAPH).T
+    return (generator.random(eta.shape) < 1 / (1 + np.exp(-eta))).astype(float)
+
+
+def encoder(response=None):
+    return DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,)) if response is None else DeepDiscreteEncoder(6, (2,), response, graphs=(GRAPH,))
+
+
+def regression(covariates):
+    """Logistic regression of one answer on known covariates: no latent at all."""
+
+    def model(data):
+        beta = pyro.sample("beta", dist.Normal(torch.zeros(2).double(), 100.0).to_event(1))
+        with pyro.plate("units", len(data)):
+            pyro.sample("answer", dist.Bernoulli(logits=covariates @ beta), obs=data)
+
+    return model
+
+
+def normal(data):
+    """A sample of a Normal law, its variance on the log scale."""
+    mean = pyro.sample("mean", dist.Normal(torch.zeros(()).double(), 1000.0))
+    variance = pyro.sample("variance", dist.LogNormal(torch.zeros(()).double(), 100.0))
+    with pyro.plate("units", len(data)):
+        pyro.sample("x", dist.Normal(mean, variance.sqrt()), obs=data)
+
+
+def record(model, data, params):
+    """A fit of given parameters, as an engine of the user's own would hand it back."""
+    import dataclasses
+
+    empty = torch.zeros(6, 2, dtype=torch.float64)
+    with pytest.warns(UserWarning, match="converge"):
+        shell = fit(encoder(), answers(50, 0), EM(max_iterations=1, tolerance=1e-30, parameter_tolerance=1e-30), init="random")
+    assert empty.shape == shell.params["loadings_1"].shape
+    return dataclasses.replace(shell, model=model, params=params, num_rows=len(data))
+
+
+def test_logistic_regression_has_the_textbook_covariance():
+    generator = torch.Generator().manual_seed(0)
+    covariates = torch.stack([torch.ones(300), torch.randn(300, generator=generator)], -1).double()
+    truth = torch.tensor([-0.5, 1.2], dtype=torch.float64)
+    y = torch.bernoulli(torch.sigmoid(covariates @ truth), generator=generator)
+    beta = torch.zeros(2, dtype=torch.float64)
+    for _ in range(30):
+        p = torch.sigmoid(covariates @ beta)
+        fisher = (covariates * (p * (1 - p))[:, None]).T @ covariates
+        beta = beta + torch.linalg.solve(fisher, covariates.T @ (y - p))
+    result = record(regression(covariates), y, {"beta": beta})
+    found = standard_errors(result, y)
+    assert torch.allclose(found.covariance, torch.linalg.inv(fisher), rtol=1e-9)
+    scores, names = row_scores(result, y)
+    assert torch.allclose(scores, covariates * (y - p)[:, None], atol=1e-10)
+    assert names == ("beta[0]", "beta[1]")
+    bread, meat = torch.linalg.inv(fisher), scores.T @ scores
+    assert torch.allclose(standard_errors(result, y, "sandwich").covariance, bread @ meat @ bread, rtol=1e-8)
+    assert torch.allclose(standard_errors(result, y, "scores").covariance, torch.linalg.inv(meat), rtol=1e-8)
+    ratio, error = found.delta(lambda p: p["beta"][0] / p["beta"][1])
+    slope = torch.tensor([1 / beta[1], -beta[0] / beta[1] ** 2])
+    assert float(ratio) == pytest.approx(float(beta[0] / beta[1]))
+    assert float(error) == pytest.approx(float((slope @ bread @ slope).sqrt()))
+
+
+def test_normal_sample_has_the_textbook_errors_on_the_log_scale():
+    x = torch.as_tensor(np.random.default_rng(1).normal(3, 2, size=200))
+    mean, variance = x.mean(), x.var(correction=0)
+    found = standard_errors(record(normal, x, {"mean": mean, "variance": variance}), x)
+    assert float(found.standard_errors["mean"]) == pytest.approx(float((variance / 200).sqrt()), rel=1e-9)
+    assert float(found.standard_errors["variance"]) == pytest.approx(float(variance) * math.sqrt(2 / 200), rel=1e-9)
+    low, high = found.intervals(0.95)["variance"]
+    assert float(low) == pytest.approx(float(variance) * math.exp(-1.959964 * math.sqrt(2 / 200)), rel=1e-6)
+    assert float(low * high) == pytest.approx(float(variance) ** 2, rel=1e-9)
+    with pytest.raises(ValueError, match="level"):
+        found.intervals(1.0)
+
+
+@pytest.mark.parametrize("response", [None, Normal()], ids=["Bernoulli", "Normal"])
+def test_latents_summed_out_agree_with_finite_differences(response):
+    data = answers(400, 3)
+    if response is not None:
+        data = 2 * data + np.random.default_rng(0).normal(size=data.shape)
+    result = fit(encoder(response), data, TIGHT)
+    found = standard_errors(result, data)
+    program = Program(result.model, torch.as_tensor(data))
+
+    def total(free):
+        with torch.no_grad():
+            return float(program.log_marginal(found.coordinates.params(free)))
+
+    step, size = 1e-3, len(found.estimate)
+    generator = torch.Generator().manual_seed(0)
+    information = torch.linalg.inv(found.covariance)
+    for _ in range(4):
+        v = torch.randn(size, generator=generator, dtype=torch.float64)
+        v = v / v.norm()
+        curve = (total(found.estimate + step * v) - 2 * total(found.estimate) + total(found.estimate - step * v)) / step**2
+        assert curve == pytest.approx(-float(v @ information @ v), rel=1e-4)
+    scores, names = row_scores(result, data)
+    assert scores.sum(0).abs().max() < 1e-2  # at the maximum
+    assert names == found.names
+    assert torch.isnan(found.standard_errors["loadings_1"][~torch.tensor(GRAPH).bool()]).all()
+    assert torch.isfinite(found.standard_errors["loadings_1"][torch.tensor(GRAPH).bool()]).all()
+
+
+def test_intervals_cover_the_truth_over_seeds():
+    truth = torch.cat([torch.full((6,), 3.0), torch.full((6,), -1.5), torch.tensor([0.4, 0.6])]).double()
+    hits = []
+    for seed in range(12):
+        data = answers(500, seed)
+        result = fit(encoder(), data, EM(tolerance=1e-11, parameter_tolerance=1e-6), seed=seed)
+        intervals = standard_errors(result, data).intervals(0.9)
+        edges = torch.tensor(GRAPH).bool()
+        low, high = (
+            torch.cat([intervals["loadings_1"][i][edges], intervals["intercepts_1"][i], intervals["proportions"][i]])
+            for i in (0, 1)
+        )
+        hits.append(((low <= truth) & (truth <= high)).double())
+    share = float(torch.stack(hits).mean())
+    assert 0.82 < share < 0.97  # 168 intervals at 0.9; the latents' two halves are correlated within a data set
+
+
+def test_a_mixture_of_the_users_own_has_errors_for_its_weights():
+    def mixture(data):
+        weights = pyro.sample("weights", dist.Dirichlet(torch.ones(2).double()))
+        means = pyro.sample("means", dist.Normal(torch.zeros(2).double(), 100.0).to_event(1))
+        with pyro.plate("units", len(data)):
+            z = pyro.sample("z", dist.Categorical(weights))
+            pyro.sample("x", dist.Normal(Vindex(means)[..., z], 1.0), obs=data)
+
+    generator = np.random.default_rng(0)
+    x = torch.as_tensor(generator.normal(np.where(generator.random(4000) < 0.3, -8.0, 8.0)))  # as if z were seen
+    share = (x < 0).double().mean()
+    params = {"weights": torch.stack([share, 1 - share]), "means": torch.stack([x[x < 0].mean(), x[x > 0].mean()])}
+    found = standard_errors(record(mixture, x, params), x)
+    expected = math.sqrt(float(share * (1 - share)) / 4000)
+    assert found.names == ("weights[0]", "means[0]", "means[1]")
+    assert found.standard_errors["weights"].numpy() == pytest.approx([expected, expected], rel=1e-6)
+    assert float(found.standard_errors["means"][0]) == pytest.approx(1 / math.sqrt(4000 * float(share)), rel=1e-6)
+    low, high = found.intervals()["weights"]
+    assert (low < params["weights"]).all()
+    assert (params["weights"] < high).all()
+
+
+def test_estimates_on_a_bound_are_refused_by_name_or_held():
+    data = answers(300, 0)
+    data[:, 1] = data[:, 0]  # two equal items: the latent becomes the item
+    with pytest.warns(UserWarning, match="bound"):
+        result = fit(encoder(), data, EM(tolerance=1e-9))
+    with pytest.raises(ValueError, match=r"loadings_1\[[01],0\]"):
+        standard_errors(result, data)
+    held = standard_errors(result, data, hold_bounds=True)
+    assert torch.isnan(held.standard_errors["loadings_1"][:2, 0]).any()
+    assert torch.isfinite(held.standard_errors["loadings_1"][3:, 1]).all()
+
+
+def test_a_singular_information_is_refused_by_name():
+    """Two items and one latent: five parameters, three free cell probabilities."""
+    generator = np.random.default_rng(0)
+    latent = generator.random(500) < 0.5
+    data = (generator.random((500, 2)) < np.where(latent, 0.8, 0.2)[:, None]).astype(float)
+    result = fit(DeepDiscreteEncoder(2, (1,)), data, TIGHT)
+    with pytest.raises(ValueError, match=r"singular.*1"):
+        standard_errors(result, data)
+    report = check_information(result)
+    assert report.rank == 3
+    assert not report.is_full_rank
+    with pytest.raises(ValueError, match="kind"):
+        standard_errors(result, data, "louis")
+
+
+def test_the_information_check_finds_a_sound_model_sound():
+    data = answers(500, 1)
+    report = check_information(fit(encoder(), data, TIGHT))
+    assert report.is_full_rank
+    assert report.num_rows == 2000
+    with pytest.raises(ValueError, match="like"):
+        check_information(record(normal, torch.zeros(3), {}))
+
+
+def test_bootstrap_spreads_like_the_standard_errors_and_exports():
+    data = answers(800, 2)
+    result = fit(encoder(), data, TIGHT)
+    quick = EM(tolerance=1e-8, parameter_tolerance=1e-3)
+    replicated = bootstrap(result, data, num_replicates=20, method=quick, seed=5)
+    errors = standard_errors(result, data).standard_errors
+    spread = replicated.draws["intercepts_1"][0].std(0)
+    assert replicated.draws["loadings_1"].shape == (1, 20, 6, 2)
+    ratio = spread / errors["intercepts_1"]
+    assert 0.7 < float(ratio.mean()) < 1.35  # a standard deviation of 20 has an error of 16 per cent
+    assert float((replicated.draws["proportions"][0].mean(0) - result.params["proportions"]).abs().max()) < 0.03
+    again = bootstrap(result, data, num_replicates=2, method=quick, seed=5)
+    assert torch.equal(again.draws["loadings_1"][0], replicated.draws["loadings_1"][0, :2])
+    exported = replicated.to_arviz()
+    assert exported["posterior"]["loadings_1"].shape == (1, 20, 6, 2)
+    for bad, match in (({"num_replicates": 1}, "2 or more"),):
+        with pytest.raises(ValueError, match=match):
+            bootstrap(result, **bad)
+    with pytest.raises(ValueError, match="point estimate"):
+        bootstrap(replicated)
+    with pytest.raises(ValueError, match="point estimate"):
+        standard_errors(replicated, data)
+
+
+def test_bootstrap_keeps_the_gaps_of_the_data():
+    data = answers(500, 2)
+    data[:350, 0] = np.nan
+    quick = EM(tolerance=1e-6, parameter_tolerance=1e-2)
+    result = fit(encoder(), data, quick)
+    full = bootstrap(result, num_replicates=25, seed=1).draws["intercepts_1"][0, :, 0].std()
+    gappy = bootstrap(result, data, num_replicates=25, seed=1).draws["intercepts_1"][0, :, 0].std()
+    assert float(gappy) > float(full)
+
+
+def test_entries_removed_by_a_penalty_are_held():
+    data = answers(600, 4)
+    model = DeepDiscreteEncoder(6, (2,), penalty=TruncatedLasso.for_rows(600))
+    result = fit(model, data, TIGHT)
+    zero = result.params["loadings_1"] == 0
+    assert zero.any()
+    found = standard_errors(result, data, "scores")
+    assert torch.equal(torch.isnan(found.standard_errors["loadings_1"]), zero)
