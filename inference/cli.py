@@ -33,6 +33,8 @@ app = typer.Typer(
 )
 fit_app = typer.Typer(help="Fit a family to a table of data.", no_args_is_help=True)
 app.add_typer(fit_app, name="fit")
+select_app = typer.Typer(help="Choose the number of latents or components.", no_args_is_help=True)
+app.add_typer(select_app, name="select")
 cli_options.register(fit_app)
 
 USER_ERROR, INTERRUPTED = 2, 130
@@ -280,6 +282,13 @@ def _sizes(text: str, option: str) -> tuple[int, ...]:
         raise ValueError(f"{option}: whole numbers separated by commas were expected, got {text!r}") from None
 
 
+def _range(text: str, option: str) -> list[int]:
+    parts = text.split(":")
+    if not (len(parts) == 2 and all(part.isdigit() for part in parts) and 1 <= int(parts[0]) <= int(parts[1])):
+        raise ValueError(f"{option}: FIRST:LAST with 1 <= FIRST <= LAST was expected, got {text!r}")
+    return list(range(int(parts[0]), int(parts[1]) + 1))
+
+
 def _shape(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
@@ -329,3 +338,4 @@ def _response(text: str) -> ResponseFamily:
 
 from inference import cli_components as _components  # noqa: E402, F401  (registers select pmf)
 from inference import cli_noisy_or as _noisy_or  # noqa: E402, F401  (registers its command on fit_app)
+from inference import cli_select as _select  # noqa: E402, F401  (registers select dde)

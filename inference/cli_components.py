@@ -10,15 +10,9 @@ from typing import Annotated
 
 import typer
 
-from inference.cli import Out, Overwrite, Seed, _frame, _one_line_errors, app
+from inference.cli import Out, Overwrite, Seed, _frame, _one_line_errors, _range, select_app
 
 __all__ = ["Criterion", "select_pmf"]
-
-select_app = next((group.typer_instance for group in app.registered_groups if group.name == "select"), None)
-if select_app is None:
-    select_app = typer.Typer(help="Choose the number of components.", no_args_is_help=True)
-    app.add_typer(select_app, name="select")
-
 
 class Criterion(StrEnum):
     """What chooses; the table shows the others beside it."""
@@ -29,11 +23,6 @@ class Criterion(StrEnum):
 
 
 ROW = {Criterion.acdc: "ACDC", Criterion.bic: "BIC, log N", Criterion.aic: "AIC"}
-
-
-@select_app.callback()
-def _group() -> None:
-    """Choose the number of components."""
 
 
 @select_app.command("pmf")
@@ -55,7 +44,7 @@ def select_pmf(
         from inference.plots_acdc import plot_discrepancies, plot_loss, plot_signatures
         from ppl_models.matrix_factorization import PoissonFactorization
 
-        sizes = _range(k)
+        sizes = _range(k, "--k")
         check_output_folder(out, overwrite, ())
         frame = _frame(data)
         with warnings.catch_warnings(record=True) as caught:
@@ -89,10 +78,3 @@ def select_pmf(
         if chosen == max(sizes):
             typer.echo(f"warning: the largest number compared was chosen; try --k {sizes[0]}:{2 * sizes[-1]}", err=True)
         typer.echo(f"results in {Path(out)}")
-
-
-def _range(text: str) -> list[int]:
-    parts = text.split(":")
-    if not (len(parts) == 2 and all(part.isdigit() for part in parts) and 1 <= int(parts[0]) <= int(parts[1])):
-        raise ValueError(f"--k: FIRST:LAST with 1 <= FIRST <= LAST was expected, got {text!r}")
-    return list(range(int(parts[0]), int(parts[1]) + 1))

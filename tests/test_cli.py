@@ -411,3 +411,30 @@ def test_the_command_line_imports_nothing_heavy_before_it_has_to():
     code = f"import sys, inference.cli; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# ---------------------------------------------------------------------------
+# Choosing a size
+
+
+def test_a_size_is_chosen_and_written(table, tmp_path):
+    out = tmp_path / "sizes"
+    arguments = ["select", "dde", table, "--response", "bernoulli", "--latents", "1:2", "--out", out, "--no-progress"]
+    result = CliRunner().invoke(app, [str(part) for part in arguments])
+    assert result.exit_code == 0, result.output
+    assert {entry.name for entry in out.iterdir()} == {"sizes.csv", "selection.png", "selection.json", "fit"}
+    record = json.loads((out / "selection.json").read_text())
+    sizes = pd.read_csv(out / "sizes.csv")
+    assert record["chosen"] == int(sizes["size"][sizes["ebic"].idxmin()])
+    assert Fit.load(out / "fit").model.latent_sizes == (record["chosen"],)
+    assert CliRunner().invoke(app, [str(part) for part in arguments]).exit_code == 2  # results are not replaced unasked
+
+
+@pytest.mark.parametrize(
+    ("latents", "message"), [("3,2", "one range"), ("1:3,1:2", "one range"), ("3:1,2", "FIRST:LAST"), ("1:2,x", "whole numbers")]
+)
+def test_bad_ranges_of_sizes(table, tmp_path, latents, message):
+    arguments = ["select", "dde", str(table), "--response", "bernoulli", "--latents", latents, "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
