@@ -312,7 +312,8 @@ class Program:
         for name, values in self.latent_values(params).items():
             is_vector = values.dim() > 1
             weights = values if is_vector else torch.eye(len(values), dtype=marginals[name].dtype)
-            out[name] = marginals[name] @ weights.to(marginals[name].dtype)
+            mean = marginals[name] @ weights.to(marginals[name].dtype)
+            out[name] = mean.clamp(weights.min(), weights.max())  # rounding may leave the range
         return out
 
     def latent_modes(self, params: Params) -> dict[str, Tensor]:

@@ -28,6 +28,8 @@ __all__ = ["SAEM"]
 
 TRACE_NAME = "complete-data log-posterior"  # at the draw of each iteration: it fluctuates
 AVERAGING = 3  # iteration t of the averaging weighs about t^3: early ones are forgotten, later ones are many
+BURN_IN_ROWS = 2000
+BOUND_SWEEPS = 10
 FIRST_SWEEPS = 10  # from the prior towards the posterior, at the start's parameters
 
 
@@ -77,7 +79,7 @@ class SAEM:
     synchronous: bool = False
     batch_rows: int | None = None
     window: int = 10
-    tolerance: float = 2e-3
+    tolerance: float = 3e-3
     accelerate: bool = True
     num_kept: int = 16
 
@@ -153,8 +155,11 @@ class SAEM:
                 is_burn_in = state.iteration < self.num_burn_in
                 now = penalised = relaxed if state.iteration < lead else steps
                 rows = None
-                if self.batch_rows is not None:
-                    rows = torch.randperm(num_rows, generator=generator)[: self.batch_rows]
+                batch = self.batch_rows
+                if batch is None and is_burn_in and num_rows > 2 * BURN_IN_ROWS and not isinstance(now, GenericDraws):
+                    batch = BURN_IN_ROWS  # a single draw of all rows is hardly a better guide
+                if batch is not None:
+                    rows = torch.randperm(num_rows, generator=generator)[:batch]
                     now = now.rows(rows)
                 latents = state.latents if rows is None else {k: v[..., rows] for k, v in state.latents.items()}
                 drawn: Averages | None = None
@@ -166,7 +171,7 @@ class SAEM:
                         drawn = now.average(drawn, statistics, 1 / (draw + 1))
                 if drawn is None:
                     averages, new = {}, now.maximise_draw(params, latents, chances)
-                    log_joint = now.statistics(params, latents, chances)[1]
+                    log_joint = now.log_joint(params, latents)
                 else:
                     rate = self.step(state.iteration, lead)
                     averages = steps.average(state.averages or None, drawn, rate)
@@ -194,7 +199,9 @@ class SAEM:
         elbo = None
         if exact is None:
             log_likelihood = torch.full_like(state.history[0], math.nan)
-            elbo = log_likelihood_rows(steps.gibbs, params, state.latents, generator).sum(-1).double().cpu()
+            elbo = (
+                log_likelihood_rows(steps.gibbs, params, state.latents, generator, BOUND_SWEEPS).sum(-1).double().cpu()
+            )
             objective, name = (
                 elbo + problem.program_of_one_row().log_prior(params).double().cpu(),
                 "ELBO + log-prior",

@@ -168,7 +168,7 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
     }
     if layer.dispersion:
         start[layer.dispersion] = x.new_ones(1, family.num_dispersed(layer.num_children))
-    return maximise_layer(_without_penalty(layer), stats, start, num_steps=8)
+    return maximise_layer(_without_penalty(layer), stats, start, num_steps=5)
 
 
 def _without_penalty(layer: GeneralizedLinearLayer) -> GeneralizedLinearLayer:
