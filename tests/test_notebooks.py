@@ -10,6 +10,7 @@ import pytest
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 SMALL = {
+    "acdc.md": "num_rows, num_patients, largest, num_restarts = 2000, 60, 4, 2",
     "newsgroups.md": "num_documents, num_words, latent_sizes, num_restarts, num_iterations = 300, 60, (4, 1), 1, 15",
     "response_times.md": "num_students, num_starts, num_replicates = 200, 2, 2",
     "deep_discrete_encoder.md": "num_rows = 300\nlatent_sizes = (5, 2)",
