@@ -11,7 +11,7 @@ from inference.alignment import canonical_signs
 from inference.draws import DrawSteps, LayeredDraws
 from inference.gibbs import Gibbs, LayeredGibbs
 from inference.program import Params, Program
-from inference.spectral import CUTS, layer_factors, random_start, spectral_start
+from inference.spectral import CUTS, EPSILONS, layer_factors, random_start, spectral_start
 from inference.steps import LayeredSteps, Steps
 from inference.structure import Recommendation, Structure
 
@@ -70,7 +70,9 @@ class Layered(Structure):
         """Latents named so that their loadings sum to a positive number: the same law, one of its 2^K descriptions."""
         layers = self.model.layers()
         signed = canonical_signs(params, layers, self.model.root()).params
-        inside = all(bool((signed[layer.intercepts].abs() <= layer.bounds(signed[layer.intercepts])).all()) for layer in layers)
+        inside = all(
+            bool((signed[layer.intercepts].abs() <= layer.bounds(signed[layer.intercepts])).all()) for layer in layers
+        )
         return signed if inside else params  # an absorbed loading may leave the prior's interval
 
     def at_bound(self, params: Params) -> list[str]:
@@ -95,14 +97,17 @@ class Layered(Structure):
     def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
         below, layers = problem.data, self.model.layers()
         for d, layer in enumerate(layers[:depth]):
-            below = layer_factors(below, layer.num_parents, layer.response, CUTS[d > 0], problem.seed).latents
+            size, family, seed = layer.num_parents, layer.response, problem.seed
+            below = layer_factors(below, size, family, CUTS[d > 0], seed, epsilon=EPSILONS[d > 0]).latents
         layer = layers[depth]
         if num_values > min(below.shape):
             raise ValueError(
                 f"{num_values} singular values were asked for, but the data of layer {depth + 1} have rank at most "
                 f"{min(below.shape)}"
             )
-        factors = layer_factors(below, num_values - 1, layer.response, CUTS[depth > 0], problem.seed, rank=num_values)
+        factors = layer_factors(
+            below, num_values - 1, layer.response, CUTS[depth > 0], problem.seed, num_values, EPSILONS[depth > 0]
+        )
         return factors.singular_values[:num_values]
 
     def recommended(self, problem: Problem) -> Recommendation:

@@ -22,6 +22,7 @@ from ppl_models.responses import ResponseFamily
 __all__ = ["LayerFactors", "layer_factors", "random_start", "spectral_start", "varimax"]
 
 EPSILON = 1e-2  # clip of fitted means before the inverse link: a smaller one turns noise near 0 into outliers
+EPSILONS = (EPSILON, 1e-3)  # of the bottom layer and of those above, whose children are estimated bits
 START_BOUND = 5.0  # coefficients of a start stay this small: a separated regression would run away
 CUTS = (2.5, 3.5)  # of the bottom layer and of those above; see layer_factors
 FLIP_SHARE = 0.1
@@ -203,7 +204,9 @@ def spectral_start(
             if depth == 0 and bottom is not None:
                 factors = bottom
             else:
-                factors = layer_factors(below, layer.num_parents, layer.response, CUTS[depth > 0], seed)
+                factors = layer_factors(
+                    below, layer.num_parents, layer.response, CUTS[depth > 0], seed, epsilon=EPSILONS[depth > 0]
+                )
             bottom = bottom or factors
             latents = factors.latents
             if layer.graph is not None:
