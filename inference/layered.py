@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Layered"]
 
-MAX_SUMMED = 2.0**28  # rows times configurations of the first layer, and configurations of two layers
+MAX_SUMMED = 2.0**24  # rows times configurations of the first layer, and configurations of two layers
 MAX_ENUMERATED = 14  # latents of a layer
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 

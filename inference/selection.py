@@ -6,6 +6,7 @@ r"""How many latents? Criteria behind one call, their figures in one table.
 - :class:`LikelihoodRatio`: from the smallest size up, :math:`2(\ell_{k+1} - \ell_k)` against a chi-square quantile, until
   a first step is not significant. Its law is only a guide: with one latent too many the information is singular.
 - :class:`HeldOut`: log-likelihood of rows the fit has not seen.
+- :class:`ComponentNoise`: ACDC, for mixtures and factorizations.
 
 Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to S.12).
 """
@@ -27,7 +28,15 @@ from inference.sparsity import ebic, polish
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HeldOut", "InformationCriterion", "LikelihoodRatio", "Selection", "SpectralRatio", "select_dimension"]
+__all__ = [
+    "ComponentNoise",
+    "HeldOut",
+    "InformationCriterion",
+    "LikelihoodRatio",
+    "Selection",
+    "SpectralRatio",
+    "select_dimension",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,6 +239,35 @@ class HeldOut:
         return Selection(study.sizes[best], self, study.sizes, columns, "held_out", True, tuple(fits))
 
 
+@dataclass(frozen=True)
+class ComponentNoise:
+    """ACDC: the number of components whose own noise looks as the model says; see :func:`inference.acdc.acdc`.
+
+    Args:
+        min_width: of a range of cutoffs taken for stable.
+
+    Raises:
+        ValueError: for a negative width.
+    """
+
+    min_width: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.min_width >= 0:
+            raise ValueError(f"ComponentNoise: min_width must not be negative, got {self.min_width!r}")
+
+    def choose(self, study: Study) -> Selection:
+        from inference.acdc import acdc
+
+        fits = study.fits(study.data)
+        by_size = dict(zip(study.sizes, fits, strict=True))
+        result = acdc(by_size, study.data, min_width=self.min_width, seed=study.seed)
+        columns = _figures(fits)
+        columns["largest_discrepancy"] = [float(result.component_discrepancy[size].max()) for size in study.sizes]
+        columns["width"] = [float(result.table.loc[size, "width"]) for size in study.sizes]
+        return Selection(result.chosen, self, study.sizes, columns, "largest_discrepancy", None, tuple(fits))
+
+
 NAMED: dict[str, Criterion] = {
     "spectral": SpectralRatio(),
     "ebic": InformationCriterion("ebic"),
@@ -237,6 +275,7 @@ NAMED: dict[str, Criterion] = {
     "aic": InformationCriterion("aic"),
     "lrt": LikelihoodRatio(),
     "held_out": HeldOut(),
+    "acdc": ComponentNoise(),
 }
 
 
@@ -257,7 +296,7 @@ def select_dimension(
             of the zoo, called with the number of columns and the element.
         data: the rows.
         grid: sizes to try: numbers, or tuples of layer sizes of which one entry varies.
-        criterion: "spectral", "ebic", "bic", "aic", "lrt" or "held_out", or a criterion with its settings.
+        criterion: "spectral", "ebic", "bic", "aic", "lrt", "held_out" or "acdc", or a criterion with its settings.
         method, num_restarts, seed: of every fit; see :func:`inference.fit`.
         progress: show a bar on standard error.
 

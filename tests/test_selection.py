@@ -14,14 +14,22 @@ from scipy.special import comb
 from scipy.stats import chi2
 
 from inference import EM, fit
+from inference.acdc import acdc
 from inference.alignment import align
 from inference.metrics import graph_accuracy, mean_squared_error
 from inference.program import Program
-from inference.selection import HeldOut, InformationCriterion, LikelihoodRatio, SpectralRatio, select_dimension
+from inference.selection import (
+    ComponentNoise,
+    HeldOut,
+    InformationCriterion,
+    LikelihoodRatio,
+    SpectralRatio,
+    select_dimension,
+)
 from inference.sparsity import ebic, graphs_of, penalty_path, polish
 from inference.structures import structure_of
-from ppl_models import DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
-from ppl_models.datasets import strict_design
+from ppl_models import DeepDiscreteEncoder, Mixture, Normal, Poisson, TruncatedLasso
+from ppl_models.datasets import skew_normal_mixture, strict_design
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::inference.em.ConvergenceWarning"),
@@ -176,6 +184,16 @@ def test_held_out_rows_are_not_fitted():
     assert found.chosen == 6
 
 
+def test_components_are_chosen_by_their_noise():
+    x, _ = skew_normal_mixture(num_rows=1500, seed=1)
+    found = select_dimension(lambda k: Mixture(k, Normal()), x, [1, 2, 3], ComponentNoise(0.3), num_restarts=2)
+    assert found.chosen == 2
+    fits = dict(zip(found.sizes, found.fits, strict=True))
+    assert acdc(fits, x, min_width=0.3).chosen == found.chosen
+    by_bic = select_dimension(lambda k: Mixture(k, Normal()), x, [1, 2, 3], "bic", num_restarts=2)
+    assert by_bic.chosen == 3  # it mends the skewness
+
+
 def test_the_picture_marks_the_choice():
     found = select_dimension(first_layer(Normal()), data_of(Normal(), 300), [4, 6, 7], "spectral")
     ax = found.plot()
@@ -217,6 +235,7 @@ def test_bad_grids_are_refused():
         (lambda: InformationCriterion("ebic", -1), "gamma"),
         (lambda: LikelihoodRatio(0), "level"),
         (lambda: HeldOut(1.0), "share"),
+        (lambda: ComponentNoise(-0.1), "min_width"),
         (lambda: penalty_path(DeepDiscreteEncoder(6, (2,)), torch.zeros(5, 6), []), "at least one"),
         (lambda: penalty_path(lambda data: None, torch.zeros(5, 6), [TruncatedLasso(1.0, 1.0)]), "field 'penalty'"),
     ],
