@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -24,6 +24,7 @@ from inference.fit import Method, Problem, fit
 from inference.progress import NoProgress, RichProgress
 from inference.result import Fit, map_tensors
 from inference.sparsity import ebic, polish
+from inference.structures import structure_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +63,14 @@ class Study:
     def fit(self, model: Any, data: Any) -> Fit:
         """A fit for one size, polished where the model is penalised."""
         result = fit(model, data, self.method, num_restarts=self.num_restarts, seed=self.seed)
-        return polish(result, data) if getattr(model, "penalty", None) is not None else result
+        if getattr(model, "penalty", None) is None:
+            return result
+        polished = polish(result, data)
+        return replace(polished, seconds=result.seconds + polished.seconds)
+
+    def num_possible(self, fits: Sequence[Fit]) -> list[int]:
+        """Parameters each model of the grid leaves free, its graph not yet chosen."""
+        return [structure_of(model).num_possible(own.params) for model, own in zip(self.models, fits, strict=True)]
 
     def fits(self, data: Any) -> list[Fit]:
         """One fit a size."""
@@ -165,7 +173,8 @@ class InformationCriterion:
     def choose(self, study: Study) -> Selection:
         fits = study.fits(study.data)
         columns = _figures(fits)
-        columns["ebic"] = [ebic(result, self.gamma) for result in fits]
+        possible = study.num_possible(fits)
+        columns["ebic"] = [ebic(result, self.gamma, p) for result, p in zip(fits, possible, strict=True)]
         columns["bic"] = [ebic(result, 0.0) for result in fits]
         columns["aic"] = [
             value - result.num_parameters * (math.log(result.num_rows) - 2)
@@ -200,10 +209,10 @@ class LikelihoodRatio:
         fits = study.fits(study.data)
         columns = _figures(fits)
         statistic, p_value = [math.nan], [math.nan]
-        for small, large in zip(fits, fits[1:], strict=False):
-            possible = [_possible(result) for result in (small, large)]
+        possible = study.num_possible(fits)
+        for i, (small, large) in enumerate(zip(fits, fits[1:], strict=False)):
             statistic.append(2 * (large.log_likelihood - small.log_likelihood))
-            p_value.append(float(chi2.sf(statistic[-1], possible[1] - possible[0])))
+            p_value.append(float(chi2.sf(statistic[-1], possible[i + 1] - possible[i])))
         columns |= {"ratio_statistic": statistic, "p_value": p_value}
         stop = next((i for i, p in enumerate(p_value) if i and not p < self.level), len(fits))
         return Selection(study.sizes[stop - 1], self, study.sizes, columns, "p_value", None, tuple(fits))
@@ -340,12 +349,6 @@ def _figures(fits: Sequence[Fit]) -> dict[str, list[float]]:
         "num_parameters": [result.num_parameters for result in fits],
         "seconds": [result.seconds for result in fits],
     }
-
-
-def _possible(result: Fit) -> int:
-    from inference.structures import structure_of
-
-    return structure_of(result.model).num_possible(result.params)
 
 
 def _varying_layer(study: Study) -> tuple[int, list[int]]:

@@ -22,16 +22,23 @@ from inference.structures import structure_of
 __all__ = ["Path", "ebic", "graphs_of", "penalty_path", "polish"]
 
 
-def ebic(result: Fit, gamma: float = 1.0) -> float:
+def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> float:
     r"""Extended BIC (Chen and Chen 2008, doi:10.1093/biomet/asn034); smaller is better.
 
     .. math:: -2 \ell + \nu \log N + 2 \gamma \log \binom{P}{\nu},
 
     with :math:`\nu` parameters that are not zero out of P. Where the log-likelihood is out of reach its lower bound
     ``elbo`` stands in its place.
+
+    Args:
+        result: the fit.
+        gamma: 0 is BIC.
+        num_possible: P; all that the model leaves free if None. A polished model leaves only its graph free: give the P of
+            the model that its graph was chosen in.
     """
     value = result.elbo if math.isnan(result.log_likelihood) and result.elbo is not None else result.log_likelihood
-    possible, free = structure_of(result.model).num_possible(result.params), result.num_parameters
+    free = result.num_parameters
+    possible = structure_of(result.model).num_possible(result.params) if num_possible is None else num_possible
     choices = math.lgamma(possible + 1) - math.lgamma(free + 1) - math.lgamma(possible - free + 1)
     return -2 * value + free * math.log(result.num_rows) + 2 * gamma * choices
 
@@ -169,5 +176,6 @@ def penalty_path(
             result = max(result, warm, key=lambda r: r.objective)
         penalised.append(result)
         polished.append(polish(result, data))
-    scores = tuple(ebic(result, gamma) for result in polished)
+    possible = structure_of(model).num_possible(polished[0].params)
+    scores = tuple(ebic(result, gamma, possible) for result in polished)
     return Path(tuple(penalties), tuple(polished), tuple(penalised), scores, scores.index(min(scores)))

@@ -177,6 +177,21 @@ def test_a_family_is_called_with_the_columns():
     assert found.chosen in ((5, 2), (6, 2))
 
 
+def test_a_chosen_graph_counts_as_a_choice():
+    """EBIC of a polished fit: its graph was picked among all loadings, so the binomial is not that of the picked graph."""
+    x = data_of(Normal(), 400)
+    penalty = TruncatedLasso.bic(400)
+    found = select_dimension(first_layer(Normal(), penalty), x, [5, 6], "ebic", EM(max_iterations=60))
+    for size, result, row in zip(found.sizes, found.fits, found.table.itertuples(), strict=True):
+        possible = 2 + size * 3 + 18 * (size + 1) + 18
+        free = result.num_parameters
+        expected = row.bic + 2 * math.log(comb(possible, free, exact=True))
+        assert free < possible
+        assert row.ebic == pytest.approx(expected, rel=1e-9)
+    path = penalty_path(first_layer(Normal())(6), x, [penalty], EM(max_iterations=60))
+    assert path.scores[0] == pytest.approx(found.columns["ebic"][1], rel=1e-3)
+
+
 def test_held_out_rows_are_not_fitted():
     x = data_of(Normal(), 200)
     found = select_dimension(first_layer(Normal()), x, [3, 6], HeldOut(0.25), EM(max_iterations=50))
