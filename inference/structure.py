@@ -107,7 +107,7 @@ class Structure:
         Raises:
             ValueError: naming a latent site that is not made of bits.
         """
-        return GenericGibbs(program)
+        return GenericGibbs(Program(program.model, *program.args))  # a chunk's program holds the shapes of one row
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         """Log-likelihood and log-posterior, latents summed out, each (R,); None where that takes too long."""

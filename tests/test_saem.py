@@ -21,7 +21,7 @@ from inference.glm import LayerStatistics, maximise_layer
 from inference.metrics import graph_accuracy
 from inference.program import Program
 from inference.sampled import log_likelihood_rows, posterior_means
-from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal, Poisson, TruncatedLasso
+from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, NoisyOr, Normal, Poisson, TruncatedLasso
 from ppl_models.datasets import strict_design
 from ppl_models.distributions import BinaryVector
 
@@ -319,6 +319,22 @@ def test_any_program_of_bits_is_fitted():
     exact = fit(causes, data, EM(), init=truth)
     ours = fit(causes, data, SAEM(num_burn_in=5, max_iterations=30), init=truth)
     assert ours.objective == pytest.approx(exact.objective, abs=1.0)
+
+
+@pytest.mark.parametrize("model", [NoisyOr(9, 3), DeepDiscreteEncoder(9, (3, 1))], ids=name_of)
+@pytest.mark.filterwarnings("ignore::inference.em.ConvergenceWarning", "ignore::inference.fit.BoundWarning")
+def test_a_fit_too_large_to_enumerate_answers_by_sweeps(model, monkeypatch):
+    data = (torch.rand(40, 9, generator=torch.Generator().manual_seed(0)) < 0.4).to(F64)
+    result = fit(model, data, EM(max_iterations=5), init="random")
+    exact, rows = result.posterior_latents(data), result.log_likelihood_rows(data)
+    monkeypatch.setattr("inference.result.MAX_SUMMED", 1)
+    monkeypatch.setattr("inference.result.CHUNK_ELEMENTS", 200)  # several chunks
+    sampled = result.posterior_latents(data)
+    for name, value in exact.items():
+        assert sampled[name].shape == value.shape
+        assert (sampled[name] - value).abs().max() < 0.12
+        assert ((sampled[name] > 0.5).to(F64) == result.decode_latents(data)[name]).all()
+    assert (result.log_likelihood_rows(data) - rows).abs().max() < 1.0
 
 
 def test_many_latents_are_sampled_unless_the_user_says_otherwise():
