@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
         ax: where to draw; a new figure if None.
     """
     if ax is None:
-        ax = plt.subplots(figsize=(6.0, 3.6), layout="constrained")[1]
+        ax = Figure(figsize=(6.0, 3.6), layout="constrained").subplots()
     values, places = selection.columns[selection.score], range(len(selection.sizes))
     ax.plot(places, values, "o-", color="tab:blue")
     chosen = selection.sizes.index(selection.chosen)

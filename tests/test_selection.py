@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -216,7 +215,6 @@ def test_the_picture_marks_the_choice():
     assert np.allclose(line.get_ydata(), found.columns["ratio"])
     assert ax.get_lines()[1].get_xdata()[0] == found.sizes.index(found.chosen)
     assert "larger" in ax.get_ylabel()
-    plt.close(ax.figure)
 
 
 # ---------------------------------------------------------------- bad input
