@@ -196,7 +196,7 @@ def matching_stability(snapshots: Params, truth: Params) -> Tensor:
 
 
 def trim(result: Fit, data: Any) -> Fit:
-    """The fit without its empty latents, as a model of that size, after exact EM from there.
+    """The fit without its empty latents, as a model of that size, after exact EM from there; seconds are those of both.
 
     Raises:
         ValueError: if every latent is empty, or more remain than can be enumerated.
@@ -205,7 +205,9 @@ def trim(result: Fit, data: Any) -> Fit:
     used = used_latents(causes, result.params)
     if not used:
         raise ValueError("trim: every latent is empty")
-    return _refit(result, {**result.params, **{name: result.params[name][used] for name in ("prior", "failure")}}, data)
+    kept = {**result.params, **{name: result.params[name][used] for name in ("prior", "failure")}}
+    trimmed = _refit(result, kept, data)
+    return replace(trimmed, seconds=result.seconds + trimmed.seconds)
 
 
 def choose_num_latents(model: Any, data: Any, method: GrowAndPrune | None = None, num_restarts: int = 1, seed: int = 0) -> Fit:
