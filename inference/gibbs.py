@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -67,11 +67,12 @@ class LayeredGibbs:
     """Sweeps for layers of binary latents, bottom to top, one latent after another, all rows at once.
 
     Args:
-        layers, root: the model's description of itself.
-        data: (N, J), filled where missing.
+        model: the program; layers, root: its description of itself.
+        data: (N, J), NaN where missing.
         statistic: T(x), (J, N), 0 where missing; mask: (J, N) 0/1, None if nothing is missing.
     """
 
+    model: Any
     layers: tuple[GeneralizedLinearLayer, ...]
     root: RootLayer
     data: Tensor
@@ -79,13 +80,14 @@ class LayeredGibbs:
     mask: Tensor | None
 
     @classmethod
-    def build(cls, layers: tuple[GeneralizedLinearLayer, ...], root: RootLayer, data: Tensor) -> LayeredGibbs:
-        """The sampler of a table (N, J), NaN where missing."""
+    def build(cls, model: Any, data: Tensor) -> LayeredGibbs:
+        """The sampler of a model that describes its layers, and of a table (N, J), NaN where missing."""
+        layers, root = model.layers(), model.root()
         complete, observed = filled(layers[0].response, data)
         statistic = layers[0].response.statistic(complete)
         statistic = statistic if observed is None else statistic * observed
         mask = None if observed is None else observed.mT.contiguous()
-        return cls(layers, root, complete, statistic.mT.contiguous(), mask)
+        return cls(model, layers, root, data, statistic.mT.contiguous(), mask)
 
     def rows(self, index: Tensor) -> LayeredGibbs:
         """The sampler of some of the rows."""
@@ -130,33 +132,12 @@ class LayeredGibbs:
         return torch.logit(params[self.root.proportions]).unsqueeze(-1)
 
     def log_joint_rows(self, params: Params, latents: Latents) -> Tensor:
-        total = self._base_measure(params)
-        for depth, layer in enumerate(self.layers):
-            below = self.statistic if depth == 0 else latents[layer.child]
-            eta = predictor(layer, params, latents)
-            partition = layer.response.log_partition(eta.mT).mT
-            if depth == 0 and self.mask is not None:
-                partition = partition * self.mask
-            value = below * eta - partition  # (R, C, N)
-            dispersion = params[layer.dispersion] if layer.dispersion else None
-            scale = layer.response.scale(dispersion, layer.num_children)
-            total = total + (value if scale is None else value * scale.unsqueeze(-1)).sum(-2)
-        proportions = params[self.root.proportions].unsqueeze(-1)
-        top = latents[self.root.latent]
-        return total + (top * proportions.log() + (1 - top) * (-proportions).log1p()).sum(-2)
-
-    def _base_measure(self, params: Params) -> Tensor:
-        """The part of log p(row | latents) that no latent touches, (R, N) or (N,)."""
-        layer = self.layers[0]
-        if layer.dispersion is None:
-            return self._fixed_measure
-        mask = torch.ones_like(self.data) if self.mask is None else self.mask.mT
-        return layer.response.base_measure(self.data, mask, params[layer.dispersion].unsqueeze(-2))
+        return self._whole.log_joint_rows(params, latents)
 
     @functools.cached_property
-    def _fixed_measure(self) -> Tensor:
-        mask = torch.ones_like(self.data) if self.mask is None else self.mask.mT
-        return self.layers[0].response.base_measure(self.data, mask, None)
+    def _whole(self) -> GenericGibbs:
+        """The program on these rows: its density is the only one."""
+        return GenericGibbs(Program(self.model, self.data))
 
 
 def predictor(layer: GeneralizedLinearLayer, params: Params, latents: Latents) -> Tensor:

@@ -45,15 +45,11 @@ class Layered(Structure):
     def draw_steps(self, problem: Problem) -> DrawSteps | None:
         if not isinstance(problem.data, Tensor):
             return None
-        return LayeredDraws(LayeredGibbs.build(self.model.layers(), self.model.root(), problem.data))
+        return LayeredDraws(LayeredGibbs.build(self.model, problem.data))
 
     def gibbs(self, program: Program) -> Gibbs:
         data = program.args[0]
-        return (
-            LayeredGibbs.build(self.model.layers(), self.model.root(), data)
-            if isinstance(data, Tensor)
-            else super().gibbs(program)
-        )
+        return LayeredGibbs.build(self.model, data) if isinstance(data, Tensor) else super().gibbs(program)
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         sizes = [layer.num_parents for layer in self.model.layers()]

@@ -51,7 +51,7 @@ def example(response, num_rows=12, sizes=(3, 1), missing=True, seed=0):
 
 
 def samplers(model, data):
-    return LayeredGibbs.build(model.layers(), model.root(), data), GenericGibbs(Program(model, data))
+    return LayeredGibbs.build(model, data), GenericGibbs(Program(model, data))
 
 
 # ---------------------------------------------------------------- draws
@@ -135,7 +135,7 @@ def test_means_and_likelihood_by_sweeps_approach_the_exact_ones():
     data = Program(model, None, 300).simulate(truth, 0)["items"]
     data[5, 3] = torch.nan
     params = {name: value.unsqueeze(0) for name, value in truth.items()}
-    gibbs, generator = LayeredGibbs.build(model.layers(), model.root(), data), torch.Generator().manual_seed(1)
+    gibbs, generator = LayeredGibbs.build(model, data), torch.Generator().manual_seed(1)
     means, state = posterior_means(gibbs, params, generator)
     exact = Program(model, data)
     for name, value in exact.latent_means(truth).items():
@@ -154,7 +154,7 @@ def test_means_and_likelihood_by_sweeps_approach_the_exact_ones():
 @pytest.mark.parametrize("response", RESPONSES, ids=name_of)
 def test_the_expansion_has_the_slope_and_curvature_of_the_density(response):
     model, params, data = example(response)
-    steps = LayeredDraws(LayeredGibbs.build(model.layers(), model.root(), data))
+    steps = LayeredDraws(LayeredGibbs.build(model, data))
     state = steps.gibbs.begin(params, torch.Generator().manual_seed(1))
     statistics, log_joint = steps.statistics(params, state, state)
     assert torch.allclose(log_joint, steps.gibbs.log_joint_rows(params, state).sum(-1))
@@ -178,7 +178,7 @@ def test_the_expansion_has_the_slope_and_curvature_of_the_density(response):
 def test_normal_items_are_maximised_in_one_step():
     """There the expansion is the density itself: averaged statistics give the maximiser that EM would give."""
     model, params, data = example(Normal(), num_rows=60, missing=False)
-    steps = LayeredDraws(LayeredGibbs.build(model.layers(), model.root(), data))
+    steps = LayeredDraws(LayeredGibbs.build(model, data))
     state = steps.gibbs.begin(params, torch.Generator().manual_seed(1))
     new = steps.maximise(steps.statistics(params, state, state)[0], params)
     drawn = steps.maximise_draw(params, state, state)
@@ -212,7 +212,7 @@ def test_statistics_keep_their_size(penalty):
 
 def test_a_mini_batch_is_an_unbiased_sample():
     model, params, data = example(Poisson(), num_rows=40)
-    steps = LayeredDraws(LayeredGibbs.build(model.layers(), model.root(), data))
+    steps = LayeredDraws(LayeredGibbs.build(model, data))
     state = steps.gibbs.begin(params, torch.Generator().manual_seed(1))
     whole, _ = steps.statistics(params, state, state)
     parts = []
