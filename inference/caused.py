@@ -11,6 +11,7 @@ from torch import Tensor
 from inference.causes_em import CauseRows, CauseSteps
 from inference.grow_and_prune import GrowAndPrune
 from inference.program import Params
+from inference.relabelling import Labels
 from inference.steps import Steps
 from inference.structure import Recommendation, Structure
 from ppl_models.causes import PROBABILITY_LIMIT, IndependentCauses
@@ -76,6 +77,14 @@ class Caused(Structure):
     def recommended(self, problem: Problem) -> Recommendation:
         """One search: a single run of EM from a random start finds every latent less than half of the time."""
         return Recommendation(GrowAndPrune(), "random", 1)
+
+    def labels(self) -> tuple[Labels, ...]:
+        causes = self.causes
+
+        def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
+            return params | {name: params[name][:, order] for name in (causes.prior, causes.failure)}
+
+        return (Labels(causes.latent, lambda params: params[causes.failure], rename),)
 
     def canonical(self, params: Params) -> Params:
         """Latents by falling prior probability."""

@@ -22,7 +22,7 @@ from inference.predictive import as_matrix, can_simulate, observed_sites
 if TYPE_CHECKING:
     from inference.result import Fit
 
-__all__ = ["load_netcdf", "rhat", "save_netcdf", "summary", "to_arviz"]
+__all__ = ["load_netcdf", "rhat", "rhat_of_draws", "save_netcdf", "summary", "to_arviz"]
 
 POINT_NOTE = "point estimate: one draw, not a posterior sample; intervals, R-hat and ESS are undefined"
 DRAWS_NOTE = "posterior draws"
@@ -110,6 +110,20 @@ def rhat(idata: Any) -> Any:
             "with an engine that draws"
         )
     return _arviz().rhat(idata)
+
+
+def rhat_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """R-hat entry by entry of draws (chain, draw, ...) by name; NaN where an entry never changes."""
+    import torch
+    import xarray as xr
+
+    variables = {
+        name: (("chain", "draw", *(f"{name}_{i}" for i in range(value.dim() - 2))), _array(value))
+        for name, value in draws.items()
+    }
+    with np.errstate(invalid="ignore", divide="ignore"):
+        out = _arviz().rhat(xr.Dataset(variables))
+    return {name: torch.as_tensor(np.array(out[name].values)) for name in draws}
 
 
 def summary(idata: Any) -> Any:

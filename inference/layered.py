@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from inference.alignment import canonical_signs
+from inference.alignment import canonical_signs, relabel
 from inference.draws import DrawSteps, LayeredDraws
 from inference.gibbs import Gibbs, LayeredGibbs
 from inference.program import Params, Program
+from inference.relabelling import Labels
 from inference.spectral import CUTS, EPSILONS, layer_factors, random_start, spectral_start
 from inference.steps import LayeredSteps, Steps
 from inference.structure import Recommendation, Structure
@@ -71,6 +73,20 @@ class Layered(Structure):
         )
         return signed if inside else params  # an absorbed loading may leave the prior's interval
 
+    def labels(self) -> tuple[Labels, ...]:
+        layers, root = self.model.layers(), self.model.root()
+        out = []
+        for layer in layers:
+            kinds = None
+            edges = [layer.graph.mT] if layer.graph is not None else []
+            edges += [above.graph for above in layers if above.child == layer.parent and above.graph is not None]
+            if edges:  # latents with other edges are other latents
+                kinds = torch.cat([edge.cpu().long() for edge in edges], 1).unique(dim=0, return_inverse=True)[1]
+            out.append(
+                Labels(layer.parent, _columns_of(layer.loadings), _renaming(layer.parent, layers, root), True, kinds)
+            )
+        return tuple(out)
+
     def at_bound(self, params: Params) -> list[str]:
         found = []
         for layer in self.model.layers():
@@ -113,3 +129,11 @@ class Layered(Structure):
 
         largest = max(layer.num_parents for layer in self.model.layers())
         return Recommendation(EM() if largest <= MAX_ENUMERATED else SAEM())
+
+
+def _columns_of(site: str) -> Callable[[Params], Tensor]:
+    return lambda params: params[site].mT
+
+
+def _renaming(latent: str, layers: Any, root: Any) -> Callable[[Params, Tensor, Tensor], Params]:
+    return lambda params, order, flips: relabel(params, layers, root, {latent: order}, {latent: flips})

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 from inference.mixture_noise import mixture_noise
 from inference.noise import ComponentNoise
 from inference.program import Params, Program
+from inference.relabelling import Labels
 from inference.structure import Recommendation, Structure
 from ppl_models.components import MixtureComponents, MultivariateNormal
 from ppl_models.item_response import ItemResponse
@@ -196,6 +197,14 @@ class Mixtures(Structure):
         share = 0.9 * owner + 0.1 / about.num_components
         blank = {name: value.expand(num_restarts, *value.shape[1:]) for name, value in problem.program().draw_prior(1, 0).items()}
         return steps.m_step(steps.statistics(share, slice(None)), blank)
+
+    def labels(self) -> tuple[Labels, ...]:
+        site = "predictors" if isinstance(self.about.component, ResponseFamily) else "means"
+
+        def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
+            return {name: value[:, order] for name, value in params.items()}
+
+        return (Labels("assignments", lambda params: params[site], rename),)
 
     def canonical(self, params: Params) -> Params:
         """Components in the order of falling weight."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from inference.option_paths import parts_of, smooth, viterbi
 from inference.program import Params, Program
+from inference.relabelling import Labels
 from inference.structure import Recommendation, Structure
 from ppl_models.option_chain import ChainDescription, ChainPlan, plan_of
 
@@ -209,6 +210,15 @@ class Options(Structure):
         """The most probable path of options, (B, T); -1 after the end."""
         chain = self.model.chain()
         return {"options": viterbi(parts_of(chain, params), program.args[0]).option}
+
+    def labels(self) -> tuple[Labels, ...]:
+        chain: ChainDescription = self.model.chain()
+
+        def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
+            high = params[chain.high][:, :, order][..., order]
+            return params | {chain.initial: params[chain.initial][:, :, order], chain.low: params[chain.low][:, :, order], chain.high: high}
+
+        return (Labels("options", lambda params: params[chain.low].transpose(1, 2).flatten(2), rename),)
 
     def recommended(self, problem: Problem) -> Recommendation:
         """EM from a start by moments and three at random: a start by moments alone says little below 10,000 steps."""

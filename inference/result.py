@@ -99,6 +99,7 @@ class Fit:
         elbo: a lower bound of ``log_likelihood``, from engines that have one.
         local: point estimates of continuous latents of the rows fitted (activities), (N, ...) by site, never mixed with
             ``params``; None for models without. The log-likelihood is then conditional on them.
+        sample_stats: what the engine says of each draw (divergences, energy, ...), (chains, draws), by name.
     """
 
     model: Callable[..., Any]
@@ -119,6 +120,7 @@ class Fit:
     draws: Params | None
     elbo: float | None = None
     local: Params | None = None
+    sample_stats: Params | None = None
 
     # ---------------------------------------------------------------- numbers
 

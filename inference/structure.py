@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 
 from inference.gibbs import GenericGibbs, Gibbs
 from inference.program import Params, Program
+from inference.relabelling import Labels
 
 if TYPE_CHECKING:
     from inference.draws import DrawSteps
@@ -42,6 +43,7 @@ class Outcome:
         draws: posterior draws by site name, (chains, draws, ...), None for a point estimate.
         elbo: a lower bound of ``log_likelihood``, (R,), where the engine has one.
         trace_name: what ``history`` holds; ``objective_name`` if None.
+        sample_stats: what the engine says of each draw, (chains, draws), by name.
     """
 
     params: Params
@@ -55,6 +57,7 @@ class Outcome:
     draws: Params | None = None
     elbo: Tensor | None = None
     trace_name: str | None = None
+    sample_stats: Params | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,10 @@ class Structure:
     def canonical(self, params: Params) -> Params:
         """The same law under the library's convention for labels and signs."""
         return params
+
+    def labels(self) -> tuple[Labels, ...]:
+        """Which latents may exchange names without changing the law; in the order they are to be renamed."""
+        return ()
 
     def at_bound(self, params: Params) -> list[str]:
         """Entries that lie on the bound of their interval, such as ``loadings_1[0, 2]``."""

@@ -1,0 +1,108 @@
+"""A function of one tensor run once and replayed: the tensor operations without the Python around them.
+
+A log-density of a probabilistic program is the same list of tensor operations at every point; tracing the program,
+building distributions and eliminating latents is Python that need not be repeated. What does not depend on the input
+(sums over the data, enumerated supports) is computed once and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+__all__ = ["recorded"]
+
+Function = Callable[[Tensor], tuple[Tensor, ...]]
+TOLERANCE = 1e-9
+
+
+class _ControlFlow(Exception):
+    """What comes next depends on a value."""
+
+
+class _Recorder(TorchDispatchMode):
+    """Writes down every operation that depends on the input, as a line of Python."""
+
+    def __init__(self, point: Tensor) -> None:
+        super().__init__()
+        self.names = {id(point): "v0"}
+        self.kept: list[Any] = [point]  # an id is only one as long as its object lives
+        self.constants: dict[str, Any] = {}
+        self.lines: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        depends = any(id(leaf) in self.names for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+        changed = args[0] if func._schema.is_mutable and args and isinstance(args[0], Tensor) else None
+        if depends and func is torch.ops.aten._local_scalar_dense.default:
+            raise _ControlFlow
+        if changed is not None and depends and id(changed) not in self.names:
+            name = self._name(changed)  # a constant about to be overwritten: every replay needs it fresh
+            self.lines.append(f"{name} = {self._constant(changed.clone())}.clone()")
+        out = func(*args, **kwargs)
+        if depends:
+            words = [self._word(value) for value in args] + [f"{k}={self._word(v)}" for k, v in kwargs.items()]
+            outputs = list(out) if isinstance(out, list | tuple) else [out]
+            names = [self._name(value) if isinstance(value, Tensor) else "_" for value in outputs]
+            left = ", ".join(names) + ("," if isinstance(out, list | tuple) else "")
+            self.lines.append(f"{left} = {self._constant(func)}({', '.join(words)})")
+        return out
+
+    def _name(self, value: Tensor) -> str:
+        if id(value) not in self.names:
+            self.names[id(value)] = f"v{len(self.names)}"
+            self.kept.append(value)
+        return self.names[id(value)]
+
+    def _constant(self, value: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def _word(self, value: Any) -> str:
+        if isinstance(value, Tensor) and id(value) in self.names:
+            return self.names[id(value)]
+        if isinstance(value, list | tuple):
+            return "[" + ", ".join(self._word(part) for part in value) + "]"
+        return repr(value) if value is None or isinstance(value, bool | int) else self._constant(value)
+
+
+def recorded(function: Function, point: Tensor) -> Function:
+    """``function`` as a replay of its tensor operations; ``function`` itself where that is not possible.
+
+    Args:
+        function: tensors of one tensor; what it does may depend on shapes, not on values. It must not be random.
+        point: an input to record at; the replay is for inputs of this shape, and is compared with the function at
+            another point before it is used.
+    """
+    point = point.detach().clone()
+    recorder = _Recorder(point)
+    try:
+        with recorder:
+            outputs = function(point)
+    except _ControlFlow:
+        return function
+    if any(id(value) not in recorder.names for value in outputs):
+        return function
+    names = ", ".join(recorder.names[id(value)] for value in outputs)
+    body = "\n".join(f"    {line}" for line in recorder.lines)
+    scope = dict(recorder.constants)
+    exec(f"def replay(v0):\n{body}\n    return ({names},)\n", scope)  # built from operations alone
+    replay = scope["replay"]
+
+    def replayed(value: Tensor) -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            out: tuple[Tensor, ...] = replay(value)
+            return out
+
+    other = point + 1e-3 * torch.cos(torch.arange(point.numel(), dtype=point.dtype, device=point.device)).reshape(point.shape)
+    for value in (other, point):
+        for one, two in zip(function(value), replayed(value), strict=True):
+            if not torch.allclose(one, two, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+                return function
+    return replayed
