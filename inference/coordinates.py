@@ -127,6 +127,28 @@ class Coordinates:
                 out[part.name] = value.masked_scatter(part.free, own)
         return out
 
+    def log_jacobian(self, draws: Params) -> Tensor:
+        """Log of the volume of parameters a unit of coordinates, at draws (D, ...), (D,)."""
+        total = torch.zeros(len(next(iter(draws.values()))), dtype=torch.float64)
+        for part in self.parts:
+            value = draws[part.name]
+            if part.scale == "identity":
+                continue
+            log = value.log() + (torch.log1p(-value) if part.scale == "logit" else 0.0)
+            kept = torch.ones_like(part.free) if part.scale == "simplex" else part.free
+            total = total.to(log) + (log * kept).reshape(len(log), -1).sum(-1)
+        return total
+
+    def clamped(self, draws: Params) -> tuple[Params, Tensor]:
+        """Draws (D, ...) cut at the bounds of their intervals, and which were inside, (D,)."""
+        out, inside = dict(draws), torch.ones(len(next(iter(draws.values()))), dtype=torch.bool)
+        for part in self.parts:
+            if part.scale in ("identity", "log"):
+                value = draws[part.name]
+                out[part.name] = torch.where(part.free, value.clamp(part.lower, part.upper), value)
+                inside &= ((out[part.name] == value) | ~part.free).reshape(len(value), -1).all(-1).cpu()
+        return out, inside
+
     def spread(self, free: Tensor, covariance: Tensor) -> Params:
         """Standard errors in the parameters' own units, NaN where held."""
         out, start = {}, 0

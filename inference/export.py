@@ -22,7 +22,7 @@ from inference.predictive import as_matrix, can_simulate, observed_sites
 if TYPE_CHECKING:
     from inference.result import Fit
 
-__all__ = ["load_netcdf", "rhat", "rhat_of_draws", "save_netcdf", "summary", "to_arviz"]
+__all__ = ["ess_of_draws", "load_netcdf", "pareto_k", "rhat", "rhat_of_draws", "save_netcdf", "summary", "to_arviz"]
 
 POINT_NOTE = "point estimate: one draw, not a posterior sample; intervals, R-hat and ESS are undefined"
 DRAWS_NOTE = "posterior draws"
@@ -114,6 +114,22 @@ def rhat(idata: Any) -> Any:
 
 def rhat_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """R-hat entry by entry of draws (chain, draw, ...) by name; NaN where an entry never changes."""
+    return _by_entry(_arviz().rhat, draws)
+
+
+def ess_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Bulk effective sample size entry by entry of draws (chain, draw, ...) by name."""
+    return _by_entry(_arviz().ess, draws)
+
+
+def pareto_k(log_ratios: Tensor) -> float:
+    """Shape of the generalised Pareto law of the largest importance ratios (D,); 0.7 and above cannot be trusted."""
+    finite = _array(log_ratios)
+    finite = np.where(np.isfinite(finite), finite, finite[np.isfinite(finite)].min(initial=0.0) - 50.0)
+    return float(np.max(_arviz().psislw(finite)[1]))
+
+
+def _by_entry(diagnostic: Any, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
     import torch
     import xarray as xr
 
@@ -122,7 +138,7 @@ def rhat_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for name, value in draws.items()
     }
     with np.errstate(invalid="ignore", divide="ignore"):
-        out = _arviz().rhat(xr.Dataset(variables))
+        out = diagnostic(xr.Dataset(variables))
     return {name: torch.as_tensor(np.array(out[name].values)) for name in draws}
 
 

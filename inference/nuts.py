@@ -88,7 +88,7 @@ class NUTS:
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """See :class:`inference.fit.Method`."""
         program = problem.program()
-        program._check_enumerable()
+        program.check_enumerable()
         store = None
         if checkpoint is not None:
             store = Checkpoint(checkpoint, problem.fingerprint(self, start))

@@ -16,7 +16,7 @@ from inference.structure import Outcome
 if TYPE_CHECKING:
     from inference.fit import Problem
 
-__all__ = ["posterior_outcome", "thinned"]
+__all__ = ["posterior_outcome"]
 
 GOOD_RHAT = 1.01  # Vehtari et al. 2021, doi:10.1214/20-BA1221
 
@@ -43,7 +43,8 @@ def posterior_outcome(
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in params.items()}
     labels = problem.structure.labels() if relabel else ()
     best = int(log_density.reshape(-1).nan_to_num(nan=-torch.inf).argmax())
-    flat, changed = relabel_draws(flat, labels, best)
+    reference = problem.structure.canonical({name: value[best] for name, value in flat.items()})
+    flat, changed = relabel_draws(flat, labels, reference)
     sample_stats = dict(sample_stats)
     if labels:
         sample_stats["relabelled"] = changed.reshape(num_chains, num_draws)
@@ -78,11 +79,3 @@ def posterior_outcome(
         sample_stats=sample_stats,
     )
 
-
-def thinned(draws: Params, most: int) -> Params:
-    """At most ``most`` draws a chain, evenly spaced."""
-    count = next(iter(draws.values())).shape[1]
-    if count <= most:
-        return draws
-    picked = torch.linspace(0, count - 1, most).round().long()
-    return {name: value[:, picked] for name, value in draws.items()}

@@ -37,7 +37,7 @@ class Potential:
     """
 
     def __init__(self, program: Program, like: Params) -> None:
-        program._check_enumerable()
+        program.check_enumerable()
         self.program = program
         self.names = tuple(site.name for site in program.sites if site.kind in ("parameter", "local"))
         self._maps = {}

@@ -150,7 +150,7 @@ class Program:
 
     def _trace(self, params: Params, enumerate_latents: bool, fixed: Params | None = None) -> Any:
         if enumerate_latents:
-            self._check_enumerable()
+            self.check_enumerable()
         for site in self.sites:
             if site.kind in ("parameter", "local") and site.name not in params:
                 raise ValueError(f"params: {site.kind} site {site.name!r} needs a value, got only {sorted(params)}")
@@ -166,7 +166,8 @@ class Program:
         with _isolated(), pyro.validation_enabled(False):
             return poutine.trace(model).get_trace(*self.args)
 
-    def _check_enumerable(self) -> None:
+    def check_enumerable(self) -> None:
+        """Refuse a program with a latent that cannot be summed out, naming it."""
         for site in self.sites:
             if site.kind == "latent" and site.num_values is None:
                 size = f" of {site.shape[-1]} bits" if site.is_binary and site.shape else ""

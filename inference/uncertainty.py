@@ -33,7 +33,17 @@ from inference.predictive import observed_sites
 from inference.program import Params, Program
 from inference.result import Fit, as_tensors, map_tensors
 
-__all__ = ["Uncertainty", "check_information", "row_scores", "simulated_data", "standard_errors"]
+__all__ = [
+    "Uncertainty",
+    "check_information",
+    "data_chunks",
+    "inverse_information",
+    "minus_hessian",
+    "row_scores",
+    "simulated_data",
+    "some_names",
+    "standard_errors",
+]
 
 KINDS = ("hessian", "scores", "sandwich")
 SINGULAR = 1e-9  # eigenvalues of the information scaled to unit diagonal
@@ -111,13 +121,13 @@ def standard_errors(fit: Fit, data: Any, kind: str = "hessian", hold_bounds: boo
     held = coordinates.at_bound()
     if held and not hold_bounds:
         raise ValueError(
-            f"standard_errors: estimates on the bound of their interval: {_some(held)}; a normal approximation does not "
+            f"standard_errors: estimates on the bound of their interval: {some_names(held)}; a normal approximation does not "
             "hold there. Use hold_bounds=True for the others given these, or the bootstrap"
         )
     coordinates = coordinates.without(held)
     free = coordinates.vector()
     num_rows, scores, hessian = 0, None, None
-    for program in _chunks(fit, data):
+    for program in data_chunks(fit.model, data):
         rows, own_scores, own_hessian = _derivatives(program, coordinates, free, kind)
         num_rows += rows
         if own_scores is not None:
@@ -128,7 +138,7 @@ def standard_errors(fit: Fit, data: Any, kind: str = "hessian", hold_bounds: boo
     information = scores if hessian is None else hessian
     if information is None:
         raise ValueError("standard_errors: data without rows")
-    covariance = _inverse(information, coordinates.names)
+    covariance = inverse_information(information, coordinates.names)
     if kind == "sandwich" and scores is not None:
         covariance = covariance @ scores @ covariance
     return Uncertainty(coordinates.names, coordinates, free, covariance, kind, num_rows)
@@ -139,7 +149,7 @@ def row_scores(fit: Fit, data: Any) -> tuple[Tensor, tuple[str, ...]]:
     coordinates = _coordinates(fit, data)
     free = coordinates.vector()
     parts = []
-    for program in _chunks(fit, data):
+    for program in data_chunks(fit.model, data):
         scores = _derivatives(program, coordinates, free, "scores")[1]
         assert scores is not None  # the kind asks for them
         parts.append(scores)
@@ -180,16 +190,16 @@ def simulated_data(fit: Fit, num_rows: int, seed: int, like: Any = None) -> Tens
 def _coordinates(fit: Fit, data: Any) -> Coordinates:
     if fit.draws is not None:
         raise ValueError("standard_errors: a point estimate was expected, got posterior draws; their spread is their own")
-    program = next(_chunks(fit, data))
+    program = next(data_chunks(fit.model, data))
     return Coordinates.of(program, {name: value.double() for name, value in fit.params.items()})
 
 
-def _chunks(fit: Fit, data: Any) -> Iterator[Program]:
+def data_chunks(model: Callable[..., Any], data: Any) -> Iterator[Program]:
     """The program on consecutive rows, in double precision."""
-    check = getattr(fit.model, "check_data", None)
+    check = getattr(model, "check_data", None)
     checked = check(data, for_fit=False)[0] if check is not None else as_tensors(data)
     checked = map_tensors(lambda x: x.double() if x.is_floating_point() else x, checked)
-    program = Program(fit.model, checked)
+    program = Program(model, checked)
     if check is None:
         yield program
         return
@@ -216,22 +226,36 @@ def _derivatives(
             columns = [torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient]
             scores = torch.stack(columns, -1)
         if kind != "scores":
-            (gradient,) = torch.autograd.grad(rows.sum(), free, create_graph=True)
-            lines = [torch.autograd.grad(entry, free, retain_graph=True)[0] for entry in gradient]
-            hessian = -torch.stack(lines)
-            hessian = (hessian + hessian.mT) / 2
+            hessian = _curved(rows.sum(), free)
     return len(rows), scores, hessian
 
 
-def _inverse(information: Tensor, names: tuple[str, ...]) -> Tensor:
+def minus_hessian(function: Callable[[Tensor], Tensor], free: Tensor) -> Tensor:
+    """Minus the second derivatives of a scalar function of a vector (P,), (P, P)."""
+    free = free.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        return _curved(function(free), free)
+
+
+def _curved(value: Tensor, free: Tensor) -> Tensor:
+    (gradient,) = torch.autograd.grad(value, free, create_graph=True)
+    if not gradient.requires_grad:  # a linear function
+        return gradient.new_zeros(len(free), len(free))
+    lines = [torch.autograd.grad(entry, free, retain_graph=True)[0] for entry in gradient]
+    hessian = -torch.stack(lines)
+    return (hessian + hessian.mT) / 2
+
+
+def inverse_information(information: Tensor, names: tuple[str, ...], caller: str = "standard_errors") -> Tensor:
+    """The covariance that an information (P, P) stands for, or a ValueError that names what it does not determine."""
     if not torch.isfinite(information).all():
         bad = [names[i] for i in (~torch.isfinite(information)).any(0).nonzero().ravel().tolist()]
-        raise ValueError(f"standard_errors: the information is not finite for {_some(bad)}")
+        raise ValueError(f"{caller}: the information is not finite for {some_names(bad)}")
     diagonal = information.diagonal()
     silent = [names[i] for i in (diagonal <= 0).nonzero().ravel().tolist()]
     if silent:
         raise ValueError(
-            f"standard_errors: the log-likelihood does not curve down in {_some(silent)}: the data do not determine them, "
+            f"{caller}: the log-likelihood does not curve down in {some_names(silent)}: the data do not determine them, "
             "or the fit is not at a maximum"
         )
     scale = diagonal.sqrt()
@@ -242,12 +266,13 @@ def _inverse(information: Tensor, names: tuple[str, ...]) -> Tensor:
         order = size.argsort(descending=True)
         involved = [names[int(i)] for i in order if float(size[i]) > SHOWN * float(size.max())]
         raise ValueError(
-            f"standard_errors: the information is singular or not positive (least scaled eigenvalue "
-            f"{float(values[0]):.2g}) along {_some(involved)}: these are confounded, or the fit is not at a maximum"
+            f"{caller}: the information is singular or not positive (least scaled eigenvalue "
+            f"{float(values[0]):.2g}) along {some_names(involved)}: these are confounded, or the fit is not at a maximum"
         )
     return (vectors / values) @ vectors.mT / scale / scale[:, None]
 
 
-def _some(names: tuple[str, ...] | list[str]) -> str:
+def some_names(names: tuple[str, ...] | list[str]) -> str:
+    """The first few names, and how many more."""
     shown = ", ".join(names[:MOST_NAMES])
     return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
