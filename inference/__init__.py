@@ -1,6 +1,7 @@
 """Engines for the zoo's programs, and what is asked of a fit afterwards."""
 
 from inference.autoguides import FullRank, LowRank, MeanField
+from inference.bootstrap import Bootstrap
 from inference.em import EM, ConvergenceWarning
 from inference.fit import BoundWarning, fit
 from inference.grow_and_prune import GrowAndPrune
@@ -15,6 +16,7 @@ __all__ = [
     "NUTS",
     "SAEM",
     "SVI",
+    "Bootstrap",
     "BoundWarning",
     "ConvergenceWarning",
     "Fit",

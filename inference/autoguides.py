@@ -16,8 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from pyro.distributions import constraints
-from pyro.distributions import LowRankMultivariateNormal, MultivariateNormal, Normal, TorchDistribution, TransformedDistribution
+from pyro.distributions import (
+    LowRankMultivariateNormal,
+    MultivariateNormal,
+    Normal,
+    TorchDistribution,
+    TransformedDistribution,
+    constraints,
+)
 from pyro.infer.autoguide import AutoContinuous
 from pyro.infer.autoguide.initialization import init_to_value
 from pyro.nn import PyroParam
@@ -60,6 +66,9 @@ class _Whitened(transforms.Transform):
 
 class _NormalGuide(AutoContinuous):
     """A normal law of u; subclasses say which."""
+
+    scale: Any  # a tensor when read, a PyroParam when set
+    scale_tril: Any
 
     def __init__(self, model: Callable[..., Any], values: Params, center: Tensor, factor: Tensor) -> None:
         self._whitened = _Whitened(center, factor)

@@ -11,17 +11,60 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from inference.alignment import align
+from inference.checkpoint import read_tensors, write_tensors
 from inference.em import EM, ConvergenceWarning
-from inference.fit import Method, fit
-from inference.result import Fit
-from inference.uncertainty import simulated_data
+from inference.program import Params, simulate
+from inference.progress import NoProgress, Progress
+from inference.relabelling import relabel_draws
+from inference.structure import Outcome
 
-__all__ = ["bootstrap"]
+if TYPE_CHECKING:
+    from inference.fit import Method, Problem
+    from inference.result import Fit
+
+__all__ = ["Bootstrap", "bootstrap"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bootstrap:
+    """The estimate of another engine, and its replicates on data simulated from it as draws.
+
+    Args:
+        engine: the engine of the estimate and of the refits, which start at the estimate: other optima are not visited.
+        num_replicates: B, at least 2.
+
+    Raises:
+        ValueError: for settings out of range; at ``fit``, for a program that cannot draw rows of one table.
+    """
+
+    engine: Method = dataclasses.field(default_factory=EM)
+    num_replicates: int = 100
+
+    def __post_init__(self) -> None:
+        _check_replicates("Bootstrap", self.num_replicates)
+        if isinstance(self.engine, type) or not callable(getattr(self.engine, "run", None)):
+            raise ValueError(f"Bootstrap: engine must be an engine such as EM(), got {self.engine!r}")
+
+    @property
+    def max_iterations(self) -> int:
+        """Replicates."""
+        return self.num_replicates
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+        """See :class:`inference.fit.Method`; a checkpoint holds the replicates done."""
+        _simulated(problem, {name: value[0] for name, value in start.items()}, 0)  # refused before any work
+        outcome = self.engine.run(problem, start, NoProgress(), None)
+        best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
+        params = problem.structure.canonical({name: value[best] for name, value in outcome.params.items()})
+        path = None if checkpoint is None else (checkpoint, problem.fingerprint(self, start))
+        draws = replicates(problem, params, self.engine, self.num_replicates, problem.seed, progress, path)
+        return dataclasses.replace(outcome, draws={name: value[None] for name, value in draws.items()})
 
 
 def bootstrap(
@@ -46,31 +89,85 @@ def bootstrap(
     Warns:
         ConvergenceWarning: with the number of refits that did not converge.
     """
-    if isinstance(num_replicates, bool) or not isinstance(num_replicates, int) or num_replicates < 2:
-        raise ValueError(f"bootstrap: num_replicates must be an integer of 2 or more, got {num_replicates!r}")
+    from inference.fit import Problem
+    from inference.uncertainty import simulated_data
+
+    _check_replicates("bootstrap", num_replicates)
     if estimate.draws is not None:
         raise ValueError("bootstrap: a point estimate was expected, got posterior draws")
-    missing = None
-    if data is not None:
-        check = getattr(estimate.model, "check_data", None)
-        table = check(data, for_fit=False)[0] if check is not None else torch.as_tensor(data)
-        missing = torch.isnan(table) if table.is_floating_point() else None
+    rows = simulated_data(estimate, estimate.num_rows, seed) if data is None else data
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the data's columns: said when the estimate was made
+        problem = Problem.check(estimate.model, rows, seed)
     engine = (estimate.method if estimate.method is not None else EM()) if method is None else method
-    described = hasattr(estimate.model, "layers") and hasattr(estimate.model, "root")
-    replicates, unfinished = [], 0
-    for replicate in range(num_replicates):
-        rows = simulated_data(estimate, estimate.num_rows, seed + replicate, data)
-        rows = rows if missing is None else rows.masked_fill(missing, torch.nan)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # bounds and constant columns of replicates are part of the answer
-            refit = fit(estimate.model, rows, engine, init=estimate.params, seed=seed + replicate)
-        unfinished += not refit.converged
-        replicates.append(align(refit, estimate).params if described else refit.params)
+    draws = replicates(problem, estimate.params, engine, num_replicates, seed, NoProgress(), None)
+    return dataclasses.replace(estimate, draws={name: value[None] for name, value in draws.items()})
+
+
+def replicates(
+    problem: Problem,
+    params: Params,
+    engine: Method,
+    num_replicates: int,
+    seed: int,
+    progress: Progress,
+    checkpoint: tuple[Path, str] | None,
+) -> Params:
+    """Estimates on data sets simulated at ``params``, (B, ...), latents named as there; gaps as in the problem's data."""
+    from inference.fit import Problem
+
+    missing = torch.isnan(problem.data) if isinstance(problem.data, Tensor) and problem.data.is_floating_point() else None
+    start = {name: value.unsqueeze(0) for name, value in params.items()}
+    kept = _resumed(checkpoint)
+    unfinished = 0
+    try:
+        for b in range(len(kept), num_replicates):
+            rows = _simulated(problem, params, seed + b)
+            rows = rows if missing is None else rows.masked_fill(missing, torch.nan)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # bounds and constant columns of replicates are part of the answer
+                refit = engine.run(Problem.check(problem.model, rows, seed + b, True), start, NoProgress(), None)
+            unfinished += not bool(refit.converged[0])
+            kept.append({name: value[0] for name, value in refit.params.items()})
+            progress.update(b + 1, objective=float(refit.objective[0]), active=1)
+    except BaseException:
+        if checkpoint is not None and kept:
+            tensors = {name: torch.stack([one[name] for one in kept]) for name in params}
+            write_tensors(checkpoint[0], tensors, {"fingerprint": checkpoint[1]})
+        raise
     if unfinished:
         warnings.warn(
             f"{unfinished} of {num_replicates} bootstrap refits did not converge: raise max_iterations of their method",
             ConvergenceWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    draws = {name: torch.stack([params[name] for params in replicates])[None] for name in estimate.params}
-    return dataclasses.replace(estimate, draws=draws)
+    draws = {name: torch.stack([one[name] for one in kept]) for name in params}
+    return relabel_draws(draws, problem.structure.labels(), dict(params))[0]
+
+
+def _resumed(checkpoint: tuple[Path, str] | None) -> list[Params]:
+    if checkpoint is None or not checkpoint[0].exists():
+        return []
+    tensors, record = read_tensors(checkpoint[0])
+    if record.get("fingerprint") != checkpoint[1]:
+        raise ValueError(f"checkpoint {checkpoint[0]} belongs to another fit: remove it or name another file")
+    count = len(next(iter(tensors.values())))
+    return [{name: value[b] for name, value in tensors.items()} for b in range(count)]
+
+
+def _simulated(problem: Problem, params: Params, seed: int) -> Tensor:
+    """One data set of the problem's size."""
+    if problem.structure.local_sites:
+        raise ValueError(f"bootstrap: a model with local sites {problem.structure.local_sites} has no replicates here")
+    observed = problem.program_of_one_row().names("observed")
+    if len(observed) != 1 or not isinstance(problem.data, Tensor):
+        raise ValueError(f"bootstrap: a program with one observed table was expected, got {observed}")
+    try:
+        return simulate(problem.model, params, seed, None, problem.num_rows)[observed[0]]
+    except TypeError as error:
+        raise ValueError("bootstrap: the program must take (data, num_rows), and draw that many rows where data is None") from error
+
+
+def _check_replicates(caller: str, num_replicates: int) -> None:
+    if isinstance(num_replicates, bool) or not isinstance(num_replicates, int) or num_replicates < 2:
+        raise ValueError(f"{caller}: num_replicates must be an integer of 2 or more, got {num_replicates!r}")

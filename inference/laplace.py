@@ -14,6 +14,7 @@ Source: L. Tierney and J. B. Kadane (1986), doi:10.1080/01621459.1986.10478240.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import warnings
 from pathlib import Path
@@ -82,7 +83,7 @@ class Laplace:
         center = coordinates.vector()
         information = minus_hessian(lambda free: program.log_prior(coordinates.params(free)), center)
         for part in data_chunks(problem.model, problem.data):
-            information = information + minus_hessian(lambda free, part=part: _log_likelihood(part, coordinates, free), center)
+            information = information + minus_hessian(functools.partial(_log_likelihood, part, coordinates), center)
         covariance = inverse_information(information, coordinates.names, "Laplace")
         factor = torch.linalg.cholesky(covariance)
         generator = torch.Generator().manual_seed(problem.seed)

@@ -136,7 +136,7 @@ class NUTS:
     def _begin(self, problem: Problem, potential: Potential, optimum: Params) -> list[_Chain]:
         centers = potential.vector(optimum)  # (1 or C, P)
         dense = potential.size <= MOST_DENSE if self.dense is None else self.dense
-        covariance = np.ones(potential.size)
+        covariance: Array = np.ones(potential.size)
         if potential.size <= MOST_DENSE:
             values, vectors = np.linalg.eigh(potential.curvature(centers[0]).cpu().double().numpy())
             covariance = (vectors / np.maximum(values, LEAST_CURVATURE)) @ vectors.T
@@ -333,7 +333,7 @@ class _Saved:
     def chains(self) -> list[_Chain]:
         out = []
         for c, record in enumerate(self.numbers):
-            own = {name: self.arrays[f"{c}.{name}"].numpy().copy() for name in ("position", "gradient", "covariance", "draws", "stats")}
+            own: dict[str, Any] = {name: self.arrays[f"{c}.{name}"].numpy().copy() for name in ("position", "gradient", "covariance", "draws", "stats")}
             window = list(self.arrays[f"{c}.window"].numpy()) if f"{c}.window" in self.arrays else []
             averaging = None if record["averaging"] is None else DualAveraging(**record["averaging"])
             out.append(_Chain(**own, **{**record, "averaging": averaging}, window=window))

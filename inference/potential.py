@@ -49,7 +49,7 @@ class Potential:
                 raise ValueError(f"site {name!r} with support {support} has no bijection to the real line") from error
         inner = {name: self._maps[name].inv(like[name][:1]) for name in self.names}
         self._shapes = {name: value.shape[1:] for name, value in inner.items()}
-        self._functions: dict[int, Callable[[Tensor], tuple[Tensor, Tensor]]] = {}
+        self._functions: dict[int, Callable[[Tensor], tuple[Tensor, ...]]] = {}
         self.like = torch.cat([value.reshape(1, -1) for value in inner.values()], 1)
 
     @property

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from inference.program import Params
@@ -77,6 +76,8 @@ def relabel_draws(params: Params, labels: Sequence[Labels], reference: Params | 
 
 def match_all(features: Tensor, target: Tensor, signs: bool, kinds: Tensor | None) -> tuple[Tensor, Tensor]:
     """The assignment of least squared difference of every draw: permutations (D, K) and flips (D, K)."""
+    from scipy.optimize import linear_sum_assignment
+
     features, target = features.detach().cpu().double(), target.detach().cpu().double()
     norms = features.square().sum(-1).unsqueeze(-1) + target.square().sum(-1)  # (D, K, K)
     inner = features @ target.mT

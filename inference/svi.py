@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyro
 import torch
-from pyro import poutine
 from pyro.infer import SVI as PyroSVI
 from pyro.infer import TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
 from pyro.optim import ClippedAdam
@@ -27,6 +26,7 @@ from torch import Tensor
 from inference.approximate import log_posteriors, warn_of_ratios
 from inference.autoguides import FullRank, LowRank, MeanField
 from inference.em import EM, ConvergenceWarning
+from inference.guide_traces import drawn_sites, hidden, one_draw
 from inference.potential import Potential
 from inference.program import Params, Program
 from inference.progress import Progress
@@ -106,8 +106,7 @@ class SVI:
                 outcome = self.warm_start.run(problem, start, progress, None)
             best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
             start = {name: value[best : best + 1] for name, value in outcome.params.items()}
-        one = {name: value[:1] for name, value in start.items()}
-        return one
+        return {name: value[:1] for name, value in start.items()}
 
     def _outcome(self, problem: Problem, program: Program, draws: Params, log_guide: Tensor, history: Tensor) -> Outcome:
         known = problem.structure.local_sites
@@ -172,22 +171,18 @@ class _Run:
             program.check_enumerable()
             potential = Potential(program, program.draw_prior(1, problem.seed) | first)
             point = potential.vector(first)[0]
-            guide = method.guide.build(poutine.block(problem.model, hide=list(latents)), potential, point)
+            guide = method.guide.build(hidden(problem.model, latents), potential, point)
             guide(*cls.arguments(problem, None))  # lays its parameters out
             return cls(method, problem, program, config_enumerate(problem.model, default="parallel"), guide, False)
         guide = method.guide
-        trace = poutine.trace(guide).get_trace(*cls.arguments(problem, None))
-        drawn = {name for name, node in trace.nodes.items() if node["type"] == "sample" and not node["is_observed"]}
+        drawn = drawn_sites(guide, cls.arguments(problem, None))
         needed = {*program.names("parameter"), *program.names("local")}
-        guided = set(latents) <= drawn and bool(latents)
-        missing = sorted(needed - drawn) + ([] if guided else sorted(name for name in latents if program.site(name).num_values is None))
+        guided = set(latents) <= set(drawn) and bool(latents)
+        missing = sorted(needed - set(drawn)) + ([] if guided else sorted(name for name in latents if program.site(name).num_values is None))
         if missing:
             raise ValueError(f"SVI: the guide does not draw {', '.join(map(repr, missing))}, which the model needs; it draws {sorted(drawn)}")
         known = needed | set(latents)
-        strange = sorted(
-            name for name in drawn - known
-            if not trace.nodes[name]["infer"].get("is_auxiliary") and type(trace.nodes[name]["fn"]).__name__ != "_Subsample"
-        )
+        strange = sorted(name for name, auxiliary in drawn.items() if name not in known and not auxiliary)
         if strange:
             raise ValueError(f"SVI: the guide draws {', '.join(map(repr, strange))}, which the model does not have; its sites are {sorted(known)}")
         model = problem.model if guided else config_enumerate(problem.model, default="parallel")
@@ -238,13 +233,10 @@ class _Run:
         log_guide = []
         with torch.no_grad(), pyro.validation_enabled(False):
             for _ in range(self.method.num_draws):
-                trace = poutine.trace(self.guide).get_trace(*self.arguments(self.problem, None))
-                trace.compute_log_prob(lambda name, site: name not in latents)
-                log_guide.append(
-                    sum((node["log_prob_sum"] for node in trace.nodes.values() if "log_prob_sum" in node), torch.zeros(()))
-                )
-                for name in names:
-                    kept[name].append(trace.nodes[name]["value"])
+                values, log_density = one_draw(self.guide, self.arguments(self.problem, None), names, latents)
+                log_guide.append(log_density)
+                for name, value in values.items():
+                    kept[name].append(value)
         return {name: torch.stack(values) for name, values in kept.items()}, torch.stack(log_guide)
 
 
