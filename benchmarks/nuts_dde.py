@@ -74,7 +74,7 @@ def main() -> None:
     report(
         "NUTS", result.draws, int(stats["diverging"].sum()), time.monotonic() - began, family=args.family, rows=args.rows,
         mean_steps=round(float(stats["num_steps"].mean()), 1), relabelled=round(float(stats["relabelled"].double().mean()), 4),
-        warmup=args.warmup, draws=args.draws, bound=args.bound, target=args.target,
+        num_warmup=args.warmup, num_draws=args.draws, bound=args.bound, target=args.target,
     )  # fmt: skip
     if args.numpyro:
         in_numpyro(args, model, x, {name: value.numpy() for name, value in point.params.items()})

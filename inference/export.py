@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from inference.draw_rows import latents_of_draws, log_likelihood_of_draws
 from inference.labels import Names, dims_of, labels_of
 from inference.predictive import as_matrix, can_simulate, observed_sites
+from inference.program import Program
 
 if TYPE_CHECKING:
     from inference.result import Fit
@@ -30,7 +32,12 @@ Variables = dict[str, tuple[tuple[str, ...], np.ndarray]]
 
 
 def to_arviz(
-    fit: Fit, data: Any = None, num_predictive: int | None = None, seed: int = 0, names: Names | None = None
+    fit: Fit,
+    data: Any = None,
+    num_predictive: int | None = None,
+    seed: int = 0,
+    names: Names | None = None,
+    num_prior: int = 0,
 ) -> Any:
     r"""The fit as an ``arviz.InferenceData`` (ArviZ 0.23) or an ``xarray.DataTree`` (ArviZ 1).
 
@@ -42,6 +49,9 @@ def to_arviz(
     - ``observed_data`` (unit, item), NaN where missing.
     - ``posterior_predictive`` (chain, draw, unit, item): data sets drawn from the fit, of as many rows.
     - ``latent_posterior`` (unit, latent): P(latent = 1 | row), averaged over the draws.
+    - ``sample_stats`` (chain, draw): what the engine says of its draws, under ArviZ's names: ``diverging``, ``energy``,
+      ``tree_depth``, ``step_size``, ``lp``, and whether the latents were renamed (``relabelled``).
+    - ``prior``, ``prior_predictive``: with ``num_prior``, draws from the prior and data sets from them.
     - ``constant_data``: the given graph of each confirmatory layer, (child, latent).
 
     All but ``posterior`` and ``posterior_predictive`` need ``data``. Dims are named by the model's ``site_dims``, else
@@ -54,15 +64,18 @@ def to_arviz(
             evenly spaced draws.
         seed: seed of the first simulated data set.
         names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
+        num_prior: draws from the prior, 0 for none.
 
     Raises:
-        ValueError: if ``data`` does not fit the model, ``num_predictive`` is negative, or ``names`` or the model's
+        ValueError: if ``data`` does not fit the model, ``num_predictive`` or ``num_prior`` is negative, or ``names`` or the model's
             ``site_dims`` do not fit the sizes.
     """
     import xarray as xr
 
     if num_predictive is not None and num_predictive < 0:
         raise ValueError(f"to_arviz: num_predictive must not be negative, got {num_predictive}")
+    if num_prior < 0:
+        raise ValueError(f"to_arviz: num_prior must not be negative, got {num_prior}")
     point = fit.draws is None
     draws = {name: value[None, None] for name, value in fit.params.items()} if fit.draws is None else fit.draws
     num_chains, num_draws = next(iter(draws.values())).shape[:2]
@@ -74,6 +87,10 @@ def to_arviz(
         groups["observed_data"] = _observed(fit, data)
         groups["constant_data"] = _graphs(fit)
         groups["latent_posterior"] = _latents(fit, data, draws)
+    if fit.sample_stats is not None and not point:
+        groups["sample_stats"] = {name: (("chain", "draw"), _array(value)) for name, value in fit.sample_stats.items()}
+    if num_prior:
+        groups["prior"], groups["prior_predictive"] = _prior(fit, data, num_prior, seed)
     if num_predictive is None:
         num_predictive = 1 if point else min(50, num_draws)
     picked = np.arange(num_predictive)
@@ -206,13 +223,15 @@ def load_netcdf(path: str | Path) -> Any:
 
 def _log_likelihood(fit: Fit, data: Any, draws: Mapping[str, Tensor]) -> Variables:
     num_chains, num_draws = next(iter(draws.values())).shape[:2]
-    rows = [
-        _array(_at(fit, draws, c, d).log_likelihood_rows(data)) for c in range(num_chains) for d in range(num_draws)
-    ]
-    values = np.stack(rows)  # (chains * draws, N)
+    values = _array(log_likelihood_of_draws(fit, _joined(draws), data))  # (chains * draws, N)
     observed = observed_sites(fit, data)
     name = observed[0] if len(observed) == 1 else "log_likelihood"
     return {name: (("chain", "draw", "unit"), values.reshape(num_chains, num_draws, *values.shape[1:]))}
+
+
+def _joined(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """All chains one after the other, (chains * draws, ...)."""
+    return {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
 
 
 def _observed(fit: Fit, data: Any) -> Variables:
@@ -225,13 +244,27 @@ def _observed(fit: Fit, data: Any) -> Variables:
 
 
 def _latents(fit: Fit, data: Any, draws: Mapping[str, Tensor]) -> Variables:
-    num_chains, num_draws = next(iter(draws.values())).shape[:2]
-    total: dict[str, np.ndarray] = {}
-    for c in range(num_chains):
-        for d in range(num_draws):
-            for site, value in _at(fit, draws, c, d).posterior_latents(data).items():
-                total[site] = total.get(site, 0.0) + _array(value) / (num_chains * num_draws)
-    return {site: _by_unit(fit, site, value, len(value)) for site, value in total.items()}
+    means = latents_of_draws(fit, _joined(draws), data)
+    return {site: _by_unit(fit, site, _array(value), len(value)) for site, value in means.items()}
+
+
+def _prior(fit: Fit, data: Any, num_draws: int, seed: int) -> tuple[Variables, Variables]:
+    """Draws of the parameters from their prior, and a data set from each."""
+    program = Program(fit.model, None, 2) if data is None else next(iter(fit.chunks(data)))
+    drawn = program.draw_prior(num_draws, seed)
+    prior = {name: (("chain", "draw", *dims_of(fit, name, value.shape[1:])), _array(value)[None]) for name, value in drawn.items()}
+    parts: dict[str, list[np.ndarray]] = {site: [] for site in observed_sites(fit, data)}
+    for d in range(num_draws if can_simulate(fit) else 0):
+        source = dataclasses.replace(fit, params={name: value[d] for name, value in drawn.items()}, local=None)
+        simulated = source.simulate(fit.num_rows, seed=seed + d)
+        for site, kept in parts.items():
+            kept.append(_array(simulated[site]))
+    predictive: Variables = {}
+    for site, values in parts.items():
+        if values:
+            dims, _ = _by_unit(fit, site, values[0], fit.num_rows)
+            predictive[site] = (("chain", "draw", *dims), np.stack(values)[None])
+    return prior, predictive
 
 
 def _predictive(fit: Fit, data: Any, draws: Mapping[str, Tensor], picked: np.ndarray, seed: int) -> Variables:

@@ -136,7 +136,7 @@ class Fit:
 
     # ---------------------------------------------------------------- rows
 
-    def _chunks(self, data: Any) -> Iterator[Program]:
+    def chunks(self, data: Any) -> Iterator[Program]:
         """The program on consecutive chunks of rows, or on all of ``data`` where it is no table."""
         check = getattr(self.model, "check_data", None)
         if check is None:
@@ -158,7 +158,7 @@ class Fit:
     def _by_row(self, data: Any, ask: Callable[[Program, Params], dict[str, Tensor]]) -> dict[str, Tensor]:
         structure = structure_of(self.model)
         parts = []
-        for program in self._chunks(data):
+        for program in self.chunks(data):
             local = structure.solve_local(self.params, program.args[0]) if structure.local_sites else {}
             parts.append(ask(program, self.params | local))
         return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
@@ -173,6 +173,10 @@ class Fit:
             ValueError: if ``data`` does not fit the model.
         """
         return self._by_row(data, self._latent_means)
+
+    def sums_out(self, program: Program) -> bool:
+        """Whether the latents are few enough to be summed over."""
+        return not _is_large(program)
 
     def _latent_means(self, program: Program, params: Params) -> dict[str, Tensor]:
         if not _is_large(program):
@@ -227,7 +231,7 @@ class Fit:
             ValueError: if the model's rows are not a finite mixture over one latent site.
         """
         out = []
-        for program in self._chunks(data):
+        for program in self.chunks(data):
             mixture = program.as_mixture(self.params)
             if mixture is None:
                 raise ValueError("reconstruct: the model's rows are not a finite mixture over one latent site")
@@ -257,11 +261,18 @@ class Fit:
             local = {name: value[picked] for name, value in self.local.items()}
         return simulate(self.model, self.params | local, seed, None, num_rows)
 
-    def to_arviz(self, data: Any = None) -> Any:
+    def to_arviz(
+        self,
+        data: Any = None,
+        num_predictive: int | None = None,
+        seed: int = 0,
+        names: Any = None,
+        num_prior: int = 0,
+    ) -> Any:
         """ArviZ object with named dims; see :func:`inference.export.to_arviz`."""
         from inference.export import to_arviz
 
-        return to_arviz(self, data)
+        return to_arviz(self, data, num_predictive, seed, names, num_prior)
 
     # ---------------------------------------------------------------- files
 
