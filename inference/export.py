@@ -24,7 +24,7 @@ from inference.program import Program
 if TYPE_CHECKING:
     from inference.result import Fit
 
-__all__ = ["ess_of_draws", "load_netcdf", "pareto_k", "rhat", "rhat_of_draws", "save_netcdf", "summary", "to_arviz"]
+__all__ = ["ess_of_draws", "load_netcdf", "pareto_k", "psis", "rhat", "rhat_of_draws", "save_netcdf", "summary", "to_arviz"]
 
 POINT_NOTE = "point estimate: one draw, not a posterior sample; intervals, R-hat and ESS are undefined"
 DRAWS_NOTE = "posterior draws"
@@ -139,11 +139,22 @@ def ess_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return _by_entry(_arviz().ess, draws)
 
 
+def psis(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pareto-smoothed importance weights of rows of log ratios (N, D): normalised logs (N, D), and k-hats (N,)."""
+    if _has_datatree():
+        from arviz_stats.base import array_stats  # type: ignore[import-not-found]
+
+        log_weights, k_hat = array_stats.psislw(log_ratios, r_eff=1.0, axis=-1)
+    else:
+        log_weights, k_hat = _arviz().psislw(log_ratios)
+    return np.asarray(log_weights), np.atleast_1d(np.asarray(k_hat))
+
+
 def pareto_k(log_ratios: Tensor) -> float:
     """Shape of the generalised Pareto law of the largest importance ratios (D,); 0.7 and above cannot be trusted."""
     finite = _array(log_ratios)
     finite = np.where(np.isfinite(finite), finite, finite[np.isfinite(finite)].min(initial=0.0) - 50.0)
-    return float(np.max(_arviz().psislw(finite)[1]))
+    return float(psis(finite[None])[1][0])
 
 
 def _by_entry(diagnostic: Any, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:

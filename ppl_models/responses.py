@@ -39,6 +39,11 @@ class ResponseFamily:
         """Elementary families with their columns and their part of the dispersion vector."""
         return [(self, slice(0, num_items), slice(0, self.num_dispersed(num_items)))]
 
+    @property
+    def is_continuous(self) -> bool:
+        """Whether an item has a density (its log-likelihood depends on the unit of measurement), not a probability."""
+        return False
+
     def num_dispersed(self, num_items: int) -> int:
         """Length of the dispersion vector for ``num_items`` items."""
         return 0
@@ -178,6 +183,10 @@ class Normal(ResponseFamily):
     @property
     def bound(self) -> float:
         return 1000.0
+
+    @property
+    def is_continuous(self) -> bool:
+        return True
 
     def num_dispersed(self, num_items: int) -> int:
         return num_items

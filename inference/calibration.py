@@ -1,0 +1,204 @@
+r"""Is an engine calibrated? Simulation-based calibration and coverage of intervals, for any model and engine.
+
+Parameters are drawn from the prior, data from the parameters, draws from the engine given the data: the rank of the truth among
+the draws is then uniform if the engine draws from the posterior (S. Talts et al. 2018, arXiv:1804.06788). Intervals at level
+:math:`\gamma` should hold the truth in a share :math:`\gamma` of the data sets.
+
+Latents have no names, so truth and draws are both put into the library's own convention (components by falling weight, causes by
+falling prior): a function of the parameters alone, of which the law of the ranks holds exactly, whatever labels a chain is in. For
+a model without such a convention, and beside it always, the log-likelihood of the data is ranked, which knows no labels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from inference.draw_rows import log_likelihood_of_draws
+from inference.fit import Method
+from inference.fit import fit as fit_one
+from inference.program import Params, Program, simulate
+from inference.progress import NoProgress, RichProgress
+from inference.structures import structure_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["Calibration", "simulation_based_calibration"]
+
+BINS = 20
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Calibration:
+    """Ranks of the truth among draws, and whether intervals held it.
+
+    Args:
+        ranks: group (site name, or "log_likelihood") -> (S, entries) of 0 ... L.
+        num_draws: L, draws a data set after thinning.
+        covered: group -> (S, entries), whether the central interval held the truth.
+        level: of the intervals.
+        num_failed: data sets without a fit (the engine raised), left out.
+    """
+
+    ranks: dict[str, np.ndarray]
+    num_draws: int
+    covered: dict[str, np.ndarray]
+    level: float
+    num_failed: int
+
+    @property
+    def num_replicates(self) -> int:
+        """S."""
+        return len(next(iter(self.ranks.values())))
+
+    def histogram(self, group: str) -> np.ndarray:
+        """Counts of the ranks of a group's entries in at most 20 bins of equal width."""
+        bins = min(BINS, self.num_draws + 1)
+        edges = np.linspace(-0.5, self.num_draws + 0.5, bins + 1)
+        return np.histogram(self.ranks[group].ravel(), edges)[0]
+
+    def band(self, group: str, level: float = 0.95) -> tuple[float, float]:
+        """Central interval of one bin's count if ranks are uniform; entries of one data set count as one observation."""
+        counts = self.histogram(group)
+        entries = self.ranks[group].shape[1]
+        tail = (1 - level) / 2
+        low, high = (stats.binom.ppf(p, self.num_replicates, 1 / len(counts)) for p in (tail, 1 - tail))
+        return float(low * entries), float(high * entries)
+
+    @property
+    def p_values(self) -> dict[str, float]:
+        """A chi-square test of uniform ranks for each entry, the least one a group times the number of entries."""
+        out = {}
+        for group, ranks in self.ranks.items():
+            bins = min(BINS, self.num_draws + 1, max(2, self.num_replicates // 5))
+            edges = np.linspace(-0.5, self.num_draws + 0.5, bins + 1)
+            shares = np.array([np.sum((ranks_of >= a) & (ranks_of < b)) for a, b in zip(edges, edges[1:], strict=False) for ranks_of in [np.arange(self.num_draws + 1)]])
+            least = 1.0
+            for column in ranks.T:
+                counts = np.histogram(column, edges)[0]
+                least = min(least, float(stats.chisquare(counts, len(column) * shares / shares.sum()).pvalue))
+            out[group] = min(1.0, least * ranks.shape[1])
+        return out
+
+    @property
+    def coverage(self) -> dict[str, float]:
+        """Share of intervals that held the truth, by group."""
+        return {group: float(values.mean()) for group, values in self.covered.items()}
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One line a group: entries, p-value, coverage and its standard error over data sets."""
+        import pandas as pd
+
+        lines = {}
+        for group, values in self.covered.items():
+            by_set = values.mean(1)
+            error = float(by_set.std(ddof=1) / np.sqrt(len(by_set))) if len(by_set) > 1 else np.nan
+            lines[group] = {"entries": values.shape[1], "p_value": self.p_values[group], "coverage": self.coverage[group], "coverage_se": error}
+        return pd.DataFrame(lines).T
+
+    def plot(self) -> Figure:
+        """Rank histograms; a matplotlib figure."""
+        from inference.plots_comparison import plot_ranks
+
+        return plot_ranks(self)
+
+
+def simulation_based_calibration(
+    model: Callable[..., Any],
+    num_rows: int,
+    method: Method,
+    num_replicates: int = 100,
+    num_draws: int = 99,
+    level: float = 0.95,
+    prior: Callable[[int], Params] | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> Calibration:
+    """Draw truth and data ``num_replicates`` times, fit, and rank.
+
+    Args:
+        model: a program called as ``model(None, num_rows)`` to draw rows.
+        num_rows: rows a data set.
+        method: an engine that draws (NUTS, SVI, Laplace).
+        num_replicates: S; num_draws: L, draws kept a fit, evenly spaced, so that they are nearly independent.
+        level: of the central intervals.
+        prior: seed -> one truth by site name; the model's own prior if None. Ranks are uniform for the prior only; with another
+            law, or one truth always, coverage at that truth is what is measured.
+        seed: of everything.
+        progress: show a bar.
+
+    Raises:
+        ValueError: for numbers out of range, or an engine that gives no draws.
+    """
+    for name, value in (("num_rows", num_rows), ("num_replicates", num_replicates), ("num_draws", num_draws)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"simulation_based_calibration: {name} must be a positive integer, got {value!r}")
+    if not 0 < level < 1:
+        raise ValueError(f"simulation_based_calibration: level must lie in (0, 1), got {level!r}")
+    structure = structure_of(model)
+    blank = Program(model, None, num_rows)
+    observed = [site.name for site in blank.sites if site.kind == "observed"] or [_returned(blank, model, num_rows)]
+    ranks: dict[str, list[np.ndarray]] = {}
+    covered: dict[str, list[np.ndarray]] = {}
+    failed = 0
+    bar = RichProgress("calibration", num_replicates) if progress else NoProgress()
+    with bar:
+        for s in range(num_replicates):
+            truth = {n: v[0] for n, v in blank.draw_prior(1, seed + s).items()} if prior is None else prior(seed + s)
+            truth = {name: truth[name] for name in blank.names("parameter")}
+            data = simulate(model, truth, seed + s, None, num_rows)[observed[0]]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what single fits warn of shows in the ranks
+                try:
+                    result = fit_one(model, data, method, seed=seed + s)
+                except (ValueError, RuntimeError):
+                    failed += 1
+                    continue
+            if result.draws is None:
+                raise ValueError(f"simulation_based_calibration: an engine that draws was expected, got {method!r}")
+            flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()}
+            picked = torch.linspace(0, len(next(iter(flat.values()))) - 1, num_draws).round().long()
+            some = {name: value[picked] for name, value in flat.items()}
+            named = [structure.canonical({name: value[d] for name, value in some.items()}) for d in range(num_draws)]
+            target = structure.canonical(truth)
+            for name, value in target.items():
+                _rank(ranks, covered, name, value.reshape(-1), torch.stack([one[name].reshape(-1) for one in named]), level)
+            both = {name: torch.cat([truth[name][None].to(value), value]) for name, value in some.items()}
+            total = log_likelihood_of_draws(result, both, data).sum(-1, keepdim=True)
+            _rank(ranks, covered, "log_likelihood", total[0], total[1:], level)
+            bar.update(s + 1, objective=result.objective, active=1)
+    if not ranks:
+        raise ValueError("simulation_based_calibration: no data set could be fitted")
+    return Calibration(
+        {name: np.stack(values) for name, values in ranks.items()},
+        num_draws,
+        {name: np.stack(values) for name, values in covered.items()},
+        level,
+        failed,
+    )
+
+
+def _returned(program: Program, model: Callable[..., Any], num_rows: int) -> str:
+    """The site that is data: without any, nothing is observed, and the last site of the program is it."""
+    return program.sites[-1].name
+
+
+def _rank(
+    ranks: dict[str, list[np.ndarray]], covered: dict[str, list[np.ndarray]], name: str, truth: Tensor, draws: Tensor, level: float
+) -> None:
+    moving = (draws != draws[:1]).any(0) | (draws[0] != truth)  # entries off a given graph are the same always
+    truth, draws = truth[moving].detach(), draws[:, moving].detach()
+    tail = (1 - level) / 2
+    limits = torch.quantile(draws, torch.tensor([tail, 1 - tail], dtype=draws.dtype), dim=0)
+    ranks.setdefault(name, []).append((draws < truth).sum(0).numpy())
+    covered.setdefault(name, []).append(((truth >= limits[0]) & (truth <= limits[1])).numpy())

@@ -1,0 +1,214 @@
+r"""Fits of different families and engines to the same data, side by side: what each predicts, costs and determines.
+
+The ranking is by expected log predictive density of unseen rows (:mod:`inference.loo`): from draws where a fit has them, by
+folds where it is a point estimate. Differences are taken row by row, so that their standard errors know that the rows are the
+same. Weights are those of stacking: they maximise :math:`\sum_i \log \sum_k w_k \, p_k(x_i \mid x_{-i})`.
+
+Source: Y. Yao, A. Vehtari, D. Simpson and A. Gelman (2018), doi:10.1214/17-BA1091.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from inference.loo import Prediction, cross_validate, loo
+from inference.result import Fit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Comparison", "compare"]
+
+SAME = 1e-6  # relative difference up to which a log-likelihood counts as the stored one
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Comparison:
+    """Fits side by side, best prediction first.
+
+    Args:
+        names: of the fits, in the order of the table.
+        records: one dict a fit, what the table shows.
+        predictions: by name; None where the likelihood is conditional on activities of the rows.
+        warnings: where two numbers of the table are not comparable, and why.
+    """
+
+    names: tuple[str, ...]
+    records: tuple[dict[str, Any], ...]
+    predictions: dict[str, Prediction | None]
+    warnings: tuple[str, ...]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One line a fit: ``elpd`` of unseen rows with its standard error, the difference to the best with its own, the weight in
+        a stack, how it was found, rows it cannot be trusted for, effective and free parameters, log-likelihood and BIC at
+        the estimate, log-likelihood of a test set, the identifiability verdict, convergence, seconds."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.records), index=pd.Index(self.names, name="fit"))
+
+    @property
+    def best(self) -> str:
+        """Name of the fit of the best prediction."""
+        return self.names[0]
+
+    def plot(self, ax: Any = None) -> Any:
+        """Differences of predictive density to the best, with two standard errors; a matplotlib figure."""
+        from inference.plots_comparison import plot_comparison
+
+        return plot_comparison(self, ax)
+
+
+def compare(
+    fits: Mapping[str, Fit], data: Any, test: Any = None, num_folds: int = 10, refit: bool = False, seed: int = 0
+) -> Comparison:
+    """Compare fits to the same data.
+
+    Args:
+        fits: by name, at least two.
+        data: the data all of them were fitted to.
+        test: rows of the same columns that no fit has seen, for their log-likelihood.
+        num_folds: folds for point estimates, which have no draws; 0 to leave their prediction out.
+        refit: fit again without each row whose importance weights cannot be trusted.
+        seed: of the folds, the same for all fits.
+
+    Raises:
+        ValueError: for fewer than two fits, fits of other data than ``data``, or too few draws.
+
+    Warns:
+        UserWarning: for each pair of kinds of numbers that are not comparable.
+    """
+    if not isinstance(fits, Mapping) or len(fits) < 2 or not all(isinstance(one, Fit) for one in fits.values()):
+        raise ValueError(f"compare: a dict of at least two fits by name was expected, got {type(fits).__name__} of {len(fits)}")
+    for name, one in fits.items():
+        _check_same_data(name, one, data)
+    predictions = {name: _predict(name, one, data, num_folds, refit, seed) for name, one in fits.items()}
+    notes = _notes(fits, predictions)
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=2)
+    elpds = {name: -math.inf if one is None else one.elpd for name, one in predictions.items()}
+    order = sorted(fits, key=lambda name: -elpds[name])
+    best = predictions[order[0]]
+    weights = _stacking({name: one.rows for name, one in predictions.items() if one is not None})
+    records = []
+    for name in order:
+        one, prediction = fits[name], predictions[name]
+        record: dict[str, Any] = {
+            "family": type(one.model).__name__ if dataclasses.is_dataclass(one.model) else getattr(one.model, "__name__", "program"),
+            "engine": type(one.method).__name__,
+            "elpd": math.nan, "se": math.nan, "elpd_diff": math.nan, "diff_se": math.nan,
+            "weight": weights.get(name, math.nan), "how": "none", "bad_rows": 0, "p_eff": math.nan,
+        }  # fmt: skip
+        if prediction is not None and best is not None:
+            gap = best.rows - prediction.rows
+            record |= {
+                "elpd": prediction.elpd, "se": prediction.standard_error, "elpd_diff": float(gap.sum()),
+                "diff_se": float(np.sqrt(len(gap) * gap.var(ddof=1))), "how": prediction.how,
+                "bad_rows": prediction.num_bad, "p_eff": prediction.effective_parameters,
+            }  # fmt: skip
+        record |= {
+            "num_parameters": one.num_parameters, "log_likelihood": one.log_likelihood, "bic": one.bic,
+            "test_log_likelihood": math.nan if test is None else _test_density(one, test),
+            "identifiability": _verdict(one), "converged": one.converged, "seconds": one.seconds,
+        }  # fmt: skip
+        records.append(record)
+    return Comparison(tuple(order), tuple(records), {name: predictions[name] for name in order}, tuple(notes))
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _check_same_data(name: str, one: Fit, data: Any) -> None:
+    """A fit knows its rows, its columns and its log-likelihood; other data do not reproduce them."""
+    first = next(iter(data.values())) if isinstance(data, dict) else data
+    if len(first) != one.num_rows:
+        raise ValueError(f"compare: fit {name!r} was made on {one.num_rows} rows, but data has {len(first)}: all fits must be of the same data")
+    rows = one.log_likelihood_rows(data)
+    total = float(rows.double().sum())
+    stored = one.log_likelihood
+    # where latents are too many to sum over, the stored value is itself an estimate
+    if math.isfinite(stored) and one.elbo is None and abs(total - stored) > SAME * max(1.0, abs(stored)):
+        raise ValueError(
+            f"compare: at the estimate of fit {name!r} these data have log-likelihood {total:.6g}, but its own had {stored:.6g}: "
+            "all fits must be of the same data"
+        )
+
+
+def _predict(name: str, one: Fit, data: Any, num_folds: int, refit: bool, seed: int) -> Prediction | None:
+    if one.local:
+        return None
+    if one.draws is not None:
+        return loo(one, data, refit=refit)
+    return cross_validate(one, data, num_folds, seed) if num_folds else None
+
+
+def _continuous(one: Fit) -> int:
+    """How many items the model gives a density, as against a probability."""
+    family: Any = getattr(one.model, "response", getattr(one.model, "component", None))
+    num_items = len(one.item_names)
+    if hasattr(family, "blocks"):
+        return sum(columns.stop - columns.start for part, columns, _ in family.blocks(num_items) if part.is_continuous)
+    return num_items if type(family).__name__ == "MultivariateNormal" or type(one.model).__name__ == "GaussianFactorization" else 0
+
+
+def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]) -> list[str]:
+    notes = []
+    continuous = {name: _continuous(one) for name, one in fits.items()}
+    if len(set(continuous.values())) > 1:
+        notes.append(f"log densities and log probabilities are not comparable; items that have a density: {continuous}")
+    hows = {name: one.how for name, one in predictions.items() if one is not None}
+    if len(set(hows.values())) > 1:
+        notes.append(f"predictions were found in different ways, whose errors differ: {hows}")
+    local = [name for name, one in fits.items() if one.local]
+    if local:
+        notes.append(f"log-likelihood and BIC of {local} are conditional on fitted activities of the rows, and have no prediction here")
+    bounds = [name for name, one in fits.items() if one.elbo is not None and one.draws is None]
+    if bounds:
+        notes.append(f"log-likelihoods of {bounds} are lower bounds by sampling")
+    priors = [name for name, one in fits.items() if one.draws is not None]
+    if priors and len(priors) < len(fits):
+        notes.append(f"{priors} average over a posterior, the others plug in an estimate")
+    return notes
+
+
+def _stacking(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Weights on the simplex that maximise the log density of the mixture of predictions, by EM for its weights."""
+    if not rows:
+        return {}
+    table = np.stack(list(rows.values()), 1)
+    table = table - table.max(1, keepdims=True)
+    density = np.exp(table)
+    weights = np.full(len(rows), 1 / len(rows))
+    for _ in range(10000):
+        new = (weights * density / (density @ weights)[:, None]).mean(0)
+        if np.abs(new - weights).max() < 1e-10:
+            break
+        weights = new
+    return dict(zip(rows, (float(weight) for weight in weights), strict=True))
+
+
+def _test_density(one: Fit, test: Any) -> float:
+    if one.draws is None:
+        return float(one.log_likelihood_rows(test).double().sum())
+    from inference.draw_rows import log_likelihood_of_draws
+
+    values = log_likelihood_of_draws(one, {n: v.reshape(-1, *v.shape[2:]) for n, v in one.draws.items()}, test)
+    return float((torch.logsumexp(values, 0) - math.log(len(values))).sum())
+
+
+def _verdict(one: Fit) -> str:
+    if not (hasattr(one.model, "layers") and hasattr(one.model, "root")):
+        return "not decided"
+    from inference.identifiability import check_identifiability
+
+    try:
+        return str(check_identifiability(one).verdict)
+    except ValueError as error:
+        return f"not decided ({error})"

@@ -1,0 +1,263 @@
+r"""Leave-one-out prediction: how well a model predicts a row it has not seen, latents summed out.
+
+For row i, :math:`\mathrm{elpd}_i = \log p(x_i \mid x_{-i})`. From draws :math:`\theta_s` it is estimated by importance weights
+:math:`w_{is} \propto 1 / p(x_i \mid \theta_s)`, smoothed by a generalised Pareto law whose shape k-hat says whether they can be
+trusted; draws of an approximation (Laplace, SVI) carry their own ratio :math:`p(x, \theta_s) / q(\theta_s)` into the weights.
+Rows with a bad k-hat have their draws moved, by the mean, the spread and the covariance that their weights ask for.
+
+A point estimate has no draws; folds (:func:`cross_validate`) work for every engine.
+
+Source: A. Vehtari, A. Gelman and J. Gabry (2017), doi:10.1007/s11222-016-9696-4; M. Magnusson et al. (2019), ICML, for
+approximations; T. Paananen et al. (2021), doi:10.1007/s11222-020-09982-2, for moved draws.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import logsumexp
+from torch import Tensor
+
+from inference.approximate import GOOD_K
+from inference.draw_rows import log_likelihood_of_draws
+from inference.export import psis
+from inference.fit import fit as fit_again
+from inference.potential import Potential
+from inference.program import Params, Program
+from inference.result import Fit, map_tensors
+
+__all__ = ["Prediction", "cross_validate", "loo"]
+
+LEAST_DRAWS = 100
+ROUNDS = 10  # of moves a row
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prediction:
+    """Expected log predictive density, row by row.
+
+    Args:
+        rows: (N,), log p(row | the other rows).
+        in_sample: (N,), log of the mean density of the row under the fit itself.
+        k_hat: (N,), shape of the weights' tail, NaN where no weights were used.
+        how: "PSIS-LOO" or "10-fold", say.
+        num_moved, num_refitted: rows whose draws were moved, and rows that were left out for real.
+    """
+
+    rows: np.ndarray
+    in_sample: np.ndarray
+    k_hat: np.ndarray
+    how: str
+    num_moved: int = 0
+    num_refitted: int = 0
+
+    @property
+    def elpd(self) -> float:
+        """Sum over rows."""
+        return float(self.rows.sum())
+
+    @property
+    def standard_error(self) -> float:
+        """Of the sum, as of N independent terms."""
+        return float(np.sqrt(len(self.rows) * self.rows.var(ddof=1)))
+
+    @property
+    def effective_parameters(self) -> float:
+        """In-sample minus left-out log density."""
+        return float(self.in_sample.sum() - self.elpd)
+
+    @property
+    def num_bad(self) -> int:
+        """Rows whose k-hat is above 0.7."""
+        return int((self.k_hat > GOOD_K).sum())
+
+
+def loo(result: Fit, data: Any, move: bool = True, refit: bool = False) -> Prediction:
+    """Leave-one-out prediction from the draws of a fit.
+
+    Args:
+        result: a fit with draws.
+        data: the data it was fitted to.
+        move: move the draws of rows with k-hat above 0.7 (one evaluation of the posterior at every draw a move).
+        refit: fit again without each row whose k-hat is still above 0.7.
+
+    Raises:
+        ValueError: for a point estimate, fewer than 100 draws, or local sites.
+
+    Warns:
+        UserWarning: with the number of rows whose k-hat is still above 0.7.
+    """
+    if result.draws is None:
+        raise ValueError("loo: posterior draws were expected, got a point estimate; use cross_validate, or fit with NUTS or Laplace")
+    draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()}
+    num_draws = len(next(iter(draws.values())))
+    if num_draws < LEAST_DRAWS:
+        raise ValueError(f"loo: at least {LEAST_DRAWS} draws were expected, got {num_draws}")
+    if result.local:
+        raise ValueError(f"loo: the likelihood is conditional on {sorted(result.local)}, which a row left out does not have")
+    values = log_likelihood_of_draws(result, draws, data).double().cpu().numpy().T  # (N, D)
+    if values.ndim != 2:
+        raise ValueError("loo: a program with one plate over rows was expected")
+    ratio = _own_ratio(result, num_draws)
+    log_weights, k_hat = psis(ratio - values)
+    rows = logsumexp(log_weights + values, axis=1)
+    own = np.zeros(num_draws) if not np.any(ratio) else psis(ratio[None])[0][0] + np.log(num_draws)
+    in_sample = logsumexp(values + own, axis=1) - np.log(num_draws)
+    moved = refitted = 0
+    bad = np.flatnonzero(k_hat > GOOD_K)
+    if move and len(bad) and not np.any(ratio):
+        moving = _Moves(result, data, draws)
+        for row in bad:
+            rows[row], k_hat[row] = moving.predict(int(row), values[row])
+            moved += 1
+        bad = np.flatnonzero(k_hat > GOOD_K)
+    if refit:
+        for row in bad:
+            rows[row], k_hat[row] = _left_out(result, data, [int(row)])[0], np.nan
+            refitted += 1
+        bad = bad[:0]
+    if len(bad):
+        warnings.warn(
+            f"loo: k-hat is above {GOOD_K} for {len(bad)} of {len(rows)} rows (first: {bad[:5].tolist()}), whose prediction "
+            "cannot be trusted; leave them out for real with refit=True, or use cross_validate",
+            UserWarning,
+            stacklevel=2,
+        )
+    return Prediction(rows, in_sample, k_hat, "PSIS-LOO", moved, refitted)
+
+
+def cross_validate(result: Fit, data: Any, num_folds: int = 10, seed: int = 0) -> Prediction:
+    """Prediction of each row by the model refitted without its fold, started from the fit; for every engine.
+
+    Args:
+        result: a fit, with or without draws.
+        data: the data it was fitted to.
+        num_folds: folds of nearly equal size, chosen at random; the number of rows for leave-one-out.
+        seed: of the folds.
+
+    Raises:
+        ValueError: for fewer than 2 folds or more than rows, or local sites.
+    """
+    count = len(_first(data))
+    if isinstance(num_folds, bool) or not isinstance(num_folds, int) or not 2 <= num_folds <= count:
+        raise ValueError(f"cross_validate: num_folds must be an integer from 2 to {count}, got {num_folds!r}")
+    if result.local:
+        raise ValueError(f"cross_validate: the likelihood is conditional on {sorted(result.local)}, which a row left out does not have")
+    order = np.random.default_rng(seed).permutation(count)
+    rows = np.zeros(count)
+    for fold in np.array_split(order, num_folds):
+        rows[fold] = _left_out(result, data, fold.tolist())
+    draws = result.draws if result.draws is not None else {n: v[None, None] for n, v in result.params.items()}
+    values = log_likelihood_of_draws(result, {n: v.reshape(-1, *v.shape[2:]) for n, v in draws.items()}, data)
+    in_sample = (values.logsumexp(0) - np.log(len(values))).double().cpu().numpy()
+    return Prediction(rows, in_sample, np.full(count, np.nan), f"{num_folds}-fold")
+
+
+def _left_out(result: Fit, data: Any, rows: list[int]) -> np.ndarray:
+    """Log predictive density of rows under a fit to the others, (len(rows),)."""
+    count = len(_first(data))
+    others = np.setdiff1d(np.arange(count), rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # each refit repeats what the fit said
+        again = fit_again(result.model, _rows(data, others), result.method, init=dict(result.params), seed=result.seed)
+        if again.draws is None:
+            return again.log_likelihood_rows(_rows(data, np.asarray(rows))).double().cpu().numpy()
+        draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in again.draws.items()}
+        values = log_likelihood_of_draws(again, draws, _rows(data, np.asarray(rows)))
+    return (values.logsumexp(0) - np.log(len(values))).double().cpu().numpy()
+
+
+def _own_ratio(result: Fit, num_draws: int) -> np.ndarray:
+    """Log ratio of posterior and approximation at each draw, zeros for draws from the posterior."""
+    stats = result.sample_stats or {}
+    if "log_importance" not in stats:
+        return np.zeros(num_draws)
+    ratio = stats["log_importance"].reshape(-1).cpu().numpy()
+    finite = np.isfinite(ratio)
+    return np.where(finite, ratio, ratio[finite].min(initial=0.0) - 50.0)
+
+
+class _Moves:
+    """Draws moved towards the posterior without one row."""
+
+    def __init__(self, result: Fit, data: Any, draws: Params) -> None:
+        check = getattr(result.model, "check_data", None)
+        self.data = check(data, for_fit=False)[0] if check is not None else data
+        self.program = Program(result.model, self.data)
+        self.potential = Potential(self.program, self.program.draw_prior(1, 0))
+        self.draws = self.potential.vector(draws)  # (D, P)
+        self.density = self.potential(self.draws)[0].double().cpu().numpy()
+
+    def predict(self, row: int, values: np.ndarray) -> tuple[float, float]:
+        """Log predictive density of a row and the k-hat it is trusted by."""
+        alone = self.program.with_data(map_tensors(lambda x: x[row : row + 1], self.data))
+        points, density, own = self.draws, self.density, values
+        log_weights, k_hat = psis(-own[None])
+        first, best = float(logsumexp(log_weights + own[None])), float(k_hat[0])
+        shift, scale = torch.zeros_like(points[0]), torch.eye(points.shape[1], dtype=points.dtype)
+        for _ in range(ROUNDS):
+            if best <= GOOD_K:
+                break
+            weights = torch.from_numpy(np.exp(log_weights[0] - logsumexp(log_weights[0]))).to(points)
+            for step in _steps(points, weights):
+                matrix, offset = step
+                new = points @ matrix.mT + offset
+                new_density, new_own = self._evaluate(alone, new)
+                ratio = new_density - new_own - self.density  # the map's volume is constant
+                new_weights, new_k = psis(np.nan_to_num(ratio, nan=-1e3, neginf=-1e3)[None])
+                if float(new_k[0]) < best - 1e-3:
+                    points, density, own, log_weights, best = new, new_density, new_own, new_weights, float(new_k[0])
+                    shift, scale = shift @ matrix.mT + offset, matrix @ scale
+                    break
+            else:
+                break
+        if points is self.draws:
+            return first, best
+        # half of the draws moved, half not, weighed by the mixture they come from
+        half = len(points) // 2
+        mixed = torch.cat([points[:half], self.draws[half:]])
+        density = np.concatenate([density[:half], self.density[half:]])
+        own = np.concatenate([own[:half], values[half:]])
+        back = torch.linalg.solve(scale, (mixed - shift).mT).mT
+        behind = self.potential(back)[0].double().cpu().numpy() - float(torch.linalg.slogdet(scale)[1])
+        ratio = density - own - np.logaddexp(density, behind)
+        log_weights, k_hat = psis(np.nan_to_num(ratio, nan=-1e3, neginf=-1e3)[None])
+        return float(logsumexp(log_weights[0] + own) - logsumexp(log_weights[0])), float(k_hat[0])
+
+    def _evaluate(self, alone: Program, points: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        with torch.no_grad():
+            own = alone.log_marginal_rows(self.potential.params(points))
+        return self.potential(points)[0].double().cpu().numpy(), own.reshape(len(points)).double().cpu().numpy()
+
+
+def _steps(points: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Affine maps z -> A z + b that give the draws the weighted mean, the weighted spread, the weighted covariance."""
+    size = points.shape[1]
+    eye = torch.eye(size, dtype=points.dtype)
+    mean, target = points.mean(0), weights @ points
+    centred = points - target
+    scales = ((weights[:, None] * centred.square()).sum(0) / points.var(0)).sqrt()
+    spread = torch.diag(scales)
+    maps = [(eye, target - mean), (spread, target - spread @ mean)]
+    covariance = (weights[:, None] * centred).mT @ centred
+    now = torch.cov(points.mT).reshape(size, size)
+    factors = [torch.linalg.cholesky_ex(matrix) for matrix in (covariance, now)]
+    if all(int(info) == 0 for _, info in factors):
+        full = torch.linalg.solve_triangular(factors[1][0].mT, factors[0][0].mT, upper=True).mT
+        maps.append((full, target - full @ mean))
+    return maps
+
+
+def _first(data: Any) -> Any:
+    return next(iter(data.values())) if isinstance(data, dict) else data
+
+
+def _rows(data: Any, index: np.ndarray) -> Any:
+    """Some rows of a table, a frame, or a dict of tensors."""
+    if isinstance(data, dict):
+        return {name: value[index] for name, value in data.items()}
+    return data.iloc[index] if hasattr(data, "iloc") else data[index]
