@@ -77,16 +77,14 @@ class Calibration:
     @property
     def p_values(self) -> dict[str, float]:
         """A chi-square test of uniform ranks for each entry, the least one a group times the number of entries."""
+        bins = min(BINS, self.num_draws + 1, max(2, self.num_replicates // 5))
+        edges = np.linspace(-0.5, self.num_draws + 0.5, bins + 1)
+        shares = np.histogram(np.arange(self.num_draws + 1), edges)[0] / (self.num_draws + 1)
         out = {}
         for group, ranks in self.ranks.items():
-            bins = min(BINS, self.num_draws + 1, max(2, self.num_replicates // 5))
-            edges = np.linspace(-0.5, self.num_draws + 0.5, bins + 1)
-            shares = np.array([np.sum((ranks_of >= a) & (ranks_of < b)) for a, b in zip(edges, edges[1:], strict=False) for ranks_of in [np.arange(self.num_draws + 1)]])
-            least = 1.0
-            for column in ranks.T:
-                counts = np.histogram(column, edges)[0]
-                least = min(least, float(stats.chisquare(counts, len(column) * shares / shares.sum()).pvalue))
-            out[group] = min(1.0, least * ranks.shape[1])
+            counts = [np.histogram(column, edges)[0] for column in ranks.T]
+            least = min(float(stats.chisquare(count, self.num_replicates * shares).pvalue) for count in counts)
+            out[group] = min(1.0, least * len(counts))
         return out
 
     @property
@@ -147,7 +145,7 @@ def simulation_based_calibration(
         raise ValueError(f"simulation_based_calibration: level must lie in (0, 1), got {level!r}")
     structure = structure_of(model)
     blank = Program(model, None, num_rows)
-    observed = [site.name for site in blank.sites if site.kind == "observed"] or [_returned(blank, model, num_rows)]
+    observed = [site.name for site in blank.sites if site.kind == "observed"] or [blank.sites[-1].name]
     ranks: dict[str, list[np.ndarray]] = {}
     covered: dict[str, list[np.ndarray]] = {}
     failed = 0
@@ -171,8 +169,8 @@ def simulation_based_calibration(
             some = {name: value[picked] for name, value in flat.items()}
             named = [structure.canonical({name: value[d] for name, value in some.items()}) for d in range(num_draws)]
             target = structure.canonical(truth)
-            for name, value in target.items():
-                _rank(ranks, covered, name, value.reshape(-1), torch.stack([one[name].reshape(-1) for one in named]), level)
+            for site, true in target.items():
+                _rank(ranks, covered, site, true.reshape(-1), torch.stack([one[site].reshape(-1) for one in named]), level)
             both = {name: torch.cat([truth[name][None].to(value), value]) for name, value in some.items()}
             total = log_likelihood_of_draws(result, both, data).sum(-1, keepdim=True)
             _rank(ranks, covered, "log_likelihood", total[0], total[1:], level)
@@ -186,11 +184,6 @@ def simulation_based_calibration(
         level,
         failed,
     )
-
-
-def _returned(program: Program, model: Callable[..., Any], num_rows: int) -> str:
-    """The site that is data: without any, nothing is observed, and the last site of the program is it."""
-    return program.sites[-1].name
 
 
 def _rank(
