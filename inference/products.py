@@ -75,13 +75,14 @@ def permuted(layer: GeneralizedLinearLayer, loadings: Tensor, permutation: Tenso
     """Loadings (..., J, P) once new latent l is old latent ``permutation[l]``.
 
     Raises:
-        ValueError: for an order of the latents that asks for a product which no item has.
+        ValueError: for an order of the latents under which an item would depend on others.
     """
     if permutation is None or layer.terms is None:
         return loadings if permutation is None else loadings.index_select(-1, permutation)
     order, subsets = permutation.tolist(), _subsets(layer.terms)
     place = {subset: t for t, subset in enumerate(subsets)}
     old = [frozenset(order[k] for k in subset) for subset in subsets]
-    if not set(old) <= set(place):
+    index = torch.tensor([place.get(s, -1) for s in old])
+    if bool((index < 0).any()) or (layer.graph is not None and not torch.equal(layer.graph[:, index], layer.graph)):
         raise ValueError(f"{layer.parent}: the graph is given and does not allow the order {order}")
-    return loadings.index_select(-1, torch.tensor([place[s] for s in old], device=loadings.device))
+    return loadings.index_select(-1, index.to(loadings.device))
