@@ -136,7 +136,7 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
                 own_beta,
                 penalty=layer.penalty,
                 scale=scale,
-                free=None if layer.graph is None else layer.graph[columns],
+                free=None if layer.graph is None else layer.graph[..., columns, :],
                 bound=layer.block_bound(columns),
                 num_steps=steps,
             )
@@ -267,7 +267,7 @@ def maximise_rows(
         beta: start, (R, J, P).
         penalty: of every entry but the first.
         scale: s, (R, J), None for 1.
-        free: bool (J, P - 1), loadings that may differ from zero.
+        free: bool (J, P - 1), or (R, J, P - 1), loadings that may differ from zero.
         bound: the box is [-bound, bound].
         num_steps: at most so many Newton steps; fewer if no child gains more than ``tolerance`` relatively.
 
@@ -278,7 +278,7 @@ def maximise_rows(
     size = design.shape[-1]
     fixed = None
     if free is not None:
-        fixed = torch.cat([torch.zeros_like(free[:, :1]), ~free], -1).expand(beta.shape)
+        fixed = torch.cat([torch.zeros_like(free[..., :1]), ~free], -1).expand(beta.shape)
         beta = beta.masked_fill(fixed, 0.0)
     weight = None if scale is None else scale.unsqueeze(-1)
 

@@ -197,7 +197,7 @@ def check_identifiability(
         structure = None if edges is None else edges.cpu().numpy().astype(bool)
         least = threshold
         if least is None:
-            least = layer.penalty.threshold if layer.penalty is not None and structure is None else 0.0
+            least = float(layer.penalty.threshold) if layer.penalty is not None and structure is None else 0.0
         thresholds.append(float(least))
         proportions = None
         if root is not None and root.latent == layer.parent:

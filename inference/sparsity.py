@@ -63,7 +63,7 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
     out = []
     for layer in model.layers():
         size = result.params[layer.loadings].abs()
-        least = threshold if threshold is not None else 0.0 if layer.penalty is None else layer.penalty.threshold
+        least = threshold if threshold is not None else 0.0 if layer.penalty is None else float(layer.penalty.threshold)
         out.append((size >= least) & (size > 0))
     return tuple(out)
 
