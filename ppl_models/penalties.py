@@ -66,11 +66,16 @@ def _along(constant: Constant, value: Tensor) -> Constant:
     return constant.reshape(-1, *(1,) * (value.dim() - 1)) if isinstance(constant, Tensor) else constant
 
 
-def stacked(penalties: Sequence[Penalty]) -> Penalty:
-    """Penalties of one kind as one, whose constants have a leading dim: value g of a batch is penalised by penalty g."""
+def stacked(penalties: Sequence[Penalty], like: Tensor) -> Penalty:
+    """Penalties of one kind as one, whose constants have a leading dim: value g of a batch is penalised by penalty g.
+
+    Args:
+        penalties: G of them.
+        like: the constants get its dtype and device.
+    """
     kind: Any = type(penalties[0])
     names = [field.name for field in fields(kind)]
-    return kind(**{n: torch.tensor([getattr(p, n) for p in penalties], dtype=torch.float64) for n in names})
+    return kind(**{n: like.new_tensor([getattr(p, n) for p in penalties]) for n in names})
 
 
 def taken(penalty: Penalty, index: Tensor) -> Penalty:

@@ -696,7 +696,7 @@ def test_accelerated_m_step_is_a_penalised_optimum(row: Row) -> None:
     assert zeros > 0  # the penalty bites
 
 
-@pytest.mark.parametrize("name", ["encoder-Poisson-2-missing", "encoder-confirmatory"])
+@pytest.mark.parametrize("name", ["encoder-Poisson-2-missing", "encoder-confirmatory", "dina-Poisson-2-missing", "gdm-Normal-missing"])
 def test_both_m_steps_reach_one_optimum(name: str) -> None:
     """The generic gradient route, given time, finds the same parameters."""
     row = next(row for row in ZOO if row.name == name)
