@@ -1,8 +1,8 @@
 """A grid of penalties for a deep discrete encoder (18; 6, 2): one batched EM against fits one after another.
 
 The design B_s of Lee and Gu (2025, arXiv:2501.01414, section 5), Bernoulli and Poisson, N = 1,000; nine truncated Lassos, slopes
-and thresholds on the grid of their newsgroups study, two starts each, with the refits on the graphs found. Three ways: the
-batch, the same fits one by one, and one by one with warm starts beside. One JSON line a family: seconds of each, the chosen
+and thresholds on the grid of their newsgroups study, two starts each, with the refits on the graphs found. Two ways, the
+batch and the same fits one by one, and with ``--warm`` one by one with warm starts beside. One JSON line a family: seconds of each, the chosen
 penalty, EBIC, and the largest difference of the penalised objectives of batch and loop. Run: ``python benchmarks/dde_penalty_grid.py``.
 """
 
@@ -57,12 +57,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--starts", type=int, default=2)
     parser.add_argument("--max-iterations", type=int, default=30)
-    parser.add_argument("--no-warm", action="store_true")
+    parser.add_argument("--warm", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     for response in (Poisson(), Bernoulli()):
-        print(json.dumps(line(response, args.rows, args.starts, args.max_iterations, not args.no_warm)), flush=True)
+        print(json.dumps(line(response, args.rows, args.starts, args.max_iterations, args.warm)), flush=True)
 
 
 if __name__ == "__main__":
