@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from inference.products import flippable, flipped, permuted
+
 if TYPE_CHECKING:
     from inference.result import Fit
     from ppl_models.layers import GeneralizedLinearLayer, RootLayer
@@ -159,12 +161,13 @@ def align_layers(
         order = torch.arange(len(loadings), device=loadings.device) if rows is None else rows
         if layer.child in flips:
             signs_below[flips[layer.child]] = -1
-        estimate = signs_below[:, None] * loadings[order]
-        forbidden = None
-        if layer.graph is not None:
-            graph = layer.graph.to(loadings.device)
-            forbidden = (graph[order].mT[:, None, :] != graph.mT).any(-1)  # (K, K): old k, new l
-        matching = _match(estimate, reference[layer.loadings].to(loadings), signs, forbidden)
+        estimate = signs_below[:, None] * layer.effects(loadings)[order]
+        forbidden, edges = None, layer.edges
+        if edges is not None:
+            edges = edges.to(loadings.device)
+            forbidden = (edges[order].mT[:, None, :] != edges.mT).any(-1)  # (K, K): old k, new l
+        allowed = flippable(layer).to(loadings.device) if signs else False
+        matching = _match(estimate, layer.effects(reference[layer.loadings].to(loadings)), allowed, forbidden)
         permutations[layer.parent], flips[layer.parent] = matching.permutation, matching.flips
         cost += matching.cost
         rows = matching.permutation
@@ -215,7 +218,7 @@ def relabel(
     """
     out = dict(params)
     for layer in layers:
-        out[layer.loadings] = _permuted(params[layer.loadings], permutations.get(layer.parent), -1)
+        out[layer.loadings] = permuted(layer, params[layer.loadings], permutations.get(layer.parent))
     for layer in layers:  # what stands in the role of a child: the layer above, or the proportions
         out[layer.loadings] = _permuted(out[layer.loadings], permutations.get(layer.child), -2)
         out[layer.intercepts] = _permuted(params[layer.intercepts], permutations.get(layer.child), -1)
@@ -224,9 +227,9 @@ def relabel(
             out[layer.loadings] = torch.where(flip[:, None], -out[layer.loadings], out[layer.loadings])
             out[layer.intercepts] = torch.where(flip, -out[layer.intercepts], out[layer.intercepts])
         if layer.parent in flips:
-            flip, loadings = flips[layer.parent], out[layer.loadings]
-            out[layer.intercepts] = out[layer.intercepts] + (loadings * flip).sum(-1)
-            out[layer.loadings] = torch.where(flip, -loadings, loadings)
+            out[layer.loadings], out[layer.intercepts] = flipped(
+                layer, out[layer.loadings], out[layer.intercepts], flips[layer.parent]
+            )
     if root is not None:
         proportions = _permuted(params[root.proportions], permutations.get(root.latent), -1)
         flip = flips.get(root.latent, torch.zeros((), dtype=torch.bool, device=proportions.device))
@@ -251,7 +254,8 @@ def canonical_signs(
         root: the deepest layer's proportions, or None.
         convention: ``"column_sum"``, the loadings of a latent sum to a positive number (Assumption 1(c) of Lee and Gu
             2025; a sum within 1e-12 of zero is decided by the first nonzero entry); ``"first"``, its first nonzero
-            loading is positive; ``"as_is"``, no change.
+            loading is positive; ``"as_is"``, no change. Where items depend on products of latents, the loading of a latent is
+            its mean effect; a latent that a conjunction ties to others has no second name and stays.
 
     Raises:
         ValueError: for another convention, a missing site, another shape, or values that are not finite.
@@ -266,29 +270,29 @@ def canonical_signs(
         permutations[layer.parent] = permutations[layer.parent].to(loadings.device)
         if layer.child in flips:
             loadings = torch.where(flips[layer.child][:, None], -loadings, loadings)
-        flips[layer.parent] = _is_negative(loadings, convention)
+        flips[layer.parent] = _is_negative(layer.effects(loadings), convention) & flippable(layer).to(loadings.device)
     return Alignment(relabel(params, layers, root, permutations, flips), permutations, flips, 0.0)
 
 
 # ---------------------------------------------------------------- parts
 
 
-def _match(estimate: Tensor, reference: Tensor, signs: bool, forbidden: Tensor | None) -> Matching:
-    """The assignment; a ``forbidden`` pair (K, L) is taken only where no assignment avoids it."""
+def _match(estimate: Tensor, reference: Tensor, signs: bool | Tensor, forbidden: Tensor | None) -> Matching:
+    """The assignment; a ``forbidden`` pair (K, L) is taken only where no assignment avoids it. ``signs`` may be by column."""
     from scipy.optimize import linear_sum_assignment
 
     left, right = estimate.detach().to(torch.float64), reference.detach().to(torch.float64)
     as_is = torch.stack([(left - column[:, None]).square().sum(0) for column in right.mT], 1)  # (K, L)
     negated = torch.stack([(left + column[:, None]).square().sum(0) for column in right.mT], 1)
-    flipped = (negated < as_is) & signs
-    cost = torch.where(flipped, negated, as_is)
+    turned = (negated < as_is) & (signs if isinstance(signs, bool) else signs[:, None])
+    cost = torch.where(turned, negated, as_is)
     penalised = cost if forbidden is None else cost + forbidden * (1 + 2 * cost.max() * len(right.mT))
     chosen, of = linear_sum_assignment(penalised.cpu().numpy())
     permutation = torch.empty(right.shape[1], dtype=torch.long)
     permutation[torch.as_tensor(of)] = torch.as_tensor(chosen)
     permutation = permutation.to(estimate.device)
     columns = torch.arange(right.shape[1], device=estimate.device)
-    return Matching(permutation, flipped[permutation, columns], float(cost[permutation, columns].sum()))
+    return Matching(permutation, turned[permutation, columns], float(cost[permutation, columns].sum()))
 
 
 def _permuted(value: Tensor, permutation: Tensor | None, dim: int) -> Tensor:
@@ -318,7 +322,7 @@ def _check(
         raise ValueError("layers must hold at least one layer, got none")
     expected: dict[str, tuple[int, ...]] = {}
     for layer in layers:
-        expected[layer.loadings] = (layer.num_children, layer.num_parents)
+        expected[layer.loadings] = (layer.num_children, layer.num_features)
         if not only_loadings:
             expected[layer.intercepts] = (layer.num_children,)
     if root is not None:

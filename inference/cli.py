@@ -57,6 +57,14 @@ class Engine(StrEnum):
     saem = "saem"
 
 
+class Bottom(StrEnum):
+    """How items depend on their latents."""
+
+    additive = "additive"
+    dina = "dina"
+    gdm = "gdm"
+
+
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; made if need be.", show_default=True)]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed makes one answer.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace results that lie in the output folder.")]
@@ -109,7 +117,9 @@ def fit_dde(
             help="Truncated Lasso of the loadings; auto is the recommended one for the number of rows, none with --graph.",
         ),
     ] = "auto",
-    restarts: Annotated[int, typer.Option(min=1, help="Starts run as one batch; the best is reported.")] = 1,
+    restarts: Annotated[
+        int | None, typer.Option(min=1, help="Starts run as one batch, the best reported; as many as the model recommends.")
+    ] = None,
     seed: Seed = 0,
     init: Annotated[Start, typer.Option(help="Where the fit starts.")] = Start.spectral,
     engine: Annotated[
@@ -120,6 +130,10 @@ def fit_dde(
         str | None,
         typer.Option(metavar="FILE", help="0/1 table (items x first latents), 1 where a loading is free: a Q-matrix."),
     ] = None,
+    bottom: Annotated[
+        Bottom,
+        typer.Option(help="How items depend on latents: each alone, all of --graph together, or with every interaction."),
+    ] = Bottom.additive,
     image_shape: ImageShape = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="File that holds the running fit; the same command then resumes from it.")
@@ -130,6 +144,7 @@ def fit_dde(
     """Fit a deep discrete encoder (Lee and Gu 2025) by penalised EM, and write fit, ArviZ file, report and summary."""
     with _one_line_errors(checkpoint):
         from inference.output import check_output_folder
+        from ppl_models.bottoms import Additive, ExpDINA, ExpGDM
         from ppl_models.datasets import read_table
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 
@@ -145,6 +160,7 @@ def fit_dde(
             response=_response(response),
             penalty=_penalty(penalty, len(frame), graph is not None),
             graphs=graphs,
+            bottom=ExpDINA() if bottom is Bottom.dina else ExpGDM() if bottom is Bottom.gdm else Additive(),
         )
         result = _run(model, frame, init.value, restarts, seed, checkpoint, not no_progress, engine)
         _deliver(result, frame, out, shape)
@@ -211,7 +227,7 @@ def _run(
     model: Any,
     frame: pd.DataFrame,
     init: str,
-    restarts: int,
+    restarts: int | None,
     seed: int,
     checkpoint: Path | None,
     progress: bool,

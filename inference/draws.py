@@ -19,7 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from inference.gibbs import GenericGibbs, Gibbs, Latents, LayeredGibbs
+from inference.gibbs import GenericGibbs, Gibbs, Latents, LayeredGibbs, features
 from inference.glm import drawn_statistics, maximise_dispersion, maximise_layer, maximise_quadratic, with_ones
 from inference.program import Params
 from inference.steps import PROPORTION_LIMIT, maximise_free
@@ -92,7 +92,7 @@ class LayeredDraws:
             below = self.gibbs.statistic if depth == 0 else latents[layer.child]
             mask = self.gibbs.mask if depth == 0 else None
             beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
-            gradient, hessian = _expansion(layer.response, beta, below, mask, with_ones(latents[layer.parent]))
+            gradient, hessian = _expansion(layer.response, beta, below, mask, with_ones(features(layer, latents)))
             out[f"{layer.loadings}/linear"] = gradient + (hessian @ beta.unsqueeze(-1)).squeeze(-1)
             out[f"{layer.loadings}/hessian"] = hessian
         out = {name: value * self.scale for name, value in out.items()}

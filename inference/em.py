@@ -82,9 +82,14 @@ class EM:
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) to convergence."""
-        steps = self.steps(problem)
         store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
-        relaxed = None if problem.start_given else steps.relax()
+        return self.climb(self.steps(problem), start, problem.start_given, progress, store).outcome()
+
+    def climb(
+        self, steps: Steps, start: Params, start_given: bool, progress: Progress, store: Checkpoint | None = None
+    ) -> EMState:
+        """The run from a start to convergence, under the easier objective first where the start is our own."""
+        relaxed = None if start_given else steps.relax()
         state = None if store is None else store.load(EMState)
         if state is None:
             state = EMState.begin(start, relaxed=relaxed is not None and self.num_relaxed > 0)
@@ -103,9 +108,9 @@ class EM:
                 f"{unfinished} of {len(state.converged)} restarts did not converge in {self.max_iterations} iterations: raise "
                 "max_iterations, loosen tolerance, try fewer latents, a penalty, or another start",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        return state.outcome()
+        return state
 
     def _iterate(self, steps: Steps, state: EMState, progress: Progress, store: Checkpoint | None) -> EMState:
         began = time.monotonic() - state.seconds

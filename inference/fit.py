@@ -153,7 +153,7 @@ def fit(
         with bar, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             state = method.run(problem, start, bar, path)
-        result = _assemble(problem, method, state, time.monotonic() - began)
+        result = assemble(problem, method, state, time.monotonic() - began)
     messages = tuple(dict.fromkeys(str(w.message) for w in caught))
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=2)
@@ -218,7 +218,8 @@ def _nearby(program: Program, free: Params, num_restarts: int, seed: int, first_
     return {name: value.detach() for name, value in program.constrained(out).items()}
 
 
-def _assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float) -> Fit:
+def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float) -> Fit:
+    """The fit of the best restart, under the library's labels; warns of estimates on a bound."""
     best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
     params = problem.structure.canonical({name: value[best].clone() for name, value in outcome.params.items()})
     sites = problem.structure.local_sites

@@ -142,7 +142,13 @@ class LayeredGibbs:
 
 def predictor(layer: GeneralizedLinearLayer, params: Params, latents: Latents) -> Tensor:
     """The children's predictor, (R, C, N)."""
-    return params[layer.loadings] @ latents[layer.parent] + params[layer.intercepts].unsqueeze(-1)
+    return params[layer.loadings] @ features(layer, latents) + params[layer.intercepts].unsqueeze(-1)
+
+
+def features(layer: GeneralizedLinearLayer, latents: Latents) -> Tensor:
+    """What the children's predictor is linear in, (R, P, N)."""
+    parents = latents[layer.parent]
+    return parents if layer.terms is None else layer.features(parents.mT).mT
 
 
 def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
@@ -180,8 +186,10 @@ def _sweep_layer(
     ):  # log-odds within a few hundred: single precision is ample, and twice as fast
         kind = torch.float32
     scale = None if scale is None else scale.to(kind)
-    steps = _Steps(layer, params[layer.loadings].to(kind), params[layer.intercepts].to(kind), scale)
-    rows = max(1, CHUNK_ELEMENTS // (layer.num_children * len(parents)))
+    steps = (_Steps if layer.terms is None else _ProductSteps)(
+        layer, params[layer.loadings].to(kind), params[layer.intercepts].to(kind), scale
+    )
+    rows = max(1, CHUNK_ELEMENTS // (max(layer.num_children, layer.num_features) * len(parents)))
     for start in range(0, num_rows, rows):
         part = slice(start, start + rows)
         own = None if mask is None else mask[:, part].to(kind)
@@ -254,6 +262,58 @@ class _Steps:
                 for (_, children, step, _), off in zip(moved, offs, strict=True):
                     eta[:, children] = torch.addcmul(off, step, draw.unsqueeze(1))
         return drawn, torch.sigmoid(logits)
+
+
+class _ProductSteps:
+    """As :class:`_Steps`, where children depend on products of parents: both values of a latent are tried.
+
+    Args:
+        layer: the layer's description, with terms and a graph.
+        loadings: (R, C, P); intercepts: (R, C); scale: (R, C) or None.
+    """
+
+    def __init__(
+        self, layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, scale: Tensor | None
+    ) -> None:
+        self.layer, self.loadings, self.intercepts, self.scale = layer, loadings, intercepts.unsqueeze(-1), scale
+
+    def sweep(
+        self,
+        parents: Tensor,
+        below: Tensor,
+        mask: Tensor | None,
+        prior: Tensor,
+        uniform: Tensor,
+        synchronous: bool,
+        backwards: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """New parents and their chances for a few rows, (R, K, n)."""
+        new, drawn = parents.clone(), torch.empty_like(parents)
+        logits = prior.expand(parents.shape).clone()
+        bits = range(parents.shape[1])
+        for k in reversed(bits) if backwards else bits:
+            off, on = new.clone(), new.clone()
+            off[:, k], on[:, k] = 0.0, 1.0
+            logits[:, k] += self._log_density(on, below, mask, k) - self._log_density(off, below, mask, k)
+            draw = (uniform[:, k] < torch.sigmoid(logits[:, k])).to(parents.dtype)
+            drawn[:, k] = draw
+            if not synchronous:
+                new[:, k] = draw
+        return drawn, torch.sigmoid(logits)
+
+    def _log_density(self, parents: Tensor, below: Tensor, mask: Tensor | None, k: int) -> Tensor:
+        """Of the children that depend on parent k, without the base measure, (R, n)."""
+        layer = self.layer
+        designs = layer.features(parents.mT).mT  # (R, P, n)
+        edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool) if layer.edges is None else layer.edges
+        total = parents.new_zeros(len(parents), parents.shape[-1])
+        for family, columns, _ in layer.response.blocks(layer.num_children):
+            own = edges[columns, k].nonzero().ravel().to(parents.device) + columns.start
+            eta = self.loadings[:, own] @ designs + self.intercepts[:, own]
+            density = below[..., own, :] * eta - family.log_partition(eta)
+            density = density if mask is None else density * mask[own]
+            total += (density if self.scale is None else density * self.scale[:, own, None]).sum(-2)
+        return total
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,13 @@
 r"""Generalised-linear layers: expected statistics in, the layer's maximiser out; the cost does not depend on the rows.
 
-For child j with design :math:`h_c = (1, a_c)` over the parent's configurations c, expected counts :math:`n_c` and
+For child j with design :math:`h_c = (1, a_c)` (or products of entries of a) over the parent's configurations c, expected counts :math:`n_c` and
 expected cross products :math:`R_j = \sum_i \sum_c r_{ic} T(x_{ij}) h_c`, the expected complete-data log-density is
 
 .. math:: Q_j(\beta) = s_j \{ \beta \cdot R_j - \sum_c n_c A(\beta \cdot h_c) \} - \sum_k p(\beta_k), \quad \beta = (b_j, W_j).
 
-All children (and all restarts) are solved together by proximal Newton steps with step halving, so no step lowers Q.
+All children (and all restarts) are solved together by proximal Newton steps with step halving, so no step lowers Q. Where
+the design holds products, children with the same parents are solved together on the patterns of these alone, in closed form
+if they have as many coefficients as predictors.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ppl_models.layers import GeneralizedLinearLayer
+from ppl_models.distributions import binary_configurations
+from ppl_models.layers import GeneralizedLinearLayer, products
 from ppl_models.penalties import Penalty
 from ppl_models.responses import ResponseFamily
 
@@ -43,6 +46,7 @@ class LayerStatistics:
         cross: (R, J, 1 + K), expected sum of T(x_j) h.
         squares: (J,) or (R, J), sum of T(x_j)^2; None for families without dispersion.
         row_counts: (R, C), the same as ``counts`` where nothing is missing: what the layers above need.
+        features: (C, P), what the predictor is linear in, where that is not the configurations themselves.
     """
 
     configurations: Tensor
@@ -50,11 +54,13 @@ class LayerStatistics:
     cross: Tensor
     squares: Tensor | None = None
     row_counts: Tensor | None = None
+    features: Tensor | None = None
 
     @property
     def design(self) -> Tensor:
         """h, (C, 1 + K)."""
-        return torch.nn.functional.pad(self.configurations, (1, 0), value=1.0)
+        columns = self.configurations if self.features is None else self.features
+        return torch.nn.functional.pad(columns, (1, 0), value=1.0)
 
 
 def with_ones(latents: Tensor) -> Tensor:
@@ -79,9 +85,12 @@ def drawn_statistics(
     counts = row_counts
     if mask is not None:
         counts = parents.new_zeros(len(mask), len(configurations)).index_add_(1, index, mask * scale)
-    cross = below @ with_ones(parents).mT * scale
+    cross = below @ with_ones(layer.features(parents.mT).mT).mT * scale
     squares = below.square().sum(-1) * scale if layer.dispersion else None
-    return LayerStatistics(configurations, counts.unsqueeze(0), cross.unsqueeze(0), squares, row_counts.unsqueeze(0))
+    features = None if layer.terms is None else layer.features(configurations)
+    return LayerStatistics(
+        configurations, counts.unsqueeze(0), cross.unsqueeze(0), squares, row_counts.unsqueeze(0), features
+    )
 
 
 def _distinct(parents: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,18 +123,23 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
         own_counts = counts if counts.shape[-2] == 1 else counts[..., columns, :]
         gamma = dispersion[..., part] if dispersion is not None and part.stop > part.start else None
         scale = family.scale(gamma, columns.stop - columns.start)
-        own_beta = maximise_rows(
-            family,
-            stats.cross[..., columns, :],
-            own_counts,
-            stats.design,
-            beta[..., columns, :],
-            penalty=layer.penalty,
-            scale=scale,
-            free=None if layer.graph is None else layer.graph[columns],
-            bound=layer.block_bound(columns),
-            num_steps=1 if family.is_linear else num_steps,
-        )
+        steps = 1 if family.is_linear else num_steps
+        cross, own_beta = stats.cross[..., columns, :], beta[..., columns, :]
+        if layer.terms is not None and layer.graph is not None and layer.penalty is None:
+            own_beta = _maximise_products(layer, columns, family, cross, own_counts, stats, own_beta, scale, steps)
+        else:
+            own_beta = maximise_rows(
+                family,
+                cross,
+                own_counts,
+                stats.design,
+                own_beta,
+                penalty=layer.penalty,
+                scale=scale,
+                free=None if layer.graph is None else layer.graph[..., columns, :],
+                bound=layer.block_bound(columns),
+                num_steps=steps,
+            )
         new_beta.append(own_beta)
         if gamma is not None and stats.squares is not None:
             fitted = own_beta @ stats.design.mT  # (R, J, C)
@@ -137,6 +151,55 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
     if layer.dispersion is not None:
         out[layer.dispersion] = torch.cat(new_dispersion, -1)
     return out
+
+
+def _maximise_products(
+    layer: GeneralizedLinearLayer,
+    columns: slice,
+    family: ResponseFamily,
+    cross: Tensor,
+    counts: Tensor,
+    stats: LayerStatistics,
+    beta: Tensor,
+    scale: Tensor | None,
+    num_steps: int,
+) -> Tensor:
+    """The children of one family whose predictors are linear in products of parents, (R, J, 1 + T).
+
+    Children that use the same products share a design over the patterns of their own parents, a few rows and columns.
+    """
+    if layer.terms is None or layer.graph is None:
+        raise ValueError("_maximise_products: a layer with terms and a graph was expected")
+    bound, terms = layer.block_bound(columns), layer.terms.to(beta.device)
+    uses, group = torch.unique(layer.graph[columns].to(beta.device), dim=0, return_inverse=True)
+    new = torch.zeros_like(beta)
+    for g, own in enumerate(uses):
+        children, chosen = (group == g).nonzero().ravel(), own.nonzero().ravel()
+        parents = terms[chosen].any(0).nonzero().ravel()
+        powers = 2 ** torch.arange(len(parents) - 1, -1, -1, device=beta.device)
+        pattern = (stats.configurations[:, parents].long() * powers).sum(-1)  # (C,), the parents' own configuration
+        values = binary_configurations(len(parents), beta.dtype, beta.device)
+        local = torch.nn.functional.pad(products(values, terms[chosen][:, parents]), (1, 0), value=1.0)  # (G, P)
+        design, same = torch.unique(local, dim=0, return_inverse=True)
+        weight = counts if counts.shape[-2] == 1 else counts[..., children, :]
+        seen = weight.new_zeros(*weight.shape[:-1], len(design)).index_add_(-1, same[pattern], weight)
+        places = torch.cat([chosen.new_zeros(1), chosen + 1])
+        entries = (..., children.unsqueeze(-1), places)
+        scales = None if scale is None else scale[..., children]
+        sums, start = cross[entries], beta[entries]
+        best, inside = None, torch.zeros((), dtype=torch.bool)
+        if design.shape[0] == design.shape[1]:  # a predictor of its own for each row of the design
+            totals = torch.linalg.solve(design.mT, sums.mT).mT
+            means = totals / seen.clamp(min=torch.finfo(beta.dtype).tiny)
+            best = torch.linalg.solve(design, family.linearise(means, 0.0).mT).mT
+            inside = ((seen > 0).all(-1) & torch.isfinite(best).all(-1) & (best.abs() <= bound).all(-1)).unsqueeze(-1)
+        if best is None or not inside.all():
+            newton = maximise_rows(
+                family, sums, seen, design, start, scale=scales, bound=bound, num_steps=num_steps
+            )  # fmt: skip
+            best = newton if best is None else torch.where(inside, best, newton)
+        new[entries] = best
+    return new
 
 
 def maximise_quadratic(
@@ -204,7 +267,7 @@ def maximise_rows(
         beta: start, (R, J, P).
         penalty: of every entry but the first.
         scale: s, (R, J), None for 1.
-        free: bool (J, P - 1), loadings that may differ from zero.
+        free: bool (J, P - 1), or (R, J, P - 1), loadings that may differ from zero.
         bound: the box is [-bound, bound].
         num_steps: at most so many Newton steps; fewer if no child gains more than ``tolerance`` relatively.
 
@@ -215,7 +278,7 @@ def maximise_rows(
     size = design.shape[-1]
     fixed = None
     if free is not None:
-        fixed = torch.cat([torch.zeros_like(free[:, :1]), ~free], -1).expand(beta.shape)
+        fixed = torch.cat([torch.zeros_like(free[..., :1]), ~free], -1).expand(beta.shape)
         beta = beta.masked_fill(fixed, 0.0)
     weight = None if scale is None else scale.unsqueeze(-1)
 

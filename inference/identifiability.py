@@ -37,6 +37,7 @@ from inference.verdicts import (
     nearest_changes,
     repairs,
 )
+from ppl_models.distributions import binary_configurations
 
 if TYPE_CHECKING:
     from inference.result import Fit
@@ -55,15 +56,18 @@ class Violation:
     """A part of Assumption 1 that the parameters do not meet.
 
     Args:
-        kind: "empty column", "proportion on its bound", "equal columns" or "column sum not positive"; the last is a
-            matter of labels only (see :func:`inference.alignment.canonical_signs`).
+        kind: "empty column", "proportion on its bound", "equal columns", "not the highest" or "column sum not positive";
+            the last is a matter of labels only (see :func:`inference.alignment.canonical_signs`).
         latents: the latents concerned.
         value: the proportion or the sum, where there is one.
+        children: the children concerned, of "not the highest": the predictor with all of their latents is not above
+            that with any other configuration, the sign rule of conjunctions and interactions.
     """
 
     kind: str
     latents: tuple[int, ...]
     value: float | None = None
+    children: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ def check_identifiability(
     latent_names: Mapping[str, Sequence[str]] | None = None,
     layers: Sequence[GeneralizedLinearLayer] | None = None,
     root: RootLayer | None = None,
-    bottom: Bottom = "additive",
+    bottom: Bottom | None = None,
     predictors: Tensor | None = None,
 ) -> IdentifiabilityReport:
     r"""Decide the conditions for every layer of a fit.
@@ -171,9 +175,9 @@ def check_identifiability(
         root: the deepest layer's proportions; None for the model's, or where there are none.
         bottom: how items depend on their latents: ``"additive"``; ``"dina"``, on the product of all of them;
             ``"gdm"``, on every interaction. The last two need the bottom layer's graph, and its verdict then stands for
-            sign rules of its own (Lee and Gu, S.1.5).
-        predictors: (2^K, J), for "gdm": the items' predictors under all configurations, in lexicographic order; None
-            to judge by the graph alone.
+            sign rules of its own (Lee and Gu, S.1.5). None for what the bottom layer says of itself.
+        predictors: (2^K, J), for "gdm": the items' predictors under all configurations, in lexicographic order; None for
+            those of the estimate where the layer has interactions and at most 12 latents, else to judge by the graph alone.
 
     Raises:
         ValueError: if there are no layers, a site is missing or has another shape or values that are not finite, the
@@ -185,19 +189,24 @@ def check_identifiability(
     known = {layer.parent for layer in layers}
     if latent_names is not None and not set(latent_names) <= known:
         raise ValueError(f"check_identifiability: latent_names is by {sorted(known)}, got {sorted(latent_names)}")
-    _check_bottom(bottom)
+    if bottom is not None:
+        _check_bottom(bottom)
     reports, thresholds = [], []
     for d, layer in enumerate(layers):
-        structure = None if layer.graph is None else layer.graph.cpu().numpy().astype(bool)
+        edges = layer.edges
+        structure = None if edges is None else edges.cpu().numpy().astype(bool)
         least = threshold
         if least is None:
-            least = layer.penalty.threshold if layer.penalty is not None and structure is None else 0.0
+            least = float(layer.penalty.threshold) if layer.penalty is not None and structure is None else 0.0
         thresholds.append(float(least))
         proportions = None
         if root is not None and root.latent == layer.parent:
             proportions = _array(params.get(root.proportions), root.proportions, (root.num_latents,))
-        kind: Bottom = bottom if d == 0 else "additive"
-        loadings = None
+        kind: Bottom = bottom if d == 0 and bottom is not None else layer.form
+        loadings: np.ndarray | None = None
+        table: Tensor | np.ndarray | None = predictors if d == 0 else None
+        if layer.terms is not None and layer.num_parents <= MAX_TABLE_LATENTS:
+            table = _table(params, layer) if table is None else table
         if kind == "additive":
             loadings = _array(params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_parents))
             graph = (np.abs(loadings) >= least) & (loadings != 0)
@@ -211,7 +220,7 @@ def check_identifiability(
             graph,
             loadings,
             kind,
-            predictors if d == 0 else None,
+            table,
             _names(item_names if d == 0 else (latent_names or {}).get(layer.child), layer.child, layer.num_children),
             _names((latent_names or {}).get(layer.parent), layer.parent, layer.num_parents),
             f"{layer.child} given {layer.parent}",
@@ -278,14 +287,14 @@ def _check_layer(
     num_children, num_latents = graph.shape
     table = None
     if predictors is not None:
-        if bottom != "gdm" or num_latents > MAX_TABLE_LATENTS:
+        if bottom == "additive" or num_latents > MAX_TABLE_LATENTS:
             raise ValueError(
                 f"predictors are for a 'gdm' layer of at most {MAX_TABLE_LATENTS} latents, got {bottom!r}, {num_latents}"
             )
         table = _array(predictors, "predictors", (2**num_latents, num_children))
     edges = None if loadings is None else loadings * graph
     decision = decide(graph, edges, bottom, table)
-    violations = _violations(graph, edges, proportions)
+    violations = (*_violations(graph, edges, proportions), *_not_highest(graph, table))
     smallest_edge, largest_gap, better = None, None, repairs(graph, loadings, bottom, decision)
     on_bound = any(violation.kind == "proportion on its bound" for violation in violations)
     if on_bound:  # no condition helps then
@@ -327,6 +336,25 @@ def _violations(
             if scale[k] > 0 and total <= ZERO_SUM:
                 out.append(Violation("column sum not positive", (k,), float(total)))
     return tuple(out)
+
+
+def _not_highest(graph: np.ndarray, table: np.ndarray | None) -> tuple[Violation, ...]:
+    """Children that break the sign rule of conjunctions and interactions, from predictors (2^K, J)."""
+    if table is None:
+        return ()
+    codes = (np.arange(len(table))[:, None] >> np.arange(graph.shape[1] - 1, -1, -1)) & 1  # (2^K, K)
+    has_all = codes @ graph.T == graph.sum(1)  # (2^K, J)
+    highest = np.where(has_all, -np.inf, table).max(0)
+    low = np.flatnonzero(table[-1] <= highest)
+    latents = tuple(int(k) for k in np.flatnonzero(graph[low].any(0)))
+    return (Violation("not the highest", latents, children=tuple(int(j) for j in low)),) if len(low) else ()
+
+
+def _table(params: Mapping[str, Tensor], layer: GeneralizedLinearLayer) -> np.ndarray:
+    """Predictors under all configurations of the parents, (2^K, J)."""
+    loadings = _array(params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_features))
+    intercepts = _array(params.get(layer.intercepts), layer.intercepts, (layer.num_children,))
+    return layer.features(binary_configurations(layer.num_parents)).numpy() @ loadings.T + intercepts
 
 
 def _unpack(

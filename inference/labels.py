@@ -52,7 +52,7 @@ def dims_of(fit: Fit, site: str, shape: Sequence[int]) -> tuple[str, ...]:
 
 
 def labels_of(fit: Fit, dim: str, size: int, names: Names | None = None) -> list[str] | list[int]:
-    """Names of the entries along a dim: the user's, the item names, or 0, 1, ...
+    """Names of the entries along a dim: the user's, the item names, or 0, 1, ...; of a subset those of its members, as in 0*2.
 
     Args:
         fit: the fit.
@@ -68,6 +68,10 @@ def labels_of(fit: Fit, dim: str, size: int, names: Names | None = None) -> list
         if len(chosen) != size:
             raise ValueError(f"names[{dim!r}] must hold {size} names, got {len(chosen)}")
         return chosen
+    subsets = getattr(fit.model, "subset_dims", {}).get(dim)
+    if subsets is not None:
+        members = labels_of(fit, subsets[0], 1 + max(k for subset in subsets[1] for k in subset), names)
+        return ["*".join(str(members[k]) for k in subset) for subset in subsets[1]]
     items = list(fit.item_names)
     if dim == "item" and len(items) == size:
         return items
@@ -124,7 +128,7 @@ def symmetric_limit(values: np.ndarray) -> tuple[float, bool]:
 def present_edges(
     layer: GeneralizedLinearLayer, weights: np.ndarray, threshold: float | None = None
 ) -> tuple[np.ndarray, float]:
-    """Which loadings (num_children, num_parents) count as edges, and the size they must exceed.
+    """Which loadings or mean effects (num_children, num_parents) count as edges, and the size they must exceed.
 
     By default that is the penalty's own threshold, or without a penalty a tenth of the layer's largest loading.
     """
@@ -133,7 +137,7 @@ def present_edges(
     elif threshold is None:
         threshold = 0.1 * float(np.abs(weights).max(initial=0.0))
     present = np.abs(weights) > threshold
-    return (present if layer.graph is None else present & layer.graph.cpu().numpy()), threshold
+    return (present if layer.edges is None else present & layer.edges.cpu().numpy()), threshold
 
 
 def layers_of(fit: Fit, caller: str) -> tuple[GeneralizedLinearLayer, ...]:

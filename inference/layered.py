@@ -25,6 +25,7 @@ __all__ = ["Layered"]
 
 MAX_SUMMED = 2.0**24  # rows times configurations of the first layer, and configurations of two layers
 MAX_ENUMERATED = 14  # latents of a layer
+PRODUCT_STARTS = 4  # where items depend on products of latents: a second spectral start, and latents of both flipped
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 
 
@@ -68,15 +69,19 @@ class Layered(Structure):
         """Latents named so that their loadings sum to a positive number: the same law, one of its 2^K descriptions."""
         layers = self.model.layers()
         signed = canonical_signs(params, layers, self.model.root()).params
-        inside = all(
-            bool((signed[layer.intercepts].abs() <= layer.bounds(signed[layer.intercepts])).all()) for layer in layers
-        )
-        return signed if inside else params  # an absorbed loading may leave the prior's interval
+        inside = True
+        for layer in layers:  # an absorbed loading may leave the prior's interval
+            limit = layer.bounds(signed[layer.intercepts])
+            inside = inside and bool((signed[layer.intercepts].abs() <= limit).all())
+            inside = inside and bool((signed[layer.loadings].abs() <= limit.unsqueeze(-1)).all())
+        return signed if inside else params
 
     def labels(self) -> tuple[Labels, ...]:
         layers, root = self.model.layers(), self.model.root()
         out = []
         for layer in layers:
+            if layer.terms is not None:  # products of attributes with a given graph: the attributes have names
+                continue
             kinds = None
             edges = [layer.graph.mT] if layer.graph is not None else []
             edges += [above.graph for above in layers if above.child == layer.parent and above.graph is not None]
@@ -123,12 +128,14 @@ class Layered(Structure):
         return factors.singular_values[:num_values]
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """Exact EM up to 2^14 configurations of a layer, SAEM beyond."""
+        """Exact EM up to 2^14 configurations of a layer, SAEM beyond; more starts where items depend on products."""
         from inference.em import EM
         from inference.saem import SAEM
 
         largest = max(layer.num_parents for layer in self.model.layers())
-        return Recommendation(EM() if largest <= MAX_ENUMERATED else SAEM())
+        method = EM() if largest <= MAX_ENUMERATED else SAEM()
+        starts = PRODUCT_STARTS if self.model.layers()[0].terms is not None else 1
+        return Recommendation(method, num_restarts=starts)
 
 
 def _columns_of(site: str) -> Callable[[Params], Tensor]:

@@ -132,7 +132,7 @@ def plot_loading_images(
     site, loadings = site_matrix(fit, None, "plot_loading_images")
     intercepts = fit.params[layer.intercepts].detach().cpu().numpy()
     latent = dims_of(fit, site, loadings.shape)[1]
-    titles = ["intercept", *(short_name(str(name), 14) for name in labels_of(fit, latent, layer.num_parents, names))]
+    titles = ["intercept", *(short_name(str(name), 14) for name in labels_of(fit, latent, layer.num_features, names))]
     pictures = np.concatenate([intercepts[None], loadings.T]).reshape(-1, *shape)  # (1 + K, height, width)
     lines = -(-len(pictures) // num_columns)
     columns = -(-len(pictures) // lines)  # lines of equal length
@@ -155,6 +155,8 @@ def plot_latent_graph(
 ) -> Axes:
     """The layers as rows of nodes, deepest on top; an edge a loading, its width the loading's size within its layer.
 
+    Where items depend on products of latents, an edge is the mean effect of a latent.
+
     Args:
         fit: the fit.
         ax: where to draw; a new figure if None.
@@ -172,7 +174,7 @@ def plot_latent_graph(
     ax = _axes(ax, min(16.0, 3.0 + 0.5 * widest), 1.3 + 1.7 * len(layers))
     shown = []
     for depth, layer in enumerate(layers):
-        weights = fit.params[layer.loadings].detach().cpu().numpy()
+        weights = layer.effects(fit.params[layer.loadings]).detach().cpu().numpy()
         present, cut = present_edges(layer, weights, threshold)
         shown.append(f"|{layer.loadings}| > {cut:.3g}")
         upper = _places(layer.num_parents)

@@ -171,6 +171,8 @@ def _fitted(fit: Fit) -> str:
     for d in range(depth, 0, -1):
         layer = layers[d - 1]
         eta = f"b<sub>{d},j</sub> + Σ<sub>k</sub> W<sub>{d},jk</sub> a<sub>{d},k</sub>"
+        if layer.terms is not None:
+            eta = f"b<sub>{d},j</sub> + Σ<sub>S</sub> W<sub>{d},jS</sub> Π<sub>k∈S</sub> a<sub>{d},k</sub>"
         if d > 1:
             equations.append(f"a<sub>{d - 1},j</sub> | a<sub>{d}</sub> ~ Bernoulli(σ({eta}))")
         else:
@@ -185,7 +187,7 @@ def _fitted(fit: Fit) -> str:
         )
         if layer.graph is not None:
             prior += f"; {int(layer.graph.sum())} of {layer.graph.numel()} are free, the others zero"
-        rows.append([f"W, layer {d}", layer.loadings, _shape((layer.num_children, layer.num_parents)), prior])
+        rows.append([f"W, layer {d}", layer.loadings, _shape((layer.num_children, layer.num_features)), prior])
         rows.append([f"b, layer {d}", layer.intercepts, _shape((layer.num_children,)), bounds])
         if layer.dispersion is not None:
             rows.append(["γ", layer.dispersion, _shape(fit.params[layer.dispersion].shape), "variances"])
@@ -269,7 +271,7 @@ def _loadings(fit: Fit, image_shape: tuple[int, int] | None, names: Names | None
 def _graph(fit: Fit, names: Names | None) -> str:
     text = _picture(lambda: plots.plot_latent_graph(fit, names=names), "graph of latents and items")
     for layer in fit.model.layers() if hasattr(fit.model, "layers") else ():
-        present, cut = present_edges(layer, fit.params[layer.loadings].detach().cpu().numpy())
+        present, cut = present_edges(layer, layer.effects(fit.params[layer.loadings]).detach().cpu().numpy())
         labels = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, names)
         loose = [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied]
         if loose:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.fit import Method, fit
+from inference.em import EM
+from inference.fit import Method, Problem, fit
 from inference.result import Fit
 from inference.structures import structure_of
 
@@ -63,7 +64,7 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
     out = []
     for layer in model.layers():
         size = result.params[layer.loadings].abs()
-        least = threshold if threshold is not None else 0.0 if layer.penalty is None else layer.penalty.threshold
+        least = threshold if threshold is not None else 0.0 if layer.penalty is None else float(layer.penalty.threshold)
         out.append((size >= least) & (size > 0))
     return tuple(out)
 
@@ -82,9 +83,15 @@ def polish(result: Fit, data: Any, threshold: float | None = None, method: Metho
     Raises:
         ValueError: for a model that cannot be restricted to a graph.
     """
+    if not hasattr(result.model, "restricted"):
+        raise ValueError(f"polish: a model with restricted(graphs) was expected, got {type(result.model).__name__}")
+    model, params = _thresholded(result, threshold)
+    return fit(model, data, method or result.method, init=params, seed=result.seed, num_restarts=1)
+
+
+def _thresholded(result: Fit, threshold: float | None) -> tuple[Any, dict[str, Tensor]]:
+    """The model on the graph of a fit, and the fit's parameters on it."""
     model: Any = result.model
-    if not hasattr(model, "restricted"):
-        raise ValueError(f"polish: a model with restricted(graphs) was expected, got {type(model).__name__}")
     params, graphs = dict(result.params), []
     for layer, graph in zip(model.layers(), graphs_of(result, threshold), strict=True):
         size = params[layer.loadings].abs()
@@ -92,7 +99,7 @@ def polish(result: Fit, data: Any, threshold: float | None = None, method: Metho
         kept = graph | (largest & ~graph.any(0))
         params[layer.loadings] = params[layer.loadings] * kept
         graphs.append(kept.int().tolist())
-    return fit(model.restricted(graphs), data, method or result.method, init=params, seed=result.seed, num_restarts=1)
+    return model.restricted(graphs), params
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,11 +153,12 @@ def penalty_path(
     gamma: float = 1.0,
     num_restarts: int | None = None,
     seed: int = 0,
+    warm: bool = False,
 ) -> Path:
     """Fit a model under every penalty of a grid and choose one by EBIC of the polished fits.
 
-    The fits run one after another, each from its own start and again from the estimate before (the better is kept), in
-    the order given: put the weakest penalty first.
+    With exact EM on a model that describes its layers the grid is one batch, penalties of a kind beside each other from the
+    same starts, and so are the refits; else the fits run one after another.
 
     Args:
         model: a model with a field ``penalty``.
@@ -158,24 +166,65 @@ def penalty_path(
         penalties: the grid, such as ``[TruncatedLasso(s, t) for s in slopes for t in thresholds]``.
         method, num_restarts, seed: see :func:`inference.fit`.
         gamma: of :func:`ebic`.
+        warm: fit one after another instead, each from its own start and again from the estimate before (the better is kept), in
+            the order given: put the weakest penalty first. Slower, and sometimes a better optimum.
 
     Raises:
-        ValueError: for an empty grid, or a model without a penalty.
+        ValueError: for an empty grid, an entry that is no penalty, or a model without a penalty.
     """
     if not penalties:
         raise ValueError("penalty_path: penalties must hold at least one penalty, got none")
     if not hasattr(model, "penalty") or not hasattr(model, "restricted"):
         raise ValueError(f"penalty_path: a model with a field 'penalty' was expected, got {type(model).__name__}")
-    penalised: list[Fit] = []
-    polished: list[Fit] = []
-    for penalty in penalties:
-        own = replace(model, penalty=penalty)
-        result = fit(own, data, method, num_restarts=num_restarts, seed=seed)
-        if penalised:
-            warm = fit(own, data, method or result.method, init=penalised[-1], num_restarts=1, seed=seed)
-            result = max(result, warm, key=lambda r: r.objective)
-        penalised.append(result)
-        polished.append(polish(result, data))
+    for i, penalty in enumerate(penalties):
+        if isinstance(penalty, type) or not (hasattr(penalty, "prox") and hasattr(penalty, "threshold")):
+            raise ValueError(f"penalty_path: penalties[{i}] must be a penalty such as TruncatedLasso(1.0, 0.5), got {penalty!r}")
+    penalised: Sequence[Fit] | None = None
+    polished: Sequence[Fit] | None = None
+    if not warm:
+        penalised, polished = _together(model, data, list(penalties), method, num_restarts, seed)
+    if penalised is None:
+        penalised = _one_by_one(model, data, penalties, method, num_restarts, seed, warm)
+    if polished is None:
+        polished = [polish(result, data) for result in penalised]
     possible = structure_of(model).num_possible(polished[0].params)
     scores = tuple(ebic(result, gamma, possible) for result in polished)
     return Path(tuple(penalties), tuple(polished), tuple(penalised), scores, scores.index(min(scores)))
+
+
+def _one_by_one(
+    model: Any, data: Any, penalties: Sequence[Any], method: Method | None, num_restarts: int | None, seed: int, warm: bool
+) -> list[Fit]:
+    penalised: list[Fit] = []
+    for penalty in penalties:
+        own = replace(model, penalty=penalty)
+        result = fit(own, data, method, num_restarts=num_restarts, seed=seed)
+        if penalised and warm:
+            again = fit(own, data, method or result.method, init=penalised[-1], num_restarts=1, seed=seed)
+            result = max(result, again, key=lambda r: r.objective)
+        penalised.append(result)
+    return penalised
+
+
+def _together(
+    model: Any, data: Any, penalties: list[Any], method: Method | None, num_restarts: int | None, seed: int
+) -> tuple[list[Fit] | None, list[Fit] | None]:
+    """Penalised and polished fits of the whole grid as one batch, None where that is not to be had."""
+    from inference.penalty_grid import fit_grid, refit_grid
+
+    if method is None:
+        advice = Problem.check(replace(model, penalty=penalties[0]), data, seed)
+        recommended = advice.structure.recommended(advice)
+        method, num_restarts = recommended.method, num_restarts or recommended.num_restarts
+    if not isinstance(method, EM):
+        return None, None
+    found: dict[int, Fit] = {}
+    for kind in dict.fromkeys(type(penalty) for penalty in penalties):
+        places = [i for i, penalty in enumerate(penalties) if type(penalty) is kind]
+        fits = fit_grid(model, data, [penalties[i] for i in places], method, num_restarts or 1, seed)
+        if fits is None:
+            return None, None
+        found |= dict(zip(places, fits, strict=True))
+    penalised = [found[i] for i in range(len(penalties))]
+    pairs = [_thresholded(result, None) for result in penalised]
+    return penalised, refit_grid([own for own, _ in pairs], data, [params for _, params in pairs], method, seed)

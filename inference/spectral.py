@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from inference.glm import Params, drawn_statistics, maximise_layer
+from inference.ideal_responses import ideal_latents
 from ppl_models.layers import GeneralizedLinearLayer, RootLayer
 from ppl_models.responses import ResponseFamily
 
@@ -165,7 +166,7 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
     mean = (statistic.sum(0) + 0.5 * statistic.sum() / weight.sum()) / (weight + 0.5)
     start: Params = {
         layer.intercepts: family.linearise(mean, 1e-3).unsqueeze(0),
-        layer.loadings: x.new_zeros(1, layer.num_children, layer.num_parents),
+        layer.loadings: x.new_zeros(1, layer.num_children, layer.num_features),
     }
     if layer.dispersion:
         start[layer.dispersion] = x.new_ones(1, family.num_dispersed(layer.num_children))
@@ -184,6 +185,9 @@ def spectral_start(
     layers: tuple[GeneralizedLinearLayer, ...], root: RootLayer, data: Tensor, num_starts: int = 1, seed: int = 0
 ) -> Params:
     """Starts for every layer, bottom-up: the spectral one first, the others from it with a tenth of the latents flipped.
+
+    Where children depend on products of known parents, every other start, the first too, takes the latents with the nearest
+    ideal answers instead (:mod:`inference.ideal_responses`).
 
     Args:
         layers, root: the model's description of itself, bottom-up.
@@ -209,8 +213,11 @@ def spectral_start(
                 )
             bottom = bottom or factors
             latents = factors.latents
-            if layer.graph is not None:
-                latents = _matched_to_graph(factors, layer.graph)
+            if layer.edges is not None:
+                latents = _matched_to_graph(factors, layer.edges)
+            if layer.terms is not None and start % 2 == 0:  # half of the starts from the ideal answers
+                ideal = ideal_latents(layer, below, generator)
+                latents = latents if ideal is None else ideal
             if start:
                 flip = torch.rand(latents.shape, generator=generator, dtype=torch.float64) < FLIP_SHARE
                 latents = torch.where(flip.to(latents.device), 1 - latents, latents)
@@ -247,7 +254,7 @@ def random_start(
                 base = _regression(layer, data, data.new_zeros(len(data), layer.num_parents))
             else:
                 base = {layer.intercepts: data.new_zeros(1, layer.num_children)}
-            shape = (1, layer.num_children, layer.num_parents)
+            shape = (1, layer.num_children, layer.num_features)
             loadings = 2 * torch.rand(shape, generator=generator, dtype=torch.float64).to(data)
             if layer.graph is not None:
                 loadings = loadings * layer.graph.to(data)

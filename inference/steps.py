@@ -151,7 +151,14 @@ class LayeredSteps:
             raise ValueError("the program's rows are not a finite mixture over one latent site; use EM(accelerate=False)")
         family = self.layers[0].response
         bottom, log_likelihood = expected_statistics(
-            self.data, self.mask, family, mixture.response, mixture.log_weights.detach(), mixture.values, self.chunk_elements
+            self.data,
+            self.mask,
+            family,
+            mixture.response,
+            mixture.log_weights.detach(),
+            mixture.values,
+            self.chunk_elements,
+            None if self.layers[0].terms is None else self.layers[0].features(mixture.values),
         )
         statistics = {self.layers[0].loadings: bottom}
         counts = bottom.counts if bottom.row_counts is None else bottom.row_counts
@@ -199,6 +206,7 @@ def expected_statistics(
     log_weights: Tensor,
     values: Tensor,
     chunk_elements: int,
+    features: Tensor | None = None,
 ) -> tuple[LayerStatistics, Tensor]:
     """Statistics of the observed layer, streaming over rows: three matrix products and one exponential a chunk.
 
@@ -206,13 +214,15 @@ def expected_statistics(
         data: (N, J) without missing entries; mask: (N, J) 0/1 or None.
         response: the observed site's distribution, batch shape (C, R, 1).
         log_weights: (R, C); values: (C, K).
+        features: (C, P), what the predictor is linear in; ``values`` if None.
 
     Returns:
         The statistics, and the log-likelihood (R,).
     """
     num_restarts, num_values = log_weights.shape
-    design = torch.nn.functional.pad(values, (1, 0), value=1.0)
+    design = torch.nn.functional.pad(values if features is None else features, (1, 0), value=1.0)
     num_items = data.shape[1]
+    is_wide = design.shape[1] > num_items + 1  # then sums over rows come before the design
     row_counts = log_weights.new_zeros(num_restarts, num_values)
     cross = log_weights.new_zeros(num_restarts, num_items, design.shape[1])
     item_counts = None if mask is None else log_weights.new_zeros(num_restarts, num_items, num_values)
@@ -229,17 +239,17 @@ def expected_statistics(
             likelihood = logits.add_(offset) if logits.is_contiguous() else (logits + offset).contiguous()
             peak = likelihood.amax(-1, keepdim=True)
             likelihood.sub_(peak).exp_()  # not normalised: dividing (R, n) numbers later is cheaper
-            weighted = likelihood @ design  # (R, n, 1 + K), total first
+            weighted = likelihood @ (design[:, :1] if is_wide else design)  # (R, n, 1 + K), total first
             inverse = weighted[..., :1].reciprocal()
             log_likelihood += (peak.squeeze(-1) - inverse.squeeze(-1).log() + base).sum(-1)
             row_counts += (inverse.mT @ likelihood).squeeze(-2)
             statistic = family.statistic(x)
             statistic = statistic if m is None else statistic * m
-            cross += statistic.mT @ (weighted * inverse)
+            cross += (statistic * inverse).mT @ likelihood @ design if is_wide else statistic.mT @ (weighted * inverse)
             if m is not None and item_counts is not None:
                 item_counts += (m * inverse).mT @ likelihood
     squares = None
     if family.num_dispersed(num_items):
         squares = (family.statistic(data) if mask is None else family.statistic(data) * mask).square().sum(-2)
     counts = row_counts if item_counts is None else item_counts
-    return LayerStatistics(values, counts, cross, squares, row_counts), log_likelihood
+    return LayerStatistics(values, counts, cross, squares, row_counts, features), log_likelihood

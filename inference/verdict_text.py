@@ -142,6 +142,12 @@ def _assumption(layer: LayerReport) -> list[str]:
             out.append(
                 f"Assumption 1: the loadings of {names} are equal up to sign; at these values nothing tells the two apart."
             )
+        elif violation.kind == "not the highest":
+            items = _join([layer.child_names[j] for j in violation.children])
+            out.append(
+                f"Sign rule: the predictor of {items} is not highest where all of its latents are 1; the verdict supposes that "
+                "it is."
+            )
         else:
             sums.append(f"{names} ({violation.value:.3g})")
     if sums:

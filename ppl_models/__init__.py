@@ -1,5 +1,6 @@
 """Probabilistic programs with discrete latent variables, each declared once in Pyro."""
 
+from ppl_models.bottoms import Additive, ExpDINA, ExpGDM
 from ppl_models.components import MultivariateNormal
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.matrix_factorization import GaussianFactorization, PoissonFactorization
@@ -11,9 +12,12 @@ from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 
 __all__ = [
     "SCAD",
+    "Additive",
     "Bernoulli",
     "Blocks",
     "DeepDiscreteEncoder",
+    "ExpDINA",
+    "ExpGDM",
     "GaussianFactorization",
     "LogNormal",
     "Mixture",

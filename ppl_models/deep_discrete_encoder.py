@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
+from ppl_models.bottoms import Additive, Bottom, ExpDINA, layout
 from ppl_models.distributions import BinaryVector, Flat, Scattered
 from ppl_models.item_response import ItemResponse, LinearPredictor
 from ppl_models.layers import GeneralizedLinearLayer, RootLayer
@@ -34,11 +35,15 @@ class DeepDiscreteEncoder:
     .. math::
         a_{D,k} &\sim \mathrm{Bernoulli}(\pi_k) \\
         a_{d,k} \mid a_{d+1} &\sim \mathrm{Bernoulli}(\sigma(b_{d+1,k} + W_{d+1,k} \cdot a_{d+1})), \quad d = D-1, \dots, 1 \\
-        x_j \mid a_1 &\sim F_j(b_{1,j} + W_{1,j} \cdot a_1, \gamma_j)
+        x_j \mid a_1 &\sim F_j(b_{1,j} + W_{1,j} \cdot h(a_1), \gamma_j)
+
+    where :math:`h(a) = a`, or the products of attributes that ``bottom`` names (:mod:`ppl_models.bottoms`).
 
     Sites: ``proportions`` :math:`\pi` (K_D,), ``loadings_d`` :math:`W_d` (K_{d-1}, K_d), ``intercepts_d`` :math:`b_d`
     (K_{d-1},), ``dispersion`` :math:`\gamma` (number of Normal or LogNormal items; variances), latents ``latents_d``
-    (K_d,) in {0, 1}, observed ``items`` (J,), with K_0 = J, all inside the plate ``units`` of the rows.
+    (K_d,) in {0, 1}, observed ``items`` (J,), with K_0 = J, all inside the plate ``units`` of the rows. With an
+    :class:`~ppl_models.bottoms.ExpDINA` or :class:`~ppl_models.bottoms.ExpGDM` bottom ``loadings_1`` is (J, T), a column a
+    product that some item uses, zero where an item does not use it.
 
     Priors: proportions uniform; intercepts uniform on [-bound, bound]; loadings likewise, or with density
     proportional to exp(-penalty) on that interval; dispersion uniform on [1e-6, 1e6]. The MAP estimate is then the
@@ -53,10 +58,13 @@ class DeepDiscreteEncoder:
             confirmatory mode (a Q-matrix).
         bound: half-width of the interval of intercepts and loadings; if None, that of each item's own family (15, Normal
             1000).
+        bottom: how items depend on their latents: each for itself (:class:`~ppl_models.bottoms.Additive`), all together, or
+            through interactions. The last two need ``graphs[0]`` (the Q-matrix of cognitive diagnosis) and take no penalty.
 
     Raises:
         ValueError: for sizes that are not positive integers or do not fall, more latents than items, a graph of the
-            wrong shape or with entries other than 0 and 1, a latent without any edge, or a bound that is not positive.
+            wrong shape or with entries other than 0 and 1, a latent without any edge, a bound that is not positive, or
+            a bottom that lacks its graph, has a penalty, an item without a latent or one with too many.
     """
 
     num_items: int
@@ -65,6 +73,7 @@ class DeepDiscreteEncoder:
     penalty: Penalty | None = None
     graphs: tuple[tuple[tuple[int, ...], ...] | None, ...] | None = None
     bound: float | None = None
+    bottom: Bottom = Additive()
 
     def __post_init__(self) -> None:
         owner = "DeepDiscreteEncoder"
@@ -84,6 +93,17 @@ class DeepDiscreteEncoder:
             raise ValueError(f"{owner}: bound must be positive, got {self.bound!r}")
         if self.graphs is not None:
             object.__setattr__(self, "graphs", self._checked_graphs(self.graphs))
+        if isinstance(self.bottom, type) or not hasattr(self.bottom, "subsets"):
+            raise ValueError(f"{owner}: bottom must be Additive(), ExpDINA() or ExpGDM(), got {self.bottom!r}")
+        try:
+            products = self._layout()
+        except ValueError as error:
+            raise ValueError(f"{owner}: {error}") from None
+        if products is not None and self.penalty is not None:
+            raise ValueError(f"{owner}: bottom={self.bottom!r} has its graph given; penalty=None was expected, got {self.penalty!r}")
+
+    def _layout(self) -> tuple[Tensor, Tensor] | None:
+        return layout(self.bottom, None if self.graphs is None else self.graphs[0])
 
     def _checked_graphs(self, graphs: Sequence[Any]) -> tuple[tuple[tuple[int, ...], ...] | None, ...]:
         if len(graphs) != len(self.latent_sizes):
@@ -124,10 +144,13 @@ class DeepDiscreteEncoder:
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         """The layers, bottom-up, as engines see them."""
-        out = []
+        out, products = [], self._layout()
         for d in range(len(self.latent_sizes)):
             num_children, num_parents = self._child_parent(d)
             graph = None if self.graphs is None or self.graphs[d] is None else torch.tensor(self.graphs[d]).bool()
+            terms = None
+            if d == 0 and products is not None:
+                terms, graph = products
             dispersed = d == 0 and self.response.num_dispersed(self.num_items) > 0
             out.append(
                 GeneralizedLinearLayer(
@@ -143,6 +166,7 @@ class DeepDiscreteEncoder:
                     graph=graph,
                     bound=self._bound(d),
                     item_bounds=self._item_bounds(d),
+                    terms=terms,
                 )
             )
         return tuple(out)
@@ -157,13 +181,49 @@ class DeepDiscreteEncoder:
         names = ["item", *(f"latent_{d + 1}" for d in range(len(self.latent_sizes)))]
         dims: dict[str, tuple[str, ...]] = {"items": ("item",), "proportions": (names[-1],)}
         for d in range(len(self.latent_sizes)):
-            dims[f"loadings_{d + 1}"] = (names[d], names[d + 1])
+            features = "term_1" if d == 0 and self.subset_dims else names[d + 1]
+            dims[f"loadings_{d + 1}"] = (names[d], features)
             dims[f"intercepts_{d + 1}"] = (names[d],)
             dims[f"latents_{d + 1}"] = (names[d + 1],)
         num_dispersed = self.response.num_dispersed(self.num_items)
         if num_dispersed:
             dims["dispersion"] = ("item" if num_dispersed == self.num_items else "dispersed_item",)
         return dims
+
+    @property
+    def subset_dims(self) -> dict[str, tuple[str, tuple[tuple[int, ...], ...]]]:
+        """Dims whose entries are subsets of another's: their name, the other's, and the subsets."""
+        products = self._layout()
+        if products is None:
+            return {}
+        subsets = tuple(tuple(row.nonzero().ravel().tolist()) for row in products[0])
+        return {"term_1": ("latent_1", subsets)}
+
+    def guess_slip(self, params: Mapping[str, Tensor]) -> Tensor:
+        r"""Guessing and slipping probabilities of the Bernoulli items of a conjunctive bottom.
+
+        :math:`g_j = \sigma(b_j)`, the chance of a 1 where an attribute is lacking, and :math:`s_j = 1 - \sigma(b_j + W_j)`,
+        that of a 0 where none is. For standard errors: ``standard_errors(fit, data).delta(fit.model.guess_slip)``.
+
+        Args:
+            params: by site name, (..., J) and (..., J, T).
+
+        Returns:
+            (..., number of Bernoulli items, 2), guess then slip.
+
+        Raises:
+            ValueError: for another bottom than ``ExpDINA()``, or without Bernoulli items.
+        """
+        if not isinstance(self.bottom, ExpDINA):
+            raise ValueError(f"guess_slip: a model with bottom=ExpDINA() was expected, got {self.bottom!r}")
+        blocks = self.response.blocks(self.num_items)
+        columns = [c for family, c, _ in blocks if isinstance(family, Bernoulli)]
+        if not columns:
+            raise ValueError(f"guess_slip: Bernoulli items were expected, got {self.response!r}")
+        lacking = params["intercepts_1"]
+        having = lacking + params["loadings_1"].sum(-1)  # one product an item
+        pairs = torch.stack([torch.sigmoid(lacking), torch.sigmoid(-having)], -1)
+        return torch.cat([pairs[..., c, :] for c in columns], -2)
 
     def restricted(self, graphs: Sequence[Any]) -> DeepDiscreteEncoder:
         """The same model without a penalty, its loadings free on the given graphs only (bottom-up, (K_{d-1}, K_d))."""
@@ -187,8 +247,8 @@ class DeepDiscreteEncoder:
         zero, one = torch.tensor(0.0, **kind), torch.tensor(1.0, **kind)
         top = self.latent_sizes[-1]
         proportions = pyro.sample("proportions", dist.Beta(one, one).expand([top]).to_event(1))
-        loadings, intercepts = [], []
-        for layer in self.layers():
+        loadings, intercepts, layers = [], [], self.layers()
+        for layer in layers:
             loadings.append(pyro.sample(layer.loadings, _loadings_prior(layer, zero)))
             bounds = layer.bounds(zero)
             intercepts.append(pyro.sample(layer.intercepts, Flat(-bounds, bounds).to_event(1)))
@@ -203,14 +263,14 @@ class DeepDiscreteEncoder:
             logits = proportions.log() - (-proportions).log1p()
             for d in reversed(range(len(self.latent_sizes))):
                 latents = pyro.sample(f"latents_{d + 1}", BinaryVector(logits), infer={"enumerate": "parallel"})
-                predictor = LinearPredictor(latents, loadings[d], intercepts[d])
+                predictor = LinearPredictor(layers[d].features(latents), loadings[d], intercepts[d])
                 logits = predictor.tensor() if d > 0 else logits
             return pyro.sample("items", ItemResponse(self.response, predictor, dispersion), obs=data)
 
 
 def _loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistributionMixin:
     """Flat or penalised in each child's interval, zero off the graph; event shape (children, parents)."""
-    shape = torch.Size([layer.num_children, layer.num_parents])
+    shape = torch.Size([layer.num_children, layer.num_features])
     width: float | Tensor = layer.bound
     if layer.item_bounds is not None:
         width = layer.bounds(zero).unsqueeze(-1).expand(shape)

@@ -17,7 +17,7 @@ class LinearPredictor:
     r"""The predictor :math:`\eta = b + W a`, kept in factors so that products with it go through the K latents.
 
     Args:
-        latents: a, (\*batch, K).
+        latents: a, (\*batch, K); or the products of its entries that the predictor is linear in.
         loadings: W, (\*batch, J, K).
         intercepts: b, (\*batch, J).
     """
@@ -114,7 +114,7 @@ class ItemResponse(TorchDistribution):
         else:
             statistic = statistic * mask
             log_partition = pairwise_dot(mask, self._log_partition)
-        if isinstance(self.predictor, LinearPredictor):
+        if isinstance(self.predictor, LinearPredictor) and self.predictor.loadings.shape[-1] <= self.event_shape[0]:
             inner = self.predictor.dot(statistic, scale)
         else:
             inner = pairwise_dot(statistic, self.eta if scale is None else self.eta * scale)

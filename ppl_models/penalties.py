@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -16,21 +16,24 @@ from torch.distributions import Distribution, constraints
 
 from ppl_models.distributions import broadcast_shapes
 
-__all__ = ["SCAD", "Penalty", "PenaltyPrior", "TruncatedLasso"]
+__all__ = ["SCAD", "Penalty", "PenaltyPrior", "TruncatedLasso", "stacked", "taken"]
 
 FAR = 1e9  # a threshold no loading reaches
+
+
+Constant = float | Tensor  # a number, or one a point of a grid, (G,), along the leading dim of what is penalised
 
 
 class Penalty(Hashable, Protocol):
     """A symmetric penalty that is flat far from zero."""
 
     @property
-    def threshold(self) -> float:
+    def threshold(self) -> Constant:
         """Loadings smaller than this in size count as absent edges."""
         ...
 
     @property
-    def knots(self) -> tuple[float, ...]:
+    def knots(self) -> tuple[Constant, ...]:
         """Positive points where the penalty changes its formula."""
         ...
 
@@ -49,9 +52,36 @@ class Penalty(Hashable, Protocol):
         ...
 
 
-def _positive(owner: str, name: str, value: float) -> None:
+def _positive(owner: str, name: str, value: Constant) -> None:
+    if isinstance(value, Tensor):
+        if value.dim() != 1 or not bool(((value > 0) & torch.isfinite(value)).all()):
+            raise ValueError(f"{owner}: {name} must be positive and finite, one a point of a grid, got {value!r}")
+        return
     if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
         raise ValueError(f"{owner}: {name} must be a positive finite number, got {value!r}")
+
+
+def _along(constant: Constant, value: Tensor) -> Constant:
+    """A constant that broadcasts along the leading dim of ``value``."""
+    return constant.reshape(-1, *(1,) * (value.dim() - 1)) if isinstance(constant, Tensor) else constant
+
+
+def stacked(penalties: Sequence[Penalty], like: Tensor) -> Penalty:
+    """Penalties of one kind as one, whose constants have a leading dim: value g of a batch is penalised by penalty g.
+
+    Args:
+        penalties: G of them.
+        like: the constants get its dtype and device.
+    """
+    kind: Any = type(penalties[0])
+    names = [field.name for field in fields(kind)]
+    return kind(**{n: like.new_tensor([getattr(p, n) for p in penalties]) for n in names})
+
+
+def taken(penalty: Penalty, index: Tensor) -> Penalty:
+    """Some of the penalties that are stacked into one, in the order of ``index``."""
+    values = {field.name: getattr(penalty, field.name) for field in fields(cast("Any", penalty))}
+    return replace(cast("Any", penalty), **{n: v[index] if isinstance(v, Tensor) else v for n, v in values.items()})
 
 
 @dataclass(frozen=True)
@@ -62,12 +92,14 @@ class TruncatedLasso:
         slope_at_zero: :math:`\lambda`, the slope at zero, on the scale of the total log-likelihood.
         threshold: :math:`\tau`, where the penalty becomes flat.
 
+    Each may be a tensor (G,), one number a point of a grid; what is penalised then has G as its leading dim.
+
     Raises:
         ValueError: if either is not a positive finite number.
     """
 
-    slope_at_zero: float
-    threshold: float
+    slope_at_zero: Constant
+    threshold: Constant
 
     def __post_init__(self) -> None:
         _positive("TruncatedLasso", "slope_at_zero", self.slope_at_zero)
@@ -100,19 +132,19 @@ class TruncatedLasso:
         return TruncatedLasso(self.slope_at_zero, FAR)
 
     @property
-    def knots(self) -> tuple[float, ...]:
+    def knots(self) -> tuple[Constant, ...]:
         return (self.threshold,)
 
     def __call__(self, value: Tensor) -> Tensor:
-        return self.slope_at_zero * value.abs().clamp(max=self.threshold)
+        return _along(self.slope_at_zero, value) * value.abs().clamp(max=_along(self.threshold, value))
 
     def slope(self, value: Tensor) -> Tensor:
-        return self.slope_at_zero * (value.abs() < self.threshold).to(value.dtype)
+        return _along(self.slope_at_zero, value) * (value.abs() < _along(self.threshold, value)).to(value.dtype)
 
     def prox(self, center: Tensor, curvature: Tensor) -> Tensor:
-        size = center.abs()
-        inner = (size - self.slope_at_zero / curvature).clamp(0.0, self.threshold)
-        outer = size.clamp(min=self.threshold)
+        size, threshold = center.abs(), _along(self.threshold, center)
+        inner = (size - _along(self.slope_at_zero, center) / curvature).clamp(min=0.0).clamp(max=threshold)
+        outer = size.clamp(min=threshold)
         return _best(self, center, curvature, (inner, outer))
 
 
@@ -128,18 +160,21 @@ class SCAD:
         multiplier: :math:`m`, on the scale of the total log-likelihood.
         shape: :math:`a > 2`.
 
+    Each may be a tensor (G,), one number a point of a grid; what is penalised then has G as its leading dim.
+
     Raises:
         ValueError: if an argument is not positive and finite, or shape is not above 2.
     """
 
-    knot: float
-    multiplier: float
-    shape: float = 3.7
+    knot: Constant
+    multiplier: Constant
+    shape: Constant = 3.7
 
     def __post_init__(self) -> None:
         _positive("SCAD", "knot", self.knot)
         _positive("SCAD", "multiplier", self.multiplier)
-        if not (math.isfinite(self.shape) and self.shape > 2):
+        shape = torch.as_tensor(self.shape)
+        if not bool((torch.isfinite(shape) & (shape > 2)).all()):
             raise ValueError(f"SCAD: shape must be finite and exceed 2, got {self.shape!r}")
 
     @classmethod
@@ -153,40 +188,47 @@ class SCAD:
         return TruncatedLasso(self.multiplier * self.knot, FAR)
 
     @property
-    def threshold(self) -> float:
+    def threshold(self) -> Constant:
         return self.shape * self.knot
 
     @property
-    def knots(self) -> tuple[float, ...]:
+    def knots(self) -> tuple[Constant, ...]:
         return (self.knot, self.threshold)
+
+    def _constants(self, value: Tensor) -> tuple[Any, Any, Any, Any]:
+        """Knot, multiplier, shape and threshold, along the leading dim of ``value``."""
+        own = (self.knot, self.multiplier, self.shape, self.threshold)
+        knot, multiplier, shape, threshold = (_along(constant, value) for constant in own)
+        return knot, multiplier, shape, threshold
 
     def __call__(self, value: Tensor) -> Tensor:
         size = value.abs()
-        middle = (2 * self.shape * self.knot * size - size.square() - self.knot**2) / (2 * (self.shape - 1))
-        flat = torch.full_like(size, (self.shape + 1) * self.knot**2 / 2)
-        inner = torch.where(size <= self.threshold, middle, flat)
-        return self.multiplier * torch.where(size <= self.knot, self.knot * size, inner)
+        knot, multiplier, shape, threshold = self._constants(value)
+        middle = (2 * shape * knot * size - size.square() - knot**2) / (2 * (shape - 1))
+        inner = torch.where(size <= threshold, middle, (shape + 1) * knot**2 / 2)
+        return multiplier * torch.where(size <= knot, knot * size, inner)
 
     def slope(self, value: Tensor) -> Tensor:
         size = value.abs()
-        outer = (self.threshold - size).clamp(min=0) / (self.shape - 1)
-        return self.multiplier * torch.where(size <= self.knot, torch.full_like(size, self.knot), outer)
+        knot, multiplier, shape, threshold = self._constants(value)
+        outer = (threshold - size).clamp(min=0) / (shape - 1)
+        return multiplier * torch.where(size <= knot, knot, outer)
 
     def prox(self, center: Tensor, curvature: Tensor) -> Tensor:
-        size, m = center.abs(), self.multiplier
-        inner = (size - m * self.knot / curvature).clamp(0.0, self.knot)
-        bend = curvature - m / (self.shape - 1)  # the middle piece is concave where this is negative
-        middle = (curvature * size - m * self.threshold / (self.shape - 1)) / bend
-        middle = torch.where(bend > 0, middle, size).clamp(self.knot, self.threshold)
-        outer = size.clamp(min=self.threshold)
+        size = center.abs()
+        knot, m, shape, threshold = self._constants(center)
+        inner = (size - m * knot / curvature).clamp(min=0.0).clamp(max=knot)
+        bend = curvature - m / (shape - 1)  # the middle piece is concave where this is negative
+        middle = (curvature * size - m * threshold / (shape - 1)) / bend
+        middle = torch.where(bend > 0, middle, size).clamp(min=knot).clamp(max=threshold)
+        outer = size.clamp(min=threshold)
         return _best(self, center, curvature, (inner, middle, outer))
 
 
 def _best(penalty: Penalty, center: Tensor, curvature: Tensor, sizes: tuple[Tensor, ...]) -> Tensor:
     """Of several stationary sizes, one a piece of the penalty, the one with the least objective, with the sign of center."""
-    stacked = torch.stack(sizes)
-    objective = curvature / 2 * (stacked - center.abs()).square() + penalty(stacked)
-    best = stacked.gather(0, objective.argmin(0, keepdim=True)).squeeze(0)
+    objective = torch.stack([curvature / 2 * (size - center.abs()).square() + penalty(size) for size in sizes])
+    best = torch.stack(sizes).gather(0, objective.argmin(0, keepdim=True)).squeeze(0)
     return best * torch.where(center < 0, -1.0, 1.0).to(best.dtype)
 
 
@@ -241,7 +283,7 @@ class PenaltyPrior(TorchDistribution):
                 own = PenaltyPrior(self.penalty, width, shape, self.dtype, self.device).sample()
                 out = torch.where(self.bound == width, own, out)
             return out
-        edges = [0.0, *(k for k in self.penalty.knots if k < self.bound), self.bound]
+        edges = [0.0, *(k for k in map(float, self.penalty.knots) if k < self.bound), self.bound]
         grid = torch.cat([torch.linspace(a, b, 4000, dtype=torch.float64) for a, b in zip(edges, edges[1:], strict=False)])
         density = torch.exp(-self.penalty(grid))
         mass = torch.cat([grid.new_zeros(1), torch.cumulative_trapezoid(density, grid)])
@@ -254,7 +296,7 @@ class PenaltyPrior(TorchDistribution):
 @lru_cache(maxsize=256)
 def _log_mass(penalty: Penalty, bound: float) -> float:
     nodes, weights = (torch.from_numpy(v) for v in np.polynomial.legendre.leggauss(64))
-    edges = [0.0, *(k for k in penalty.knots if k < bound), bound]
+    edges = [0.0, *(k for k in map(float, penalty.knots) if k < bound), bound]
     total = 0.0
     for low, high in zip(edges, edges[1:], strict=False):
         half = (high - low) / 2

@@ -27,6 +27,7 @@ from scipy import stats
 from scipy.special import expit, logsumexp
 from torch import Tensor
 from torch.distributions import biject_to, constraints
+from zoo_bottoms import bottom_rows
 from zoo_mixture import mixture_rows
 from zoo_noisy_or import noisy_or_cases
 from zoo_options import options_rows
@@ -263,6 +264,7 @@ def plain_programs() -> list[Row]:
 
 ZOO = (
     *encoders(),
+    *bottom_rows(Row),
     *plain_programs(),
     *(Row(**case) for case in noisy_or_cases()),
     *options_rows(Row),
@@ -596,7 +598,10 @@ def layer_statistics_by_hand(row: Row, restart: int) -> dict[str, dict[str, Tens
     out = {}
     for depth, layer in enumerate(row.model.layers()):
         parent = by_hand.values[layer.parent]  # (C, K)
-        design = torch.cat([torch.ones(len(parent), 1, dtype=F64), parent], 1)
+        columns = [parent[:, i] for i in range(parent.shape[1])]
+        if layer.terms is not None:
+            columns = [parent[:, members].prod(1) for members in layer.terms]
+        design = torch.stack([torch.ones(len(parent), dtype=F64), *columns], 1)
         if depth == 0:
             posterior = by_hand.marginal(layer.parent)  # (C, N)
             seen = (~data.isnan()).to(F64)
@@ -691,7 +696,7 @@ def test_accelerated_m_step_is_a_penalised_optimum(row: Row) -> None:
     assert zeros > 0  # the penalty bites
 
 
-@pytest.mark.parametrize("name", ["encoder-Poisson-2-missing", "encoder-confirmatory"])
+@pytest.mark.parametrize("name", ["encoder-Poisson-2-missing", "encoder-confirmatory", "dina-Poisson-2-missing", "gdm-Normal-missing"])
 def test_both_m_steps_reach_one_optimum(name: str) -> None:
     """The generic gradient route, given time, finds the same parameters."""
     row = next(row for row in ZOO if row.name == name)

@@ -1,0 +1,133 @@
+r"""How items depend on their attributes: main effects, the conjunction of all, or every interaction.
+
+With :math:`Q` the graph of the bottom layer (a Q-matrix; item j asks for the attributes :math:`\mathrm{pa}(j)`), the
+predictor of an item is linear in products of its attributes,
+
+.. math:: \eta_j(a) = b_j + \sum_{S \in \mathcal{S}_j} W_{jS} \prod_{k \in S} a_k,
+
+and a bottom layer is a choice of the families of subsets :math:`\mathcal{S}_j`. Column S of the loadings belongs to the
+same product in every item that uses it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["Additive", "Bottom", "ExpDINA", "ExpGDM"]
+
+MAX_TERMS = 1024  # coefficients of one item: ten attributes with every interaction
+
+Subset = tuple[int, ...]
+
+
+class Bottom(Protocol):
+    """The products that a bottom layer is linear in."""
+
+    def subsets(self, attributes: Subset) -> list[Subset] | None:
+        """The subsets of an item's attributes that have a coefficient; None where each attribute has its own."""
+        ...
+
+
+@dataclass(frozen=True)
+class Additive:
+    r"""Main effects, :math:`\eta_j = b_j + \sum_k W_{jk} a_k`; the graph may be unknown."""
+
+    def subsets(self, attributes: Subset) -> list[Subset] | None:
+        return None
+
+
+@dataclass(frozen=True)
+class ExpDINA:
+    r"""The conjunction, :math:`\eta_j = b_j + W_j \prod_{k \in \mathrm{pa}(j)} a_k`: all attributes of an item, or nothing.
+
+    With Bernoulli items it is the DINA model of cognitive diagnosis, with guessing probability
+    :math:`g_j = \sigma(b_j)` and slipping probability :math:`s_j = 1 - \sigma(b_j + W_j)`.
+
+    Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement S.1.5; B. W. Junker and K. Sijtsma (2001),
+    doi:10.1177/01466210122032064.
+    """
+
+    def subsets(self, attributes: Subset) -> list[Subset] | None:
+        return [attributes]
+
+
+@dataclass(frozen=True)
+class ExpGDM:
+    r"""The general diagnostic model: main effects and interactions of an item's attributes.
+
+    Without ``order`` it is saturated, :math:`2^{|\mathrm{pa}(j)|}` coefficients an item with its intercept; ``order=1``
+    leaves the main effects, ``order=2`` adds the interactions of pairs, and so on.
+
+    Args:
+        order: attributes in one interaction, at most; None for all.
+
+    Raises:
+        ValueError: for an order that is not a positive integer.
+
+    Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement S.1.5; M. von Davier (2008),
+    doi:10.1348/000711007X193957; with a logit link it is the LCDM of R. A. Henson, J. L. Templin and J. T. Willse (2009),
+    doi:10.1007/s11336-008-9089-5.
+    """
+
+    order: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.order is not None and (isinstance(self.order, bool) or not isinstance(self.order, int) or self.order < 1):
+            raise ValueError(f"ExpGDM: order must be a positive integer or None, got {self.order!r}")
+
+    def subsets(self, attributes: Subset) -> list[Subset] | None:
+        size = len(attributes)
+        most = size if self.order is None else min(self.order, size)
+        count = sum(math.comb(size, members) for members in range(most + 1))
+        if count > MAX_TERMS:
+            raise ValueError(
+                f"{size} attributes make {count:,} coefficients; at most {MAX_TERMS:,} were expected: give fewer attributes, "
+                "ExpGDM(order=2), or ExpDINA()"
+            )
+        return [s for members in range(1, most + 1) for s in itertools.combinations(attributes, members)]
+
+
+def layout(bottom: Bottom, graph: tuple[tuple[int, ...], ...] | None) -> tuple[Tensor, Tensor] | None:
+    """The products of a layer and who uses them; None for an additive layer.
+
+    Args:
+        bottom: the form of the items.
+        graph: Q, (J, K) of 0 and 1, or None where it is not known.
+
+    Returns:
+        Subsets, bool (T, K), by size and then in lexicographic order, and bool (J, T), True where an item uses one.
+
+    Raises:
+        ValueError: where the form needs a graph and there is none, an item has no attribute, or too many.
+    """
+    if bottom.subsets((0,)) is None:
+        return None
+    if graph is None:
+        raise ValueError(
+            f"bottom={bottom!r} needs the graph of the items: give graphs=(Q, ...) with Q of shape (items, attributes), 1 where "
+            "an item asks for an attribute, got None"
+        )
+    used: list[list[Subset]] = []
+    for j, row in enumerate(graph):
+        attributes = tuple(k for k, edge in enumerate(row) if edge)
+        if not attributes:
+            raise ValueError(f"graphs[0]: item {j} asks for no attribute; at least one was expected with {bottom!r}")
+        try:
+            used.append(bottom.subsets(attributes) or [])
+        except ValueError as error:
+            raise ValueError(f"graphs[0]: item {j}: {error}") from None
+    every = sorted({subset for own in used for subset in own}, key=lambda subset: (len(subset), subset))
+    place = {subset: t for t, subset in enumerate(every)}
+    terms = torch.zeros(len(every), len(graph[0]), dtype=torch.bool)
+    uses = torch.zeros(len(graph), len(every), dtype=torch.bool)
+    for t, subset in enumerate(every):
+        terms[t, list(subset)] = True
+    for j, own in enumerate(used):
+        uses[j, [place[subset] for subset in own]] = True
+    return terms, uses
