@@ -8,6 +8,7 @@ from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
 from ppl_models.penalties import SCAD, TruncatedLasso
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
+from ppl_models.sparse_coding import SparseCoding
 
 __all__ = [
     "SCAD",
@@ -23,5 +24,6 @@ __all__ = [
     "OptionsHMM",
     "Poisson",
     "PoissonFactorization",
+    "SparseCoding",
     "TruncatedLasso",
 ]
