@@ -2,6 +2,7 @@
 
 from ppl_models.components import MultivariateNormal
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
+from ppl_models.deep_noisy_or import DeepNoisyOr
 from ppl_models.matrix_factorization import GaussianFactorization, PoissonFactorization
 from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
@@ -15,6 +16,7 @@ __all__ = [
     "Bernoulli",
     "Blocks",
     "DeepDiscreteEncoder",
+    "DeepNoisyOr",
     "GaussianFactorization",
     "LogNormal",
     "Mixture",
