@@ -35,6 +35,8 @@ fit_app = typer.Typer(help="Fit a family to a table of data.", no_args_is_help=T
 app.add_typer(fit_app, name="fit")
 select_app = typer.Typer(help="Choose the number of latents or components.", no_args_is_help=True)
 app.add_typer(select_app, name="select")
+study_app = typer.Typer(help="Repeat a published study with data of a known truth.", no_args_is_help=True)
+app.add_typer(study_app, name="study")
 cli_options.register(fit_app)
 
 USER_ERROR, INTERRUPTED = 2, 130
@@ -355,3 +357,4 @@ def _response(text: str) -> ResponseFamily:
 from inference import cli_components as _components  # noqa: E402, F401  (registers select pmf)
 from inference import cli_noisy_or as _noisy_or  # noqa: E402, F401  (registers its command on fit_app)
 from inference import cli_select as _select  # noqa: E402, F401  (registers select dde)
+from inference import cli_study as _study  # noqa: E402, F401  (registers its command on study_app)

@@ -28,6 +28,7 @@ from ppl_models.causes import IndependentCauses, log1mexp
 from ppl_models.distributions import BinaryVector
 
 __all__ = [
+    "InputBaseline",
     "MeanFieldGuide",
     "RecognitionGuide",
     "RunningScale",
@@ -142,6 +143,52 @@ class RunningScale:
     def __call__(self, signal: Tensor) -> Tensor:
         """(signal - centre) / max(1, standard deviation)."""
         return (signal - (self.centre or 0.0)) / max(1.0, self.variance**0.5)
+
+
+class InputBaseline(nn.Module):
+    """A network that predicts the learning signal of a row from the row: J to 100 hidden units, tanh, to 1.
+
+    It does not depend on the draw, so ``score_function(..., scale=lambda r: r - baseline(data))`` stays unbiased (Mnih and
+    Gregor 2014, arXiv:1402.0030).
+
+    Args:
+        num_items: J.
+        means: (J,), mean of each item over the training rows.
+        seed: of the start, uniform as torch starts linear layers; num_hidden: of the hidden layer.
+
+    Raises:
+        ValueError: for means of another shape.
+    """
+
+    means: Tensor
+
+    def __init__(self, num_items: int, means: Tensor, seed: int = 0, num_hidden: int = 100) -> None:
+        super().__init__()
+        if tuple(means.shape) != (num_items,):
+            raise ValueError(f"InputBaseline: means must have shape ({num_items},), got {tuple(means.shape)}")
+        self.register_buffer("means", means.to(torch.float64))
+        generator = torch.Generator().manual_seed(seed)
+
+        def uniform(bound: float, *shape: int) -> nn.Parameter:
+            return nn.Parameter(bound * (2 * torch.rand(*shape, generator=generator, dtype=torch.float64) - 1))
+
+        self.inner, self.inner_bias = uniform(num_items**-0.5, num_items, num_hidden), uniform(num_items**-0.5, num_hidden)
+        self.outer, self.outer_bias = uniform(num_hidden**-0.5, num_hidden), uniform(num_hidden**-0.5, 1)
+
+    def forward(self, data: Tensor) -> Tensor:
+        """Predicted signals, (B,); a missing entry counts as the mean."""
+        hidden = ((data - self.means).nan_to_num(nan=0.0) @ self.inner + self.inner_bias).tanh()
+        return hidden @ self.outer + self.outer_bias
+
+    def descend(self, data: Tensor, signal: Tensor, rate: float) -> float:
+        """One step of plain gradient descent on the mean squared error, which is returned as it was before."""
+        with torch.enable_grad():
+            loss = (signal.detach() - self(data)).square().mean()
+            gradients = torch.autograd.grad(loss, list(self.parameters()))
+        with torch.no_grad():
+            for weights, gradient in zip(self.parameters(), gradients, strict=True):
+                weights.sub_(rate * gradient)
+        return float(loss.detach())
 
 
 def _draw(logits: Tensor, num_draws: int, generator: torch.Generator) -> Tensor:

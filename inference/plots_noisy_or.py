@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from inference.causes_check import LatentFilter
     from inference.program import Params
 
-__all__ = ["plot_latents", "plot_matching_stability"]
+__all__ = ["plot_failures", "plot_latents", "plot_matching_stability"]
 
 
 def plot_latents(
@@ -47,6 +47,27 @@ def plot_latents(
         ax.imshow(1 - failure[latent].reshape(image_shape), cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
         ax.set_title(f"{latent}: {prior[latent]:.3f}{_word(latent, verdict)}", fontsize=8)
         ax.add_patch(_frame(image_shape))
+    return figure
+
+
+def plot_failures(params: Params, item_names: Sequence[str] = (), most_names: int = 80) -> Figure:
+    """1 - failure as a heat map, latents by falling prior above the items (black: always switches the item on).
+
+    Args:
+        params: ``prior`` (m,) and ``failure`` (m, J).
+        item_names: of the columns; numbers if empty, left out beyond ``most_names`` items.
+    """
+    prior, failure = params["prior"].detach().cpu().numpy(), params["failure"].detach().cpu().numpy()
+    order = np.argsort(-prior, kind="stable")
+    num_items = failure.shape[1]
+    figure = Figure(figsize=(min(16, 2 + 0.16 * num_items), 1.4 + 0.25 * len(prior)), layout="constrained")
+    ax = figure.subplots()
+    ax.imshow(1 - failure[order], cmap="Greys", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    ax.set_yticks(range(len(prior)), [f"{i}: {prior[i]:.3f}" for i in order], fontsize=8)
+    if num_items <= most_names:
+        shown = list(item_names) or [str(j) for j in range(num_items)]
+        ax.set_xticks(range(num_items), shown, rotation=90, fontsize=7)
+    ax.set(xlabel="item", ylabel="latent: prior")
     return figure
 
 

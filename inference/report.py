@@ -69,6 +69,8 @@ def write_report(
     file = file / "report.html" if file.is_dir() else file
     if image_shape is not None and hasattr(fit.model, "layers"):
         check_image_shape(image_shape, fit.model.layers()[0].num_children, "write_report")
+    if image_shape is not None and hasattr(fit.model, "causes"):
+        check_image_shape(image_shape, fit.model.causes().num_items, "write_report")
     if data is not None and hasattr(fit.model, "check_data"):
         as_matrix(fit, data)
     sections = [
@@ -255,6 +257,8 @@ def _warnings(fit: Fit) -> str:
 
 
 def _loadings(fit: Fit, image_shape: tuple[int, int] | None, names: Names | None) -> str:
+    if hasattr(fit.model, "causes"):
+        return _causes(fit, image_shape)
     if not hasattr(fit.model, "layers"):
         return _note("Not drawn: the model describes no layers with loadings.")
     text = ""
@@ -266,6 +270,29 @@ def _loadings(fit: Fit, image_shape: tuple[int, int] | None, names: Names | None
             site = layer.loadings
             text += _picture(lambda site=site: plots.plot_loadings(fit, site, names=names), f"heat map of {site}")  # type: ignore[misc]
     return text + _paragraph("Red raises, blue lowers the chance (or mean) of an item or latent below; white is none.")
+
+
+def _causes(fit: Fit, image_shape: tuple[int, int] | None) -> str:
+    """Latents of a noisy-OR network: what each switches on, and what the filter says of it."""
+    from inference import plots_noisy_or
+    from inference.causes_check import filter_latents
+
+    about = fit.model.causes()  # type: ignore[attr-defined]
+    params = {"prior": fit.params[about.prior], "failure": fit.params[about.failure]}
+    verdict = filter_latents(params)
+    if image_shape is not None:
+        alt = "each latent as an image of what it switches on"
+        text = _picture(lambda: plots_noisy_or.plot_latents(params, image_shape, verdict), alt)
+    else:
+        text = _picture(lambda: plots_noisy_or.plot_failures(params, fit.item_names), "heat map of 1 - failure")
+    rows = []
+    for i, (prior, failure) in enumerate(zip(params["prior"], params["failure"], strict=True)):
+        word = "discarded" if i in verdict.discarded else f"double of {verdict.doubles[i]}" if i in verdict.doubles else "kept"
+        strong = failure.argsort()[: int((failure < 0.5).sum())].tolist()
+        shown = ", ".join(fit.item_names[j] if fit.item_names else str(j) for j in strong[:12])
+        rows.append([str(i), _number(float(prior), 4), str(len(strong)), shown + (", ..." if len(strong) > 12 else ""), word])
+    text += _paragraph("Black: the latent, being on, always switches the item on; white: never.")
+    return text + _table(("latent", "prior", "items with failure below 0.5", "the surest first", "by the filter"), rows[:MOST_LATENTS])
 
 
 def _graph(fit: Fit, names: Names | None) -> str:

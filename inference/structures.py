@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inference.caused import Caused
+from inference.dictionaries import Dictionaries
 from inference.factorization import Factorization
 from inference.layered import Layered
 from inference.mixtures import Mixtures
@@ -14,7 +15,7 @@ from inference.structure import Structure
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options, Factorization, Mixtures)
+STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options, Factorization, Dictionaries, Mixtures)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

@@ -3,12 +3,14 @@
 from ppl_models.bottoms import Additive, ExpDINA, ExpGDM
 from ppl_models.components import MultivariateNormal
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
+from ppl_models.deep_noisy_or import DeepNoisyOr
 from ppl_models.matrix_factorization import GaussianFactorization, PoissonFactorization
 from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
 from ppl_models.penalties import SCAD, TruncatedLasso
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
+from ppl_models.sparse_coding import SparseCoding
 
 __all__ = [
     "SCAD",
@@ -18,6 +20,7 @@ __all__ = [
     "DeepDiscreteEncoder",
     "ExpDINA",
     "ExpGDM",
+    "DeepNoisyOr",
     "GaussianFactorization",
     "LogNormal",
     "Mixture",
@@ -27,5 +30,6 @@ __all__ = [
     "OptionsHMM",
     "Poisson",
     "PoissonFactorization",
+    "SparseCoding",
     "TruncatedLasso",
 ]

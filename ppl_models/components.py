@@ -1,4 +1,4 @@
-"""How mixtures and factorizations describe their components to engines."""
+"""How mixtures, factorizations and dictionaries describe their components to engines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ppl_models.responses import ResponseFamily
 
-__all__ = ["FactorizationDescription", "MixtureComponents", "MultivariateNormal"]
+__all__ = ["DictionaryDescription", "FactorizationDescription", "MixtureComponents", "MultivariateNormal"]
 
 
 @dataclass(frozen=True)
@@ -69,4 +69,23 @@ class FactorizationDescription:
     nonnegative: bool
     concentration: float
     activity_prior: tuple[float, float] | None
+    bound: float
+
+
+@dataclass(frozen=True)
+class DictionaryDescription:
+    """What engines are told of a sparse coding.
+
+    Args:
+        num_items, num_columns: J and m.
+        sparsity: largest number of columns in a row.
+        noise: standard deviation of an entry, None where it is estimated; noise_range: its interval.
+        bound: largest entry of a code.
+    """
+
+    num_items: int
+    num_columns: int
+    sparsity: int
+    noise: float | None
+    noise_range: tuple[float, float]
     bound: float

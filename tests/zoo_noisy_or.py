@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from scipy.special import logsumexp
 
-from ppl_models import NoisyOr
+from ppl_models import DeepNoisyOr, NoisyOr
 
-__all__ = ["noisy_or_cases", "noisy_or_log_likelihood"]
+__all__ = ["deep_noisy_or_log_likelihood", "noisy_or_cases", "noisy_or_log_likelihood"]
 
 
 def noisy_or_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
@@ -27,6 +27,17 @@ def noisy_or_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) 
         for j, chance in enumerate(off):
             rows += np.select([data[:, j] == 1, data[:, j] == 0], [np.log(1 - chance), np.log(chance)], 0.0)
         terms.append(rows)
+    return logsumexp(terms, axis=0)
+
+
+def deep_noisy_or_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    """The sum over all settings of both layers, one bit and one item at a time."""
+    terms = []
+    for top in itertools.product((0, 1), repeat=len(params["prior"])):
+        value = sum(np.log(p if bit else 1 - p) for p, bit in zip(params["prior"], top, strict=True))
+        off = (1 - params["leak_2"]) * np.prod([f**bit for f, bit in zip(params["failure_2"], top, strict=True)], axis=0)
+        lower = {"prior": 1 - off, "failure": params["failure_1"], "leak": params["leak_1"]}
+        terms.append(value + noisy_or_log_likelihood(lower, data))
     return logsumexp(terms, axis=0)
 
 
@@ -53,6 +64,28 @@ def noisy_or_cases() -> list[dict[str, Any]]:
             "truth": truth,
             "event_shapes": shapes,
             "log_likelihood": noisy_or_log_likelihood,
+            "missing": missing,
+        })
+    for seed, (name, concentration, missing) in enumerate((("noisy-or-2", (1, 1), 0.0), ("noisy-or-2-map", (1.5, 1.8), 0.2))):
+        generator = torch.Generator().manual_seed(seed)
+
+        def uniform(low: float, high: float, *shape: int, own: torch.Generator = generator) -> torch.Tensor:
+            return low + (high - low) * torch.rand(*shape, generator=own, dtype=torch.float64)
+
+        truth = {
+            "prior": uniform(0.3, 0.6, 2),
+            "failure_2": uniform(0.1, 0.8, 2, 3),
+            "leak_2": uniform(0.05, 0.2, 3),
+            "failure_1": uniform(0.1, 0.8, 3, 5),
+            "leak_1": uniform(0.05, 0.2, 5),
+        }
+        shapes = {site: tuple(value.shape) for site, value in truth.items()}
+        cases.append({
+            "name": name,
+            "model": DeepNoisyOr(5, (3, 2), concentration),
+            "truth": truth,
+            "event_shapes": shapes | {"causes_1": (3,), "causes_2": (2,), "items": (5,)},
+            "log_likelihood": deep_noisy_or_log_likelihood,
             "missing": missing,
         })
     return cases

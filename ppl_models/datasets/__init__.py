@@ -27,6 +27,7 @@ from ppl_models.datasets.noisy_or import (
     uniform_design,
 )
 from ppl_models.datasets.options import OptionSequences, options_chain, random_options, simulate_options
+from ppl_models.datasets.sparse_coding import load_paired_dictionary, paired_dictionary, sample_sparse_codes
 from ppl_models.datasets.timss import ResponseTimes, load_response_times, load_timss
 
 __all__ = [
@@ -55,16 +56,19 @@ __all__ = [
     "load_newsgroups",
     "load_noisy_or_sample",
     "load_plant_regions",
+    "load_paired_dictionary",
     "load_response_times",
     "load_timss",
     "load_unlock_pickup",
     "local_file",
     "negative_binomial_mixture",
     "options_chain",
+    "paired_dictionary",
     "random_design",
     "random_options",
     "read_table",
     "sample_noisy_or",
+    "sample_sparse_codes",
     "simulate_mutations",
     "simulate_options",
     "skew_normal_mixture",

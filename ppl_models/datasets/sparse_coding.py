@@ -1,0 +1,98 @@
+"""The sparse-coding benchmark of Buhai, Halpern, Kim, Risteski and Sontag (ICML 2020, arXiv:1907.00030): pairs of near columns."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file
+
+__all__ = ["load_paired_dictionary", "paired_dictionary", "sample_sparse_codes"]
+
+FILE = "noisy_or_overparam.npz"
+ANGLES = (5, 10)
+
+
+def paired_dictionary(angle: float, num_pairs: int = 12, num_items: int = 100, seed: int = 0) -> Tensor:
+    r"""Unit columns in pairs: a random direction a, and :math:`a \cos\gamma + b \sin\gamma` with b random orthogonal to a, (J, m).
+
+    Args:
+        angle: gamma, in degrees, in (0, 90].
+        num_pairs: half of m; num_items: J, at least 2.
+        seed: of the directions; the published dictionaries are in :func:`load_paired_dictionary`.
+
+    Raises:
+        ValueError: for settings out of range.
+    """
+    if not 0 < angle <= 90:
+        raise ValueError(f"paired_dictionary: angle must lie in (0, 90] degrees, got {angle!r}")
+    for name, value, least in (("num_pairs", num_pairs, 1), ("num_items", num_items, 2)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"paired_dictionary: {name} must be an integer of at least {least}, got {value!r}")
+    random = np.random.default_rng(seed)
+    columns = []
+    for _ in range(num_pairs):
+        a, b = random.standard_normal(num_items), random.standard_normal(num_items)
+        a /= np.linalg.norm(a)
+        b -= (a @ b) * a
+        b /= np.linalg.norm(b)
+        columns += [a, math.cos(math.radians(angle)) * a + math.sin(math.radians(angle)) * b]
+    return torch.from_numpy(np.stack(columns, 1))
+
+
+def load_paired_dictionary(angle: int) -> Tensor:
+    """The published dictionary (100, 24) of pairs ``angle`` = 5 or 10 degrees apart, from the repository clinicalml/overparam.
+
+    Looked for in ``noisy_or_overparam.npz`` in the folder that ``PPL_MODELS_DATA`` names.
+
+    Raises:
+        ValueError: for another angle.
+        FileNotFoundError: if the file is not there.
+    """
+    if angle not in ANGLES:
+        raise ValueError(f"load_paired_dictionary: angle must be one of {ANGLES}, got {angle!r}")
+    path = local_file(FILE)
+    if path is None:
+        raise FileNotFoundError(
+            f"{FILE} is not in the folder {FOLDER_VARIABLE} names; paired_dictionary() draws one of the same law"
+        )
+    with np.load(path, allow_pickle=False) as file:
+        return torch.from_numpy(file[f"sparse_gamma{angle}_columns"])
+
+
+def sample_sparse_codes(
+    dictionary: Tensor, num_rows: int, sparsity: int = 5, noise: float = 0.0, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Rows (N, J) and their codes (N, m): a uniform support, uniform amounts divided by their sum.
+
+    Without noise these are the rows of the released sampler, bit for bit; the published benchmark has 10,000 rows of sparsity
+    5 and holds out the first 1,000.
+
+    Args:
+        dictionary: (J, m); num_rows: N; sparsity: k.
+        noise: standard deviation of Normal noise added to every entry.
+        seed: of NumPy's legacy generator.
+
+    Raises:
+        ValueError: for settings out of range.
+    """
+    num_columns = dictionary.shape[1]
+    if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
+        raise ValueError(f"sample_sparse_codes: num_rows must be a positive integer, got {num_rows!r}")
+    if isinstance(sparsity, bool) or not isinstance(sparsity, int) or not 1 <= sparsity <= num_columns:
+        raise ValueError(f"sample_sparse_codes: sparsity must lie in 1..{num_columns}, got {sparsity!r}")
+    if not noise >= 0:
+        raise ValueError(f"sample_sparse_codes: noise must not be negative, got {noise!r}")
+    random = np.random.RandomState(seed)
+    codes = np.zeros((num_rows, num_columns))
+    for row in codes:
+        support = random.choice(num_columns, sparsity, replace=False)
+        amounts = random.random_sample(sparsity)
+        row[support] = amounts / amounts.sum()
+    rows = codes @ dictionary.numpy().T
+    if noise > 0:
+        rows = rows + noise * random.standard_normal(rows.shape)
+    return torch.from_numpy(rows), torch.from_numpy(codes)

@@ -1,0 +1,145 @@
+"""Sparse coding: every row is a sum of a few columns of a dictionary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.components import DictionaryDescription
+from ppl_models.distributions import Flat
+from ppl_models.item_response import ItemResponse
+from ppl_models.responses import Normal
+from ppl_models.validation import as_items, check_size
+
+__all__ = ["SparseCodes", "SparseCoding"]
+
+NOISE_RANGE = (1e-6, 1e6)
+
+
+class SparseCodes(TorchDistribution):
+    r"""Vectors with at most k entries that are not zero, on a support uniform among the k-subsets, each uniform on [0, bound].
+
+    The density is with respect to the k amounts on the support: :math:`1 / \big(\binom{m}{k} b^k\big)`.
+
+    Args:
+        num_columns, sparsity: m and k.
+        bound: b, a scalar tensor that also gives dtype and device.
+        batch_shape: of independent vectors.
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}
+    support = constraints.independent(constraints.nonnegative, 1)
+
+    def __init__(self, num_columns: int, sparsity: int, bound: Tensor, batch_shape: tuple[int, ...] = ()) -> None:
+        self.num_columns, self.sparsity, self.bound = num_columns, sparsity, bound
+        super().__init__(torch.Size(batch_shape), torch.Size((num_columns,)), validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> SparseCodes:
+        return SparseCodes(self.num_columns, self.sparsity, self.bound, tuple(batch_shape))
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        shape = torch.Size(sample_shape) + self.batch_shape + self.event_shape
+        zeros = self.bound.new_zeros(shape)
+        chosen = torch.rand_like(zeros).topk(self.sparsity, -1).indices  # a uniform subset
+        return zeros.scatter(-1, chosen, self.bound * torch.rand_like(zeros[..., : self.sparsity]))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        inside = ((value >= 0) & (value <= self.bound)).all(-1) & ((value != 0).sum(-1) <= self.sparsity)
+        density = -math.log(math.comb(self.num_columns, self.sparsity)) - self.sparsity * self.bound.log()
+        return torch.where(inside, density, -torch.inf).expand(torch.broadcast_shapes(inside.shape, self.batch_shape))
+
+
+@dataclass(frozen=True)
+class SparseCoding:
+    r"""Non-negative sparse coding (Olshausen and Field 1997, doi:10.1016/S0042-6989(97)00169-7).
+
+    .. math:: x_n = \sum_i h_{ni} a_i + \epsilon_n, \quad h_n \ge 0, \quad \|h_n\|_0 \le k, \quad \epsilon_{nj} \sim N(0, s^2)
+
+    Sites: ``dictionary`` A (J, m), columns of length 1 after a fit; ``noise`` s (1,), where it is estimated; inside the plate
+    ``units``, local ``codes`` h (m,), and observed ``items`` (J,). Priors: entries of the dictionary uniform on [-1, 1]; codes as
+    :class:`SparseCodes`. Estimates are joint maximum a posteriori in dictionary **and** codes: ``log_likelihood`` is conditional
+    on the codes, which are in ``Fit.local``. Fits order columns by falling total code. Missing entries are refused. ``fit``
+    with no method starts from fourth moments, which with m at most the rank of the data needs one start, and alternates exact
+    least squares with small-support decoding (:class:`inference.alternating.AlternatingMinimization`).
+
+    Args:
+        num_items, num_columns: J and m; m may exceed J.
+        sparsity: k, at most J and m.
+        noise: s, in units of the data, or None to estimate it.
+        bound: largest entry of a code, in units of the data.
+
+    Raises:
+        ValueError: for sizes that are not positive integers, k above J or m, or a noise or bound that is not positive.
+    """
+
+    num_items: int
+    num_columns: int
+    sparsity: int
+    noise: float | None = 1e-3
+    bound: float = 1e9
+
+    def __post_init__(self) -> None:
+        for name in ("num_items", "num_columns", "sparsity"):
+            check_size("SparseCoding", name, getattr(self, name))
+        for name in ("num_columns", "num_items"):
+            if self.sparsity > getattr(self, name):
+                raise ValueError(
+                    f"SparseCoding: sparsity must be at most {name} = {getattr(self, name)}, got {self.sparsity}"
+                )
+        if self.noise is not None and not NOISE_RANGE[0] <= self.noise <= NOISE_RANGE[1]:
+            raise ValueError(
+                f"SparseCoding: noise must lie in [{NOISE_RANGE[0]:g}, {NOISE_RANGE[1]:g}] or be None, got {self.noise!r}"
+            )
+        if not 0 < self.bound < math.inf:
+            raise ValueError(f"SparseCoding: bound must be positive and finite, got {self.bound!r}")
+
+    def dictionary(self) -> DictionaryDescription:
+        """The dictionary, as engines see it."""
+        return DictionaryDescription(
+            self.num_items, self.num_columns, self.sparsity, self.noise, NOISE_RANGE, self.bound
+        )
+
+    @property
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Named dims of every site, without the rows."""
+        return {"dictionary": ("item", "column"), "noise": ("scale",), "codes": ("column",), "items": ("item",)}
+
+    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+        """``data`` as a complete tensor (N, J), and the item names."""
+        table, names = as_items(data, self.num_items, Normal(), for_fit=False)  # constant columns are no trouble here
+        if table.isnan().any():
+            row, column = (int(i) for i in table.isnan().nonzero()[0])
+            raise ValueError(f"data: SparseCoding needs complete rows; row {row}, column {names[column]!r} is missing")
+        if for_fit:
+            if len(table) < self.num_columns:
+                raise ValueError(
+                    f"data: num_columns = {self.num_columns} needs at least as many rows, got {len(table)}"
+                )
+            if not (table != 0).any():
+                raise ValueError("data: every entry is zero")
+        return table, names
+
+    def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        if data is None and num_rows is None:
+            raise ValueError("SparseCoding: give data, or num_rows to draw some")
+        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        zero = torch.zeros((), **kind)
+        entries = Flat(zero - 1, zero + 1).expand([self.num_items, self.num_columns]).to_event(2)
+        dictionary = pyro.sample("dictionary", entries)
+        if self.noise is None:
+            noise = pyro.sample("noise", Flat(zero + NOISE_RANGE[0], zero + NOISE_RANGE[1]).expand([1]).to_event(1))
+        else:
+            noise = (zero + self.noise).expand(1)
+        batch = len(data) if data is not None else num_rows
+        with pyro.plate("units", num_rows or batch, subsample_size=batch):
+            codes = pyro.sample("codes", SparseCodes(self.num_columns, self.sparsity, zero + self.bound))
+            means = (codes.unsqueeze(-2) @ dictionary.mT).squeeze(-2)
+            return pyro.sample("items", ItemResponse(Normal(), means, noise.square().expand(means.shape)), obs=data)
