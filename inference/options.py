@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.option_paths import parts_of, smooth, viterbi
+from inference.option_paths import parts_of, smooth, steps_of, viterbi
 from inference.program import Params, Program
 from inference.structure import Recommendation, Structure
 from ppl_models.option_chain import ChainDescription, ChainPlan, plan_of
@@ -203,12 +203,12 @@ class Options(Structure):
     def latent_means(self, program: Program, params: Params) -> Params:
         """P(option at every step | the whole sequence), (B, T, O); zero after the end."""
         chain = self.model.chain()
-        return {"options": smooth(parts_of(chain, params), program.args[0]).option}
+        return {"options": smooth(steps_of(parts_of(chain, params), program.args[0])).option}
 
     def latent_modes(self, program: Program, params: Params) -> Params:
         """The most probable path of options, (B, T); -1 after the end."""
         chain = self.model.chain()
-        return {"options": viterbi(parts_of(chain, params), program.args[0]).option}
+        return {"options": viterbi(steps_of(parts_of(chain, params), program.args[0])).option}
 
     def recommended(self, problem: Problem) -> Recommendation:
         """EM from a start by moments and three at random: a start by moments alone says little below 10,000 steps."""

@@ -143,6 +143,10 @@ class Structure:
         """Draws of the noise of every component given the data (see :mod:`inference.noise`), or None."""
         return None
 
+    def simulate_along(self, params: Params, data: Any, seed: int) -> Params | None:
+        """One draw of the observed sites at the covariates that ``data`` holds; None where data hold no covariates."""
+        return None
+
     def num_free(self, params: Params) -> int:
         """Free parameters at the estimate."""
         return sum(value.numel() for value in params.values())

@@ -1,27 +1,32 @@
 """Probabilistic programs with discrete latent variables, each declared once in Pyro."""
 
 from ppl_models.components import MultivariateNormal
+from ppl_models.continuous_options import ContinuousOptionsHMM
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.matrix_factorization import GaussianFactorization, PoissonFactorization
 from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
 from ppl_models.penalties import SCAD, TruncatedLasso
+from ppl_models.policies import Network, SoftmaxLinear
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 
 __all__ = [
     "SCAD",
     "Bernoulli",
     "Blocks",
+    "ContinuousOptionsHMM",
     "DeepDiscreteEncoder",
     "GaussianFactorization",
     "LogNormal",
     "Mixture",
     "MultivariateNormal",
+    "Network",
     "NoisyOr",
     "Normal",
     "OptionsHMM",
     "Poisson",
     "PoissonFactorization",
+    "SoftmaxLinear",
     "TruncatedLasso",
 ]

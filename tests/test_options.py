@@ -31,6 +31,7 @@ from inference.option_paths import (
     sample_paths,
     smooth,
     smooth_options,
+    steps_of,
     viterbi,
     viterbi_options,
 )
@@ -184,7 +185,7 @@ def test_impossible_data_have_no_likelihood_and_a_reason() -> None:
     model = OptionsHMM(2, 2, 2)
     assert float(Program(model, data).log_marginal(truth)) == -math.inf
     with pytest.raises(ValueError, match="sequence 0 is impossible under the parameters from step 1 on"):
-        smooth(parts_of(model.chain(), truth), data)
+        smooth(steps_of(parts_of(model.chain(), truth), data))
     with pytest.raises(ValueError, match="impossible under the parameters"):
         OptionSteps(model.chain(), plan_of(data, 2, 2)).e_step({name: value[None] for name, value in truth.items()})
 
@@ -311,8 +312,8 @@ def test_options_keep_one_order() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_smoothing_filtering_and_prediction_equal_every_path(seed: int) -> None:
     model, truth, data = case(seed, 0.0)
-    parts = parts_of(model.chain(), truth)
-    smoothed, (filtered, log_scale), predicted = smooth(parts, data, pairs=True), filter_(parts, data), predict(parts, data)
+    steps = steps_of(parts_of(model.chain(), truth), data)
+    smoothed, (filtered, log_scale), predicted = smooth(steps, pairs=True), filter_(steps), predict(steps)
     for n, length in enumerate(trajectory_lengths(data).tolist()):
         paths, posterior = posterior_by_hand(truth, data[n])
         for t in range(length):
@@ -339,7 +340,7 @@ def test_smoothing_filtering_and_prediction_equal_every_path(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_viterbi_equals_exhaustive_search(seed: int) -> None:
     model, truth, data = case(seed, 0.3)
-    best = viterbi(parts_of(model.chain(), truth), data)
+    best = viterbi(steps_of(parts_of(model.chain(), truth), data))
     values = [truth[name][None] for name in ("initial", "low", "high", "environment")]
     moves = ChainPlan.build(data, 3, 3).log_moves(values[3])[0]
     for n, length in enumerate(trajectory_lengths(data).tolist()):
@@ -358,14 +359,14 @@ def test_ties_go_to_the_smaller_index() -> None:
         "environment": torch.full((2, 2, 2), 0.5, dtype=F64),
     }
     data = pack([[0, 1, 0, 1]], [[1, 0, -1, 1]])
-    assert viterbi(parts_of(model.chain(), same), data).option.tolist() == [[0, 0, 0, 0]]
+    assert viterbi(steps_of(parts_of(model.chain(), same), data)).option.tolist() == [[0, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_draws_of_paths_follow_the_posterior(seed: int) -> None:
     model, truth, data = case(seed, 0.3)
     num = 10000
-    draws = sample_paths(parts_of(model.chain(), truth), data, num, seed)
+    draws = sample_paths(steps_of(parts_of(model.chain(), truth), data), num, seed)
     for n in (0, 2, 4):
         length = int(trajectory_lengths(data)[n])
         paths, posterior = posterior_by_hand(truth, data[n])
