@@ -212,7 +212,7 @@ def _predictive(fit: Fit, data: Any, draws: Mapping[str, Tensor], picked: np.nda
     kept: dict[str, list[np.ndarray]] = {site: [] for site in observed}
     for i, (chain, draw) in enumerate(itertools.product(range(num_chains), picked)):
         source = fit if fit.draws is None else _at(fit, draws, chain, int(draw))
-        along = None if data is None else structure_of(fit.model).simulate_along(source.params, data, seed + i)
+        along = None if data is None else structure_of(fit.model).simulate_like(source.params, data, seed + i)
         simulated = source.simulate(num_rows, seed=seed + i) if along is None else along
         for site in observed:
             kept[site].append(_array(simulated[site]))

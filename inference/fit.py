@@ -247,6 +247,7 @@ def _assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float
         draws=outcome.draws,
         elbo=None if outcome.elbo is None else float(outcome.elbo[best]),
         local=local or None,
+        num_observations=problem.structure.num_observations(problem),
     )
 
 

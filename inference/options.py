@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from inference.option_paths import parts_of, smooth, steps_of, viterbi
 from inference.program import Params, Program
 from inference.structure import Recommendation, Structure
-from ppl_models.option_chain import ChainDescription, ChainPlan, plan_of
+from ppl_models.option_chain import ChainDescription, ChainPlan, draw_paths, plan_of
 
 if TYPE_CHECKING:
     from inference.em import EM
     from inference.fit import Problem
+    from inference.noise import ComponentNoise
     from inference.steps import Steps
 
 __all__ = ["OptionSteps", "Options", "action_counts", "random_policies"]
@@ -199,6 +200,31 @@ class Options(Structure):
         c = self.model.chain()
         s, a, o = c.num_states, c.num_actions, c.num_options
         return s * o * (a - 1) + s * o * (o - 1) + s * o - 1 + a * s * (s - 1)
+
+    def num_observations(self, problem: Problem) -> int:
+        """Steps."""
+        return int((problem.data[..., 0] >= 0).sum())
+
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+        from inference.option_noise import option_noise
+
+        chain = self.model.chain()
+        along = steps_of(parts_of(chain, params), data)
+        state, action = data[:, : along.shape[1]].unbind(-1)
+        before = torch.nn.functional.pad((state * chain.num_actions + action)[:, :-1], (1, 0))
+        context = before * chain.num_states + state
+        context[:, 0], context[:, 1:] = -1, context[:, 1:].masked_fill(action[:, :-1] < 0, -1)
+        return option_noise(along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws)
+
+    def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
+        """Sequences as long as those of the data, with actions missing where they are."""
+        packed = self.model.check_data(data, for_fit=False)[0]
+        parts = parts_of(self.model.chain(), params)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            flat = [value[None] for value in (parts.initial, parts.low, parts.high, parts.environment)]
+            state, _, action = draw_paths(flat, len(packed), packed.shape[1])
+        return {"trajectories": torch.where(packed < 0, packed, torch.stack([state, action], -1))}
 
     def latent_means(self, program: Program, params: Params) -> Params:
         """P(option at every step | the whole sequence), (B, T, O); zero after the end."""

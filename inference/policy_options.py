@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from inference.logistic import newton_step
 from inference.options import MAX_ELEMENTS, NUM_CANDIDATES, NUM_STARTS, mode
@@ -25,11 +25,13 @@ from ppl_models.policy_chain import (
 if TYPE_CHECKING:
     from inference.em import EM
     from inference.fit import Problem
+    from inference.noise import ComponentNoise
     from inference.steps import Steps
 
 __all__ = ["PolicyOptions", "PolicySteps", "permute_policy_options", "random_functions"]
 
 SHORT_RUN = 15  # iterations by which random starts are judged
+NUM_SPLIT = 3  # columns of the state, cut at their medians, that tell contexts apart
 STAY = 2.0  # log-odds of keeping an option in a random start
 NUM_GRADIENT_STEPS = 10  # of one M-step where the features have parameters
 
@@ -177,14 +179,31 @@ class PolicyOptions(Structure):
         order = sorted(range(self.about.num_options), key=lambda o: [-round(v, 9) for v in intercepts[o].tolist()])
         return permute_policy_options(params, torch.tensor(order, device=intercepts.device))
 
-    def simulate_along(self, params: Params, data: Any, seed: int) -> Params:
-        """Actions along the states of the data."""
+    def num_observations(self, problem: Problem) -> int:
+        """Steps."""
+        return len(policy_plan_of(problem.data).words)
+
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+        from inference.option_noise import option_noise
+        from inference.option_paths import steps_along
+
+        along = steps_along(self.about, params, data)
+        data = data[:, : along.shape[1]]
+        action = data[..., -1].nan_to_num(nan=-1.0).long()
+        few = data[..., :-1][..., :NUM_SPLIT]
+        cell = ((few > few.flatten(0, 1).nanmedian(0).values) * 2 ** torch.arange(few.shape[-1], device=data.device)).sum(-1)
+        before = torch.nn.functional.pad(action[:, :-1], (1, 0), value=-1)
+        context = torch.where(before >= 0, before * 2 ** few.shape[-1] + cell, -1)
+        return option_noise(along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws)
+
+    def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
+        """Actions along the states of the data, missing where they are."""
         packed = self.model.check_data(data, for_fit=False)[0]
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             one = {name: value[None] for name, value in params.items()}
             actions = draw_along(one, packed[..., :-1], self.about.policy)[1].to(packed)
-        actions = actions.masked_fill(packed[..., 0].isnan(), torch.nan)
+        actions = actions.masked_fill(packed[..., -1].isnan(), torch.nan)
         return {"trajectories": torch.cat([packed[..., :-1], actions[..., None]], -1)}
 
     def num_free(self, params: Params) -> int:

@@ -103,6 +103,11 @@ class ContinuousOptionsHMM:
         return out | {name: shape for name, (shape, _) in self.policy.sites(self.num_features).items()}
 
     @property
+    def num_components(self) -> int:
+        """The options, as ACDC counts components."""
+        return self.num_options
+
+    @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every site, without the sequences."""
         feature = "feature" if not self.policy.sites(self.num_features) else "hidden"

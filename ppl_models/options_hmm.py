@@ -81,6 +81,11 @@ class OptionsHMM:
         return ChainDescription(*sizes, "initial", "low", "high", "environment", self.concentration, self.stickiness)
 
     @property
+    def num_components(self) -> int:
+        """The options, as ACDC counts components."""
+        return self.num_options
+
+    @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every site, without the sequences."""
         return {
