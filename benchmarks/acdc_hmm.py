@@ -22,7 +22,7 @@ from inference.acdc import AcdcResult, acdc
 from ppl_models import OptionsHMM
 from ppl_models.datasets import simulate_options
 
-GRID, SEQUENCES, STEPS = (1, 2, 3, 4), 20, 200
+GRID, SEQUENCES, STEPS = (1, 2, 3, 4), 20, 150
 MIN_WIDTH = 0.02  # of a segment, fixed beforehand; a discrepancy of a merged option is of the order of 0.05
 
 PLAIN = {
@@ -77,13 +77,13 @@ def in_errors(result: AcdcResult, num: int) -> float:
 def main() -> None:
     warnings.simplefilter("ignore")
     num_seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 4
-    method = EM(tolerance=1e-7, parameter_tolerance=1e-3)
+    method = EM(max_iterations=500, tolerance=1e-6, parameter_tolerance=1e-3)
     for name, (states, actions, truth, draw) in DESIGNS.items():
         began, choices, errors = time.perf_counter(), {"bic": Counter(), "acdc": Counter(), "acdc_rho_0": Counter()}, []
         for seed in range(num_seeds):
             data = draw(seed)
             fits: dict[int, Fit] = {
-                k: fit(OptionsHMM(states, actions, k), data, method, init="random", num_restarts=4, seed=seed) for k in GRID
+                k: fit(OptionsHMM(states, actions, k), data, method, init="random", num_restarts=3, seed=seed) for k in GRID
             }
             result = acdc(fits, data, min_width=MIN_WIDTH)
             choices["bic"][min(fits, key=lambda k: fits[k].bic)] += 1
