@@ -83,7 +83,7 @@ def main() -> None:
         for seed in range(num_seeds):
             data = draw(seed)
             fits: dict[int, Fit] = {
-                k: fit(OptionsHMM(states, actions, k), data, method, init="random", num_restarts=3, seed=seed) for k in GRID
+                k: fit(OptionsHMM(states, actions, k), data, method, num_restarts=2, seed=seed) for k in GRID
             }
             result = acdc(fits, data, min_width=MIN_WIDTH)
             choices["bic"][min(fits, key=lambda k: fits[k].bic)] += 1

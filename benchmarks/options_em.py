@@ -168,7 +168,7 @@ def draw(path: str) -> None:
         twin.loglog(steps, [v["peak_MiB"] for v in of("length")], color="#888888", linestyle=":", label="peak MiB (right)")
         handles = [artist for ax in (left, twin) for artist in ax.get_lines()]
         left.legend(handles=handles, fontsize=8)
-    left.set(xlabel="steps T", title="Linear in T (2 options)")
+    left.set(xlabel="steps T", ylabel="seconds", title="Linear in T (2 options)")
     if of("options"):
         sizes = [v["options"] for v in of("options")]
         middle.loglog(sizes, [v["seconds"] for v in of("options")], marker="o")
@@ -179,6 +179,7 @@ def draw(path: str) -> None:
         bars = right.bar(["one batch", "a loop"], [values["seconds"], values["seconds_of_the_loop"]], color=["#0072B2", "#999999"])
         right.bar_label(bars)
         right.set_yscale("log")
+        right.margins(y=0.15)
     right.set(ylabel="seconds an iteration", title="1,000 ragged sequences")
     figure.savefig(path, dpi=150)
 

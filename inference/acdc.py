@@ -315,7 +315,8 @@ def _values(noise: ComponentNoise, discrepancy: Discrepancy | PlugIn) -> tuple[n
             if noise.is_partial:
                 for d in range(width):
                     column = scores[~np.isnan(scores[:, d]), d]
-                    out[m, k, d] = discrepancy.columns(column[:, None])[0] if len(column) >= MIN_COLUMN else 0.0
+                    enough = len(column) >= MIN_COLUMN
+                    out[m, k, d] = discrepancy.columns(column[:, None])[0] * len(column) / len(scores) if enough else 0.0
             elif len(scores) >= MIN_USE:
                 out[m, k] = discrepancy.columns(scores)
     value = out.mean(-1) if discrepancy.mean else out.sum(-1)
@@ -371,10 +372,11 @@ def _null(
 
 
 def _null_by_column(noise: ComponentNoise, discrepancy: Discrepancy) -> tuple[np.ndarray, np.ndarray]:
-    """Where the columns of a component have noise in different numbers of rows."""
+    """Where the columns of a component have noise in different numbers of rows: a column counts by its share of the rows."""
     counts = (noise.used[..., None] & ~np.isnan(noise.scores)).sum(1).mean(0)  # (K, D)
     each = [[null_moments(discrepancy, round(float(n)), 1) if n >= MIN_COLUMN else (0.0, 0.0) for n in row] for row in counts]
-    mean, sd = np.moveaxis(np.array(each), -1, 0)  # (K, D) each
+    share = counts / np.maximum(noise.used.sum(1).mean(0), 1.0)[:, None]
+    mean, sd = np.moveaxis(np.array(each), -1, 0) * share  # (K, D) each
     width = counts.shape[1] if discrepancy.mean else 1
     return mean.sum(1) / width, np.sqrt((sd**2).sum(1)) / width
 

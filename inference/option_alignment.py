@@ -12,7 +12,7 @@ from torch import Tensor
 from inference.alignment import Alignment
 from inference.options import permute_options
 from inference.policy_options import permute_policy_options
-from ppl_models.option_chain import ChainDescription
+from ppl_models.option_chain import ChainDescription, with_high
 from ppl_models.policy_chain import PolicyDescription
 
 __all__ = ["align_options", "align_policies", "policy_error"]
@@ -29,6 +29,7 @@ def align_options(params: Mapping[str, Tensor], reference: Mapping[str, Tensor],
     Raises:
         ValueError: if a policy is missing from ``reference`` or has another shape.
     """
+    own, params, reference = params, with_high(chain, params), with_high(chain, reference)
     for site in (chain.low, chain.high):
         if site not in reference or tuple(reference[site].shape) != tuple(params[site].shape):
             found = tuple(reference[site].shape) if site in reference else "nothing"
@@ -46,13 +47,14 @@ def align_options(params: Mapping[str, Tensor], reference: Mapping[str, Tensor],
     else:
         distance = (target.transpose(0, 1)[:, None] - low.transpose(0, 1)[None]).square().sum((-2, -1))
         order = torch.from_numpy(linear_sum_assignment(distance.cpu().numpy())[1])
-    new = permute_options(chain, dict(params), order.to(low.device))
+    new = permute_options(chain, dict(own), order.to(low.device))
     kept = torch.zeros(chain.num_options, dtype=torch.bool)
     return Alignment(new, {"options": order}, {"options": kept}, policy_error(new, reference, chain) ** 2)
 
 
 def policy_error(params: Mapping[str, Tensor], reference: Mapping[str, Tensor], chain: ChainDescription) -> float:
     """Frobenius norm of the differences of both policies, all entries together; align first."""
+    params, reference = with_high(chain, params), with_high(chain, reference)
     parts = [(params[site] - reference[site].to(params[site])).square().sum() for site in (chain.low, chain.high)]
     return float(torch.stack(parts).sum().sqrt())
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.option_chain import ChainDescription, ChainPlan, plan_of
+from ppl_models.option_chain import ChainDescription, ChainPlan, plan_of, with_high
 from ppl_models.policy_chain import PolicyDescription, PolicyPlan, draw_along, log_policies, policy_plan_of
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class LikelihoodParts:
 
 def parts_of(chain: ChainDescription, params: Mapping[str, Tensor]) -> Parts:
     """The parameters of a model that describes its chain."""
+    params = with_high(chain, params)
     return Parts(*(params[name].detach() for name in (chain.initial, chain.low, chain.high, chain.environment)))
 
 

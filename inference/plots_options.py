@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from inference.option_paths import smooth_options
+from ppl_models.option_chain import with_high
 from ppl_models.trajectories import trajectory_lengths
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def plot_option_occupancy(
 def plot_option_switches(fit: Fit, ax: Axes | None = None) -> Axes:
     """P(an option is kept) in every state (rows) for every option (columns): where options end."""
     chain = _chain(fit, "plot_option_switches")
-    kept = np.diagonal(fit.params[chain.high].detach().cpu().numpy(), axis1=1, axis2=2)  # (S, O)
+    kept = np.diagonal(with_high(chain, fit.params)[chain.high].detach().cpu().numpy(), axis1=1, axis2=2)  # (S, O)
     ax = Figure(figsize=(2.5 + 0.4 * kept.shape[1], 1.5 + 0.16 * kept.shape[0]), layout="constrained").subplots() if ax is None else ax
     image = ax.imshow(kept, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     ax.figure.colorbar(image, ax=ax).set_label("P(option is kept)")

@@ -7,7 +7,7 @@ likelihood is a product of small matrices, one a step: see :mod:`ppl_models.word
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,10 +28,12 @@ __all__ = [
     "OptionChain",
     "draw_categorical",
     "draw_paths",
+    "high_of_termination",
     "log_recursion",
     "plan_of",
     "products",
     "remember",
+    "with_high",
 ]
 
 
@@ -44,6 +46,8 @@ class ChainDescription:
         initial, low, high, environment: names of the sites, (S, O), (S, O, A), (S, O, O), (A, S, S).
         concentration: of every Dirichlet prior.
         stickiness: added to the concentration of staying in an option.
+        termination, choice: names of the sites (S, O), (S, O) that stand in the place of ``high`` where it is made of the
+            chance that an option ends and the choice of the next; None where ``high`` is free.
     """
 
     num_states: int
@@ -55,6 +59,20 @@ class ChainDescription:
     environment: str
     concentration: float
     stickiness: float
+    termination: str | None = None
+    choice: str | None = None
+
+
+def high_of_termination(termination: Tensor, choice: Tensor) -> Tensor:
+    r"""(\*batch, S, O), (\*batch, S, O) -> (\*batch, S, O, O): kept, or ended and chosen anew (itself perhaps)."""
+    return torch.diag_embed(1 - termination) + termination[..., None] * choice[..., None, :]
+
+
+def with_high(chain: ChainDescription, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters with the high-level policy among them, where it is not a site of its own."""
+    if chain.termination is None or chain.choice is None or chain.high in params or chain.termination not in params:
+        return dict(params)
+    return {**params, chain.high: high_of_termination(params[chain.termination], params[chain.choice])}
 
 
 # ---------------------------------------------------------------- a Dirichlet over the entries of a matrix
