@@ -1,18 +1,19 @@
 """Seconds of one EM iteration of an options HMM, beside hmmlearn's compiled one; scaling; ragged batches; starts.
 
-Usage: options_em.py [PART ...] with parts iteration, length, options, ragged, starts; all but starts by default (starts takes
-half an hour). One JSON line a measurement; every comparison times both sides in one run, in turns, and reports the
+Usage: options_em.py [PART ...] [--figure PATH] with parts iteration, length, options, ragged, starts; all but starts by default
+(starts takes half an hour). The figure shows seconds and memory against the number of steps, seconds against the number of
+options, and the ragged batch beside its loop, of the parts that were run. One JSON line a measurement; every comparison times both sides in one run, in turns, and reports the
 fastest of each. The part "iteration" needs hmmlearn, which is not a dependency.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import logging
 import resource
 import statistics
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -30,8 +31,11 @@ from ppl_models.datasets import options_chain, simulate_options
 from ppl_models.option_chain import ChainPlan, plan_of
 from ppl_models.trajectories import pack
 
+LINES: list[dict[str, Any]] = []
 
-def line(**values: object) -> None:
+
+def line(**values: Any) -> None:
+    LINES.append(values)
     print(json.dumps({"torch_threads": torch.get_num_threads(), **values}), flush=True)
 
 
@@ -148,10 +152,48 @@ def starts() -> None:
             )  # fmt: skip
 
 
+def draw(path: str) -> None:
+    from matplotlib.figure import Figure
+
+    def of(part: str) -> list[dict[str, Any]]:
+        return [values for values in LINES if values["part"] == part]
+
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    if of("length"):
+        steps = [v["num_steps"] for v in of("length")]
+        left.loglog(steps, [v["seconds"] for v in of("length")], marker="o", label="seconds an iteration")
+        left.loglog(steps, [v["seconds_of_the_plan"] for v in of("length")], marker="s", label="seconds of the plan, once")
+        twin = left.twinx()
+        twin.loglog(steps, [v["peak_MiB"] for v in of("length")], color="#888888", linestyle=":", label="peak MiB (right)")
+        handles = [artist for ax in (left, twin) for artist in ax.get_lines()]
+        left.legend(handles=handles, fontsize=8)
+    left.set(xlabel="steps T", ylabel="seconds", title="Linear in T (2 options)")
+    if of("options"):
+        sizes = [v["options"] for v in of("options")]
+        middle.loglog(sizes, [v["seconds"] for v in of("options")], marker="o")
+        middle.set_xticks(sizes, sizes)
+    middle.set(xlabel="options", ylabel="seconds an iteration", title="300,000 steps")
+    if of("ragged"):
+        (values,) = of("ragged")
+        bars = right.bar(["one batch", "a loop"], [values["seconds"], values["seconds_of_the_loop"]], color=["#0072B2", "#999999"])
+        right.bar_label(bars)
+        right.set_yscale("log")
+        right.margins(y=0.15)
+    right.set(ylabel="seconds an iteration", title="1,000 ragged sequences")
+    figure.savefig(path, dpi=150)
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("parts", nargs="*")
+    parser.add_argument("--figure")
+    given = parser.parse_args()
     parts = {"iteration": iteration, "length": length, "options": options, "ragged": ragged, "starts": starts}
-    for name in sys.argv[1:] or [name for name in parts if name != "starts"]:
+    for name in given.parts or [name for name in parts if name != "starts"]:
         parts[name]()
+    if given.figure:
+        draw(given.figure)
 
 
 if __name__ == "__main__":

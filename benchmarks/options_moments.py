@@ -1,14 +1,15 @@
 """Error of the method of moments against the number of steps, on the four-state chain with two options.
 
-Usage: options_moments.py [NUM_SEEDS] [LARGEST_T], by default 20 seeds up to 1,000,000 steps. Prints one JSON line a
-route and number of steps, then one with the slopes and intercepts of log10(median error) against log10(T) from 100,000 on.
+Usage: options_moments.py [NUM_SEEDS] [LARGEST_T] [--figure PATH], by default 20 seeds up to 1,000,000 steps. Prints one
+JSON line a route and number of steps, then one with the slopes and intercepts of log10(median error) against log10(T) from
+100,000 on, and draws the errors on logarithmic axes.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
-import sys
 import time
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ from inference.moments import MomentEstimate, OptionMoments, count_moments, stat
 from inference.moments_joint import all_states_at_once
 from ppl_models.datasets import options_chain, simulate_options
 
+CONSTANT_POLICY = 1.71  # error of probabilities of 1/2 everywhere, for scale
 ROUTES: dict[str, Callable[[OptionMoments], MomentEstimate]] = {
     "state by state": lambda moments: state_by_state(moments, 2),
     "all states at once, 0.05": lambda moments: all_states_at_once(moments, 2, 0.05),
@@ -36,9 +38,32 @@ def error(estimate: MomentEstimate, low: np.ndarray, high: np.ndarray) -> tuple[
     return best
 
 
+def draw(bands: dict[str, list[tuple[float, float, float, float]]], slopes: dict[str, float], path: str) -> None:
+    """Median error and the band from the 10th to the 90th percentile of each route against the number of steps."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.5, 4.5), layout="constrained")
+    ax = figure.subplots()
+    for name, points in bands.items():
+        steps, middle, low, high = np.array(points).T
+        label = name + (f": slope {slopes[name]:.2f}" if name in slopes else "")
+        (line,) = ax.loglog(steps, middle, marker="o", markersize=3, label=label)
+        ax.fill_between(steps, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+    ax.axhline(CONSTANT_POLICY, color="#888888", linestyle=":", label="equal probabilities")
+    ax.set(xlabel="steps T", ylabel="error of both policies (Frobenius)", title="Policies from moments: median, 10 % to 90 %")
+    ax.legend(fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
 def main() -> None:
-    num_seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-    largest = float(sys.argv[2]) if len(sys.argv) > 2 else 1e6
+    parser = argparse.ArgumentParser()
+    parser.add_argument("num_seeds", nargs="?", type=int, default=20)
+    parser.add_argument("largest", nargs="?", type=float, default=1e6)
+    parser.add_argument("--figure")
+    given = parser.parse_args()
+    num_seeds, largest = given.num_seeds, given.largest
+    bands: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in ROUTES}
+    slopes: dict[str, float] = {}
     truth = options_chain()
     low, high = truth["low"].numpy(), truth["high"].numpy()
     medians: dict[str, list[tuple[float, float]]] = {name: [] for name in ROUTES}
@@ -63,6 +88,7 @@ def main() -> None:
             values = np.array(errors)
             medians[name].append((num_steps, float(np.median(values[:, 0]))))
             low_q, high_q = np.quantile(values[:, 0], [0.1, 0.9])
+            bands[name].append((num_steps, medians[name][-1][1], float(low_q), float(high_q)))
             line = {"route": name, "num_steps": num_steps, "num_seeds": num_seeds, "refused": refused[name]}
             line |= {"median_frobenius": round(medians[name][-1][1], 4), "q10_q90": [round(low_q, 4), round(high_q, 4)]}
             line |= {"median_spectral": round(float(np.median(values[:, 1])), 4), "seconds_counting": round(seconds / num_seeds, 4)}
@@ -71,7 +97,10 @@ def main() -> None:
         late = [(np.log10(t), np.log10(e)) for t, e in points if t >= 10**5]
         if len(late) > 1:
             slope, intercept = np.polyfit(*np.array(late).T, 1)
+            slopes[name] = float(slope)
             print(json.dumps({"route": name, "slope_from_100000": round(slope, 3), "intercept": round(intercept, 3)}), flush=True)
+    if given.figure:
+        draw(bands, slopes, given.figure)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ __all__ = ["AcdcResult", "Bootstrap", "Choice", "NoNull", "PlugIn", "Table", "ac
 
 PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
+MIN_COLUMN = 50  # noises in a column, where columns have different numbers of them; fewer are passed over
 MIN_WIDTH = 0.1  # of a segment that is taken for stable
 
 
@@ -248,7 +249,7 @@ def acdc(
         used[k] = noise.used.sum((0, 1)) / num_draws
         every[k], columns[k] = _values(noise, discrepancy)  # (M, K)
         raw[k] = every[k].mean(0)
-        mean[k], sd[k] = _null(fits[k], noise, discrepancy, calibrate, generator, num_draws)
+        mean[k], sd[k] = _null(fits[k], noise, discrepancy, calibrate, generator, num_draws, table)
         final[k] = np.maximum(0.0, np.nan_to_num(raw[k] - mean[k]))
         weights[k] = noise.shares if weighted else np.ones(k)
     how = "plug-in" if isinstance(discrepancy, PlugIn) else f"{discrepancy!r}, {'mean' if discrepancy.mean else 'sum'} over columns"
@@ -305,11 +306,18 @@ def _values(noise: ComponentNoise, discrepancy: Discrepancy | PlugIn) -> tuple[n
     if isinstance(discrepancy, PlugIn):
         return _plug_in(_cells(noise))[None], None
     draws, _, num, width = noise.scores.shape
+    if noise.is_partial and discrepancy.joint:
+        raise ValueError("acdc: a joint discrepancy needs noise in every column of a row; use KDE() or KNN()")
     out = np.full((draws, num, 1 if discrepancy.joint else width), math.nan)
     for m in range(draws):
         for k in range(num):
             scores = noise.scores[m, :, k][noise.used[m, :, k]]
-            if len(scores) >= MIN_USE:
+            if noise.is_partial:
+                for d in range(width):
+                    column = scores[~np.isnan(scores[:, d]), d]
+                    enough = len(column) >= MIN_COLUMN
+                    out[m, k, d] = discrepancy.columns(column[:, None])[0] * len(column) / len(scores) if enough else 0.0
+            elif len(scores) >= MIN_USE:
                 out[m, k] = discrepancy.columns(scores)
     value = out.mean(-1) if discrepancy.mean else out.sum(-1)
     return value, None if discrepancy.joint else out.mean(0)
@@ -336,6 +344,7 @@ def _null(
     calibrate: Null,
     generator: torch.Generator,
     num_draws: int,
+    table: torch.Tensor,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of the estimator where the model is right, (K,) each."""
     num = noise.scores.shape[2]
@@ -344,19 +353,32 @@ def _null(
     if isinstance(calibrate, Table):
         if isinstance(discrepancy, PlugIn):
             return _plug_in_null(_cells(noise), discrepancy, generator)
+        if noise.is_partial:
+            return _null_by_column(noise, discrepancy)
         used = noise.used.sum(1).mean(0)
         moments = [null_moments(discrepancy, round(float(n)), noise.scores.shape[3]) for n in used]
         return np.array([m for m, _ in moments]), np.array([s for _, s in moments])
     values = []
     for _ in range(calibrate.num_data_sets):
         drawn = int(torch.randint(2**62, (1,), generator=generator))
-        simulated = fit.simulate(fit.num_rows, seed=drawn)["items"]
+        like = structure_of(fit.model).simulate_like(fit.params, table, drawn)
+        simulated = fit.simulate(fit.num_rows, seed=drawn)["items"] if like is None else next(iter(like.values()))
         source = fit
         if calibrate.refit:
             source = refit(fit.model, simulated, method=fit.method, init=fit, num_restarts=1, seed=drawn % 2**31)
         again = _noise(source, simulated, source.local, generator, num_draws)
         values.append(_values(again, discrepancy)[0].mean(0))
     return np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
+
+
+def _null_by_column(noise: ComponentNoise, discrepancy: Discrepancy) -> tuple[np.ndarray, np.ndarray]:
+    """Where the columns of a component have noise in different numbers of rows: a column counts by its share of the rows."""
+    counts = (noise.used[..., None] & ~np.isnan(noise.scores)).sum(1).mean(0)  # (K, D)
+    each = [[null_moments(discrepancy, round(float(n)), 1) if n >= MIN_COLUMN else (0.0, 0.0) for n in row] for row in counts]
+    share = counts / np.maximum(noise.used.sum(1).mean(0), 1.0)[:, None]
+    mean, sd = np.moveaxis(np.array(each), -1, 0) * share  # (K, D) each
+    width = counts.shape[1] if discrepancy.mean else 1
+    return mean.sum(1) / width, np.sqrt((sd**2).sum(1)) / width
 
 
 def _plug_in_null(cells: Cells, discrepancy: PlugIn, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -97,7 +97,7 @@ def align(fit: Fit, reference: Fit | Mapping[str, Tensor], signs: bool = True) -
     """Relabel the latents of a fit so that its loadings are as near as possible to those of a reference.
 
     Layer by layer, bottom-up: see :func:`align_layers`; for hidden options see
-    :func:`inference.option_alignment.align_options`.
+    :func:`inference.option_alignment.align_options` and :func:`~inference.option_alignment.align_policies`.
 
     Args:
         fit: a fit of a model that describes its layers (``model.layers()`` and ``model.root()``).
@@ -114,6 +114,10 @@ def align(fit: Fit, reference: Fit | Mapping[str, Tensor], signs: bool = True) -
 
         target = reference if isinstance(reference, Mapping) else reference.params
         return align_options(fit.params, target, model.chain())
+    if hasattr(model, "policy_chain"):
+        from inference.option_alignment import align_policies
+
+        return align_policies(fit.params, reference if isinstance(reference, Mapping) else reference.params, model.policy_chain())
     if not (hasattr(model, "layers") and hasattr(model, "root")):
         raise ValueError(
             f"align: a fit of a model with layers() and root() was expected, got {type(fit).__name__} of "

@@ -28,6 +28,7 @@ def fit_options(
     states: Annotated[int | None, typer.Option(min=1, help="Number of states; the largest seen plus one if not given.")] = None,
     actions: Annotated[int | None, typer.Option(min=1, help="Number of actions; likewise.")] = None,
     stickiness: Annotated[float, typer.Option(min=0.0, help="Prior counts of keeping an option, in every state.")] = 0.0,
+    termination: Annotated[bool, typer.Option("--termination", help="An option ends with a chance of its own; the next is chosen then.")] = False,
     restarts: Annotated[int, typer.Option(min=1, help="Starts run as one batch; the best is reported.")] = 4,
     random: Annotated[bool, typer.Option("--random", help="All starts at random, none from moments.")] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="One seed makes one answer.")] = 0,
@@ -46,7 +47,7 @@ def fit_options(
         frame = _read(data)
         num_states = states or _largest(frame, "state") + 1
         num_actions = actions or _largest(frame, "action") + 1
-        model = OptionsHMM(num_states, num_actions, options, stickiness=stickiness)
+        model = OptionsHMM(num_states, num_actions, options, stickiness=stickiness, termination=termination)
         packed, _ = model.check_data(frame, for_fit=False)
         result = _run(model, packed, "random" if random else "spectral", restarts, seed, checkpoint, not no_progress)
         _deliver(result, packed, out, None)

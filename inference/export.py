@@ -20,6 +20,7 @@ from inference.draw_rows import latents_of_draws, log_likelihood_of_draws
 from inference.labels import Names, dims_of, labels_of
 from inference.predictive import as_matrix, can_simulate, observed_sites
 from inference.program import Program
+from inference.structures import structure_of
 
 if TYPE_CHECKING:
     from inference.result import Fit
@@ -285,7 +286,8 @@ def _predictive(fit: Fit, data: Any, draws: Mapping[str, Tensor], picked: np.nda
     kept: dict[str, list[np.ndarray]] = {site: [] for site in observed}
     for i, (chain, draw) in enumerate(itertools.product(range(num_chains), picked)):
         source = fit if fit.draws is None else _at(fit, draws, chain, int(draw))
-        simulated = source.simulate(num_rows, seed=seed + i)
+        along = None if data is None else structure_of(fit.model).simulate_like(source.params, data, seed + i)
+        simulated = source.simulate(num_rows, seed=seed + i) if along is None else along
         for site in observed:
             kept[site].append(_array(simulated[site]))
     out: Variables = {}

@@ -249,6 +249,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
         elbo=None if outcome.elbo is None else float(outcome.elbo[best]),
         local=local or None,
         sample_stats=outcome.sample_stats,
+        num_observations=problem.structure.num_observations(problem),
     )
 
 

@@ -36,7 +36,8 @@ class ComponentNoise:
     """Draws of the noise of K components.
 
     Args:
-        scores: normal scores, (M, N, K, D).
+        scores: normal scores, (M, N, K, D); NaN where a row that uses the component has no noise in that column;
+            the column's divergence then counts by the share of rows that have it, so that all are in nats a row.
         used: whether the row uses the component, (M, N, K).
         shares: each component's share of the data, (K,), summing to 1.
         cells: the discrete table, where rows are discrete and few; else None.
@@ -46,6 +47,11 @@ class ComponentNoise:
     used: np.ndarray
     shares: np.ndarray
     cells: Cells | None = None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some rows lack the noise of some column."""
+        return bool(np.isnan(self.scores[self.used]).any())
 
 
 def numpy_generator(generator: torch.Generator) -> np.random.Generator:

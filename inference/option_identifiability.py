@@ -18,7 +18,7 @@ from torch import Tensor
 
 from inference.moments import MomentDiagnostics, OptionMoments, state_by_state
 from inference.option_alignment import align_options, policy_error
-from ppl_models.option_chain import ChainDescription
+from ppl_models.option_chain import ChainDescription, with_high
 
 __all__ = ["OptionIdentifiability", "check_options", "exact_moments"]
 
@@ -65,6 +65,7 @@ class OptionIdentifiability:
 
 def exact_moments(params: Mapping[str, Tensor], chain: ChainDescription) -> OptionMoments:
     """The law of three successive steps, after the chain has run for long from its initial law."""
+    params = with_high(chain, params)
     names = (chain.initial, chain.low, chain.high, chain.environment)
     initial, low, high, environment = (params[name].detach().cpu().double().numpy() for name in names)
     environment = np.where(environment < RARE, 0.0, environment)
@@ -88,6 +89,7 @@ def check_options(params: Mapping[str, Tensor], chain: ChainDescription) -> Opti
         params: by site name.
         chain: the model's description of itself, ``model.chain()``.
     """
+    params = with_high(chain, params)
     try:
         found = state_by_state(exact_moments(params, chain), chain.num_options)
     except (ValueError, np.linalg.LinAlgError) as refusal:

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-from inference.option_paths import parts_of, smooth, viterbi
+from inference.option_paths import parts_of, smooth, steps_of, viterbi
 from inference.program import Params, Program
 from inference.relabelling import Labels
 from inference.structure import Recommendation, Structure
-from ppl_models.option_chain import ChainDescription, ChainPlan, plan_of
+from ppl_models.option_chain import ChainDescription, ChainPlan, draw_paths, plan_of, with_high
 
 if TYPE_CHECKING:
     from inference.em import EM
     from inference.fit import Problem
+    from inference.noise import ComponentNoise
     from inference.steps import Steps
 
 __all__ = ["OptionSteps", "Options", "action_counts", "random_policies"]
@@ -59,24 +60,30 @@ class OptionSteps:
         kind: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
         s, a, o = c.num_states, c.num_actions, c.num_options
         stay = c.stickiness * torch.eye(o, **kind)
-        return {
+        out = {
             c.initial: (torch.full((s * o,), c.concentration, **kind), 1),
             c.low: (torch.full((s, o, a), c.concentration, **kind), 3),
-            c.high: (torch.full((s, o, o), c.concentration, **kind) + stay, 3),
             c.environment: (torch.full((a, s, s), c.concentration, **kind), 3),
         }
+        if c.termination is None or c.choice is None:
+            return out | {c.high: (torch.full((s, o, o), c.concentration, **kind) + stay, 3)}
+        ends = torch.tensor([c.concentration, c.concentration + c.stickiness], **kind).expand(s, o, 2)
+        return out | {c.termination: (ends, 3), c.choice: (torch.full((s, o), c.concentration, **kind), 2)}
 
     def log_prior(self, params: Params) -> Tensor:
         """(R,)."""
         total = torch.zeros((), dtype=params[self.chain.low].dtype, device=params[self.chain.low].device)
         for name, (concentration, dims) in self._priors(params[self.chain.low]).items():
             value = params[name].flatten(1) if dims == 1 else params[name]
+            if name == self.chain.termination:
+                value = torch.stack([value, 1 - value], -1)
             total = total + log_dirichlet(value, concentration, dims)
         return total
 
     def e_step(self, params: Params) -> tuple[Params, Tensor, Tensor]:
         """Expected counts of every entry, log-likelihood (R,) of states and actions, log-prior (R,)."""
         names = (self.chain.initial, self.chain.low, self.chain.high, self.chain.environment)
+        params = with_high(self.chain, params)
         num_restarts = len(params[names[0]])
         each = self.plan.tree.largest * self.chain.num_options**2
         step = max(1, MAX_ELEMENTS // each)
@@ -99,10 +106,29 @@ class OptionSteps:
 
     def m_step(self, statistics: Params, params: Params) -> Params:
         new = {}
+        statistics = statistics | self._endings(statistics, params)
         for name, (concentration, dims) in self._priors(params[self.chain.low]).items():
             counts = statistics[name].flatten(1) if dims == 1 else statistics[name]
-            new[name] = mode(counts, concentration).reshape(params[name].shape)
+            rows = mode(counts, concentration)
+            new[name] = (rows[..., 0] if name == self.chain.termination else rows).reshape(params[name].shape)
         return new
+
+    def _endings(self, statistics: Params, params: Params) -> Params:
+        """Expected counts of options that ended or did not (R, S, O, 2), and of those chosen then (R, S, O).
+
+        Whether an option that is on again had ended first is one more latent: its posterior splits the counts of staying.
+        """
+        if self.chain.termination is None or self.chain.choice is None:
+            return {}
+        counts, end, choice = statistics[self.chain.high], params[self.chain.termination], params[self.chain.choice]
+        again = end * choice
+        stayed = counts.diagonal(dim1=-2, dim2=-1)
+        share = again / (again + 1 - end).clamp(min=1e-300)
+        ended = counts - torch.diag_embed(stayed * (1 - share))
+        return {
+            self.chain.termination: torch.stack([ended.sum(-1), stayed * (1 - share)], -1),
+            self.chain.choice: ended.sum(-2),
+        }
 
     def relax(self) -> None:
         return None
@@ -139,10 +165,15 @@ def with_counted_parts(chain: ChainDescription, data: Tensor, policies: Params) 
     moves = action_counts(data, chain.num_actions, s).to(torch.float64) + START_NOISE
     initial = (first / o)[:, None].expand(s, o)
     environment = moves / moves.sum(-1, keepdim=True)
+    upper = {chain.high: policies[chain.high]}
+    if chain.termination is not None and chain.choice is not None:
+        choice = policies[chain.high].mean(-2)  # (R, S, O)
+        left = 1 - policies[chain.high].diagonal(dim1=-2, dim2=-1)
+        upper = {chain.choice: choice, chain.termination: (left / (1 - choice).clamp(min=1e-6)).clamp(START_NOISE, 1 - START_NOISE)}
     return {
         chain.initial: initial.expand(num_restarts, s, o).contiguous(),
         chain.low: policies[chain.low],
-        chain.high: policies[chain.high],
+        **upper,
         chain.environment: environment.expand(num_restarts, *environment.shape).contiguous(),
     }
 
@@ -196,20 +227,46 @@ class Options(Structure):
         return permute_options(chain, params, torch.tensor(order, device=mean.device))
 
     def num_free(self, params: Params) -> int:
-        """Every row of probabilities has one entry less; ``initial`` is one row."""
+        """Every row of probabilities has one entry less; ``initial`` is one row. Endings of two options say no more than ``high``."""
         c = self.model.chain()
         s, a, o = c.num_states, c.num_actions, c.num_options
-        return s * o * (a - 1) + s * o * (o - 1) + s * o - 1 + a * s * (s - 1)
+        upper = s * (o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1))
+        return s * o * (a - 1) + upper + s * o - 1 + a * s * (s - 1)
+
+    def num_observations(self, problem: Problem) -> int:
+        """Steps."""
+        return int((problem.data[..., 0] >= 0).sum())
+
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+        from inference.option_noise import option_noise
+
+        chain = self.model.chain()
+        along = steps_of(parts_of(chain, params), data)
+        state, action = data[:, : along.shape[1]].unbind(-1)
+        before = torch.nn.functional.pad((state * chain.num_actions + action)[:, :-1], (1, 0))
+        context = before * chain.num_states + state
+        context[:, 0], context[:, 1:] = -1, context[:, 1:].masked_fill(action[:, :-1] < 0, -1)
+        return option_noise(along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws)
+
+    def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
+        """Sequences as long as those of the data, with actions missing where they are."""
+        packed = self.model.check_data(data, for_fit=False)[0]
+        parts = parts_of(self.model.chain(), params)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            flat = [value[None] for value in (parts.initial, parts.low, parts.high, parts.environment)]
+            state, _, action = draw_paths(flat, len(packed), packed.shape[1])
+        return {"trajectories": torch.where(packed < 0, packed, torch.stack([state, action], -1))}
 
     def latent_means(self, program: Program, params: Params) -> Params:
         """P(option at every step | the whole sequence), (B, T, O); zero after the end."""
         chain = self.model.chain()
-        return {"options": smooth(parts_of(chain, params), program.args[0]).option}
+        return {"options": smooth(steps_of(parts_of(chain, params), program.args[0])).option}
 
     def latent_modes(self, program: Program, params: Params) -> Params:
         """The most probable path of options, (B, T); -1 after the end."""
         chain = self.model.chain()
-        return {"options": viterbi(parts_of(chain, params), program.args[0]).option}
+        return {"options": viterbi(steps_of(parts_of(chain, params), program.args[0])).option}
 
     def labels(self) -> tuple[Labels, ...]:
         chain: ChainDescription = self.model.chain()
@@ -229,9 +286,6 @@ class Options(Structure):
 
 def permute_options(chain: ChainDescription, params: Params, order: Tensor) -> Params:
     """The same law with option ``order[i]`` named i."""
-    return {
-        **params,
-        chain.initial: params[chain.initial][:, order],
-        chain.low: params[chain.low][:, order],
-        chain.high: params[chain.high][:, order][:, :, order],
-    }
+    by_option = (chain.initial, chain.low, chain.high, chain.termination, chain.choice)
+    out = {name: value[:, order] if name in by_option else value for name, value in params.items()}
+    return out | ({chain.high: out[chain.high][:, :, order]} if chain.high in out else {})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from inference import plots
+from inference import plots, plots_options
 from inference.labels import Names, check_image_shape, dims_of, labels_of, present_edges
 from inference.predictive import as_matrix
 from ppl_models.responses import Bernoulli, LogNormal, Normal, Poisson, ResponseFamily
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["HasText", "write_report"]
 
+OPTION_EQUATIONS = (
+    "a<sub>t</sub> ~ low-level policy of option o<sub>t</sub> in state s<sub>t</sub>",
+    "o<sub>t+1</sub> ~ high-level policy of option o<sub>t</sub> in the new state s<sub>t+1</sub>",
+)
 MOST_LATENTS = 60  # lines of the table of latents
 
 
@@ -84,6 +88,8 @@ def write_report(
         ("predictive", "Posterior predictive check", _predictive(fit, data, image_shape)),
         ("identifiability", "Identifiability", _identifiability(identifiability)),
     ]
+    if hasattr(fit.model, "num_options"):
+        sections[3:5] = [("policies", "Policies", _policies(fit)), ("time", "Options over time", _option_times(fit, data))]
     links = " ".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in sections)
     body = "\n".join(f'<section id="{key}"><h2>{escape(title)}</h2>\n{text}</section>' for key, title, text in sections)
     title = f"{_model_name(fit)}: fit report"
@@ -163,7 +169,10 @@ def _fitted(fit: Fit) -> str:
     text = _paragraph(words) if described else ""
     text += _paragraph(f"Fitted to {fit.num_rows:,} rows by {_settings(fit.method)}.")
     if not hasattr(fit.model, "layers") or not hasattr(fit.model, "root"):
-        text += _note("The model describes no layers, so its parameters are listed without an equation.")
+        if hasattr(fit.model, "num_options"):
+            text += "".join(f'<p class="equation">{line}</p>\n' for line in OPTION_EQUATIONS)
+        else:
+            text += _note("The model describes no layers, so its parameters are listed without an equation.")
         rows = [[name, _shape(value.shape)] for name, value in fit.params.items()]
         return text + _table(("parameter", "shape"), rows)
     layers, root = fit.model.layers(), fit.model.root()
@@ -232,6 +241,7 @@ def _numbers(fit: Fit) -> str:
         ["free parameters", f"{fit.num_parameters:,}"],
         ["BIC (smaller is better)", _number(fit.bic)],
         ["rows", f"{fit.num_rows:,}"],
+        *([["steps of all sequences", f"{fit.num_observations:,}"]] if fit.num_observations not in (None, fit.num_rows) else []),
         ["converged", "yes" if fit.converged else "no"],
         ["iterations", f"{fit.num_iterations:,}"],
         ["seconds, whole call", _number(fit.seconds)],
@@ -295,6 +305,25 @@ def _causes(fit: Fit, image_shape: tuple[int, int] | None) -> str:
     return text + _table(("latent", "prior", "items with failure below 0.5", "the surest first", "by the filter"), rows[:MOST_LATENTS])
 
 
+def _policies(fit: Fit) -> str:
+    """Of a model of hidden options."""
+    names = fit.item_names[:-1] if hasattr(fit.model, "policy_chain") else ()
+    text = _picture(lambda: plots_options.plot_policy_tables(fit, names), "what every option does")
+    if hasattr(fit.model, "chain"):
+        text += _picture(lambda: plots_options.plot_option_switches(fit), "where options are kept and where they end")
+    return text
+
+
+def _option_times(fit: Fit, data: Any) -> str:
+    if data is None:
+        return _note("Needs the data.")
+    text = _picture(lambda: plots_options.plot_option_occupancy(fit, data, sequence=0), "options over the first sequence")
+    if fit.num_rows > 1:
+        text += _picture(lambda: plots_options.plot_option_occupancy(fit, data), "share of every option over time")
+        text += _paragraph(f"First the first sequence, then the average over all {fit.num_rows:,}.")
+    return text
+
+
 def _graph(fit: Fit, names: Names | None) -> str:
     text = _picture(lambda: plots.plot_latent_graph(fit, names=names), "graph of latents and items")
     for layer in fit.model.layers() if hasattr(fit.model, "layers") else ():
@@ -315,6 +344,8 @@ def _latents(fit: Fit, data: Any, names: Names | None) -> str:
     for site, posterior in fit.posterior_latents(data).items():
         values = posterior.detach().cpu().numpy()
         on, num_rows = values.reshape(-1, values.shape[-1]), len(values)
+        if hasattr(fit.model, "num_options"):
+            on = on[on.sum(-1) > 0]  # not the steps after the end of a sequence
         labels = labels_of(fit, dims_of(fit, site, values.shape[1:])[-1], on.shape[1], names)
         clipped = np.clip(on, 1e-300, 1.0)
         complement = np.clip(1.0 - on, 1e-300, 1.0)

@@ -100,6 +100,7 @@ class Fit:
         local: point estimates of continuous latents of the rows fitted (activities), (N, ...) by site, never mixed with
             ``params``; None for models without. The log-likelihood is then conditional on them.
         sample_stats: what the engine says of each draw (divergences, energy, ...), (chains, draws), by name.
+        num_observations: the sample size of an information criterion: the steps of all sequences where rows are sequences.
     """
 
     model: Callable[..., Any]
@@ -121,6 +122,7 @@ class Fit:
     elbo: float | None = None
     local: Params | None = None
     sample_stats: Params | None = None
+    num_observations: int | None = None
 
     # ---------------------------------------------------------------- numbers
 
@@ -131,8 +133,8 @@ class Fit:
 
     @property
     def bic(self) -> float:
-        """-2 log-likelihood + (number of free parameters) log N; smaller is better."""
-        return -2 * self.log_likelihood + self.num_parameters * math.log(self.num_rows)
+        """-2 log-likelihood + (number of free parameters) log N, N rows (or steps of sequences); smaller is better."""
+        return -2 * self.log_likelihood + self.num_parameters * math.log(self.num_observations or self.num_rows)
 
     # ---------------------------------------------------------------- rows
 
@@ -311,7 +313,7 @@ class Fit:
             for field in dataclasses.fields(cls):
                 if field.name == "model" and model is not None:
                     fields["model"] = model
-                else:
+                elif field.name in record or field.default is dataclasses.MISSING:
                     fields[field.name] = _unpack(record[field.name], tensors)
         except (AttributeError, ImportError, KeyError, TypeError) as error:
             raise ValueError(f"load: {path} is damaged, or was written by another version ({error!r})") from error

@@ -177,7 +177,7 @@ class InformationCriterion:
         columns["ebic"] = [ebic(result, self.gamma, p) for result, p in zip(fits, possible, strict=True)]
         columns["bic"] = [ebic(result, 0.0) for result in fits]
         columns["aic"] = [
-            value - result.num_parameters * (math.log(result.num_rows) - 2)
+            value - result.num_parameters * (math.log(result.num_observations or result.num_rows) - 2)
             for value, result in zip(columns["bic"], fits, strict=True)
         ]
         scores = columns[self.name]
@@ -238,6 +238,8 @@ class HeldOut:
     def choose(self, study: Study) -> Selection:
         first = next(iter(study.checked.values())) if isinstance(study.checked, dict) else study.checked
         rows = len(first)
+        if rows < 2:
+            raise ValueError("HeldOut: at least two rows were expected, got one; cut a long sequence into several")
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(study.seed))
         cut = max(1, round(self.share * rows))
         fits = study.fits(map_tensors(lambda x: x[order[cut:]], study.checked))

@@ -41,7 +41,7 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
     free = result.num_parameters
     possible = structure_of(result.model).num_possible(result.params) if num_possible is None else num_possible
     choices = math.lgamma(possible + 1) - math.lgamma(free + 1) - math.lgamma(possible - free + 1)
-    return -2 * value + free * math.log(result.num_rows) + 2 * gamma * choices
+    return -2 * value + free * math.log(result.num_observations or result.num_rows) + 2 * gamma * choices
 
 
 def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]:

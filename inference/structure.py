@@ -150,6 +150,14 @@ class Structure:
         """Draws of the noise of every component given the data (see :mod:`inference.noise`), or None."""
         return None
 
+    def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
+        """One draw of the observed sites of the shape of ``data``: its lengths, gaps and covariates; None for any rows."""
+        return None
+
+    def num_observations(self, problem: Problem) -> int:
+        """Sample size in an information criterion: rows, unless rows are sequences."""
+        return problem.num_rows
+
     def num_free(self, params: Params) -> int:
         """Free parameters at the estimate."""
         return sum(value.numel() for value in params.values())

@@ -11,11 +11,12 @@ from inference.factorization import Factorization
 from inference.layered import Layered
 from inference.mixtures import Mixtures
 from inference.options import Options
+from inference.policy_options import PolicyOptions
 from inference.structure import Structure
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options, Factorization, Dictionaries, Mixtures)
+STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options, PolicyOptions, Factorization, Dictionaries, Mixtures)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

@@ -2,6 +2,7 @@
 
 from ppl_models.bottoms import Additive, ExpDINA, ExpGDM
 from ppl_models.components import MultivariateNormal
+from ppl_models.continuous_options import ContinuousOptionsHMM
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.deep_noisy_or import DeepNoisyOr
 from ppl_models.matrix_factorization import GaussianFactorization, PoissonFactorization
@@ -9,6 +10,7 @@ from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
 from ppl_models.penalties import SCAD, TruncatedLasso
+from ppl_models.policies import Network, SoftmaxLinear
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 from ppl_models.sparse_coding import SparseCoding
 
@@ -17,6 +19,7 @@ __all__ = [
     "Additive",
     "Bernoulli",
     "Blocks",
+    "ContinuousOptionsHMM",
     "DeepDiscreteEncoder",
     "ExpDINA",
     "ExpGDM",
@@ -25,11 +28,13 @@ __all__ = [
     "LogNormal",
     "Mixture",
     "MultivariateNormal",
+    "Network",
     "NoisyOr",
     "Normal",
     "OptionsHMM",
     "Poisson",
     "PoissonFactorization",
     "SparseCoding",
+    "SoftmaxLinear",
     "TruncatedLasso",
 ]

@@ -7,8 +7,9 @@ likelihood is a product of small matrices, one a step: see :mod:`ppl_models.word
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +20,21 @@ from torch.distributions import biject_to, constraints, transform_to, transforms
 from ppl_models.distributions import broadcast_shapes
 from ppl_models.word_tree import WordTree, unique_codes
 
-__all__ = ["ChainDescription", "ChainPlan", "DirichletMatrix", "MatrixSimplex", "OptionChain", "draw_paths", "plan_of"]
+__all__ = [
+    "ChainDescription",
+    "ChainPlan",
+    "DirichletMatrix",
+    "MatrixSimplex",
+    "OptionChain",
+    "draw_categorical",
+    "draw_paths",
+    "high_of_termination",
+    "log_recursion",
+    "plan_of",
+    "products",
+    "remember",
+    "with_high",
+]
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,8 @@ class ChainDescription:
         initial, low, high, environment: names of the sites, (S, O), (S, O, A), (S, O, O), (A, S, S).
         concentration: of every Dirichlet prior.
         stickiness: added to the concentration of staying in an option.
+        termination, choice: names of the sites (S, O), (S, O) that stand in the place of ``high`` where it is made of the
+            chance that an option ends and the choice of the next; None where ``high`` is free.
     """
 
     num_states: int
@@ -42,6 +59,20 @@ class ChainDescription:
     environment: str
     concentration: float
     stickiness: float
+    termination: str | None = None
+    choice: str | None = None
+
+
+def high_of_termination(termination: Tensor, choice: Tensor) -> Tensor:
+    r"""(\*batch, S, O), (\*batch, S, O) -> (\*batch, S, O, O): kept, or ended and chosen anew (itself perhaps)."""
+    return torch.diag_embed(1 - termination) + termination[..., None] * choice[..., None, :]
+
+
+def with_high(chain: ChainDescription, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters with the high-level policy among them, where it is not a site of its own."""
+    if chain.termination is None or chain.choice is None or chain.high in params or chain.termination not in params:
+        return dict(params)
+    return {**params, chain.high: high_of_termination(params[chain.termination], params[chain.choice])}
 
 
 # ---------------------------------------------------------------- a Dirichlet over the entries of a matrix
@@ -201,30 +232,37 @@ class ChainPlan:
     def log_actions(self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor) -> Tensor:
         r"""(R, B), :math:`\log \sum_{options} P(s_1, o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1} \mid s_{t+1}, o_t)`."""
         leaves = self.leaves(initial, low, high, environment)
-        out = self.tree.log_sum(leaves)
-        lost = out.isneginf()
-        if not lost.any():
-            return out
-        rows = lost.any(0).nonzero().ravel()  # numbers too small for products of probabilities: take logs
-        return out.index_copy(1, rows, self.log_recursion(leaves, rows.cpu().numpy()))
-
-    def log_recursion(self, leaves: Tensor, rows: np.ndarray) -> Tensor:
-        """The same step by step with logarithms, for some sequences: slow, and safe from underflow. (R, rows)."""
-        starts = np.cumsum(self.lengths) - self.lengths
-        log_leaves, out = leaves.log(), []
-        for b in rows:
-            words = self.words[starts[b] : starts[b] + self.lengths[b]]
-            alpha = log_leaves[:, words[0], 0]  # (R, O)
-            for word in words[1:]:
-                alpha = _logsumexp(alpha[:, :, None] + log_leaves[:, word])
-            out.append(_logsumexp(alpha[:, :, None]).squeeze(-1))
-        return torch.stack(out, -1)
+        return products(self.tree, leaves, leaves.log, self.words, self.lengths)
 
     def log_moves(self, environment: Tensor) -> Tensor:
         """(R, B), the log-probability of the next states given states and actions, over steps with known actions."""
         action, state, following = self.moves.unbind(-1)
         each = environment[:, action, state, following].log()[:, self.of_row] * self.counts
         return each.new_zeros(len(each), len(self.lengths)).index_add(1, self.row, each)
+
+
+def products(
+    tree: WordTree, leaves: Tensor, log_leaves: Callable[[], Tensor], words: np.ndarray, lengths: np.ndarray
+) -> Tensor:
+    """(R, B), the log of the sum of all entries of every sequence's product; the logs are asked for where it underflows."""
+    out = tree.log_sum(leaves)
+    lost = out.isneginf()
+    if not lost.any():
+        return out
+    rows = lost.any(0).nonzero().ravel()  # numbers too small for products of probabilities: take logs
+    return out.index_copy(1, rows, log_recursion(log_leaves(), words, lengths, rows.cpu().numpy()))
+
+
+def log_recursion(log_leaves: Tensor, words: np.ndarray, lengths: np.ndarray, rows: np.ndarray) -> Tensor:
+    """The same step by step with logarithms, for some sequences: slow, and safe from underflow. (R, rows)."""
+    starts, out = np.cumsum(lengths) - lengths, []
+    for b in rows:
+        own = words[starts[b] : starts[b] + lengths[b]]
+        alpha = log_leaves[:, own[0], 0]  # (R, O)
+        for word in own[1:]:
+            alpha = _logsumexp(alpha[:, :, None] + log_leaves[:, word])
+        out.append(_logsumexp(alpha[:, :, None]).squeeze(-1))
+    return torch.stack(out, -1)
 
 
 def _logsumexp(x: Tensor) -> Tensor:
@@ -234,22 +272,29 @@ def _logsumexp(x: Tensor) -> Tensor:
     return torch.where(empty.squeeze(1), torch.full_like(total, -torch.inf), total)
 
 
-_PLANS: dict[int, tuple[weakref.ref, int, tuple[int, int], ChainPlan]] = {}
+_PLANS: dict[int, tuple[weakref.ref, int, Hashable, Any]] = {}
+Plan = TypeVar("Plan")
 
 
-def plan_of(trajectories: Tensor, num_states: int, num_actions: int) -> ChainPlan:
-    """The plan of a tensor, kept as long as the tensor lives unchanged."""
-    key, sizes = id(trajectories), (num_states, num_actions)
+def remember(data: Tensor, sort: Hashable, build: Callable[[Tensor], Plan]) -> Plan:
+    """What ``build`` makes of a tensor, kept as long as the tensor lives unchanged and no other sort is asked for."""
+    key = id(data)
     held = _PLANS.get(key)
-    if held is not None and held[0]() is trajectories and held[1:3] == (trajectories._version, sizes):
-        return held[3]
-    plan = ChainPlan.build(trajectories.detach(), num_states, num_actions)
+    if held is not None and held[0]() is data and held[1:3] == (data._version, sort):
+        kept: Plan = held[3]
+        return kept
+    plan = build(data.detach())
 
     def forget(_: Any) -> None:
         _PLANS.pop(key, None)
 
-    _PLANS[key] = (weakref.ref(trajectories, forget), trajectories._version, sizes, plan)
+    _PLANS[key] = (weakref.ref(data, forget), data._version, sort, plan)
     return plan
+
+
+def plan_of(trajectories: Tensor, num_states: int, num_actions: int) -> ChainPlan:
+    """The plan of a tensor, kept as long as the tensor lives unchanged."""
+    return remember(trajectories, (num_states, num_actions), lambda data: ChainPlan.build(data, num_states, num_actions))
 
 
 # ---------------------------------------------------------------- the distribution
@@ -326,19 +371,19 @@ def draw_paths(flat: list[Tensor], num_rows: int, num_steps: int) -> tuple[Tenso
     initial, low, high, environment = flat
     row = torch.arange(num_rows, device=initial.device) if len(initial) > 1 else torch.zeros(num_rows, dtype=torch.long)
     num_options = initial.shape[-1]
-    start = _categorical(initial.flatten(-2)[row])
+    start = draw_categorical(initial.flatten(-2)[row])
     state, option = start // num_options, start % num_options
     out = []
     for _ in range(num_steps):
-        action = _categorical(low[row, state, option])
+        action = draw_categorical(low[row, state, option])
         out.append(torch.stack([state, option, action]))
-        state = _categorical(environment[row, action, state])
-        option = _categorical(high[row, state, option])
+        state = draw_categorical(environment[row, action, state])
+        option = draw_categorical(high[row, state, option])
     states, options, actions = torch.stack(out, -1).unbind(0)
     return states, options, actions
 
 
-def _categorical(probabilities: Tensor) -> Tensor:
+def draw_categorical(probabilities: Tensor) -> Tensor:
     """One draw a row, (N, K) -> (N,)."""
     total = probabilities.cumsum(-1)
     uniform = torch.rand(total.shape[:-1] + (1,), dtype=total.dtype, device=total.device) * total[..., -1:]

@@ -11,7 +11,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.option_chain import ChainDescription, DirichletMatrix, OptionChain
+from ppl_models.option_chain import ChainDescription, DirichletMatrix, OptionChain, high_of_termination
 from ppl_models.trajectories import as_trajectories
 from ppl_models.validation import check_size
 
@@ -38,9 +38,18 @@ class OptionsHMM:
     summed out exactly, inside the plate ``units`` of the sequences. Log-densities are those of states *and* actions;
     :func:`inference.option_paths.log_likelihood_parts` tells them apart.
 
+    With ``termination`` the high-level policy is that of the options framework: an option ends in the new state with
+    probability :math:`\beta`, and only then is the next one chosen (the same again perhaps),
+
+    .. math:: H_{s o o'} = (1 - \beta_{so}) 1[o = o'] + \beta_{so} \eta_{so'} ,
+
+    sites ``termination`` :math:`\beta` (S, O) and ``choice`` :math:`\eta` (S, O), rows sum to one, in the place of ``high``.
+    With three options or more this is a restriction, and both are determined by H; with two it is not, and only the chance
+    of switching is.
+
     Priors: Dirichlet with one ``concentration`` for every row (and for ``initial`` as a whole), 1 for maximum
     likelihood; the default keeps entries off exact zeros, which EM never leaves. ``stickiness`` is added to the
-    concentration of keeping an option.
+    concentration of keeping an option (of not ending it).
 
     Data: ``{"state": (B, T), "action": (B, T), "length": (B,)}``; -1 (or NaN) for a missing action, which is summed
     out. Also packed (B, T, 2), or a data frame with columns sequence, time, state, action.
@@ -53,6 +62,7 @@ class OptionsHMM:
         concentration: at least 1.
         stickiness: at least 0.
         num_steps: steps of a sequence that is drawn.
+        termination: whether options end first and are chosen then.
 
     Raises:
         ValueError: for sizes that are not positive integers, or a prior out of range.
@@ -64,6 +74,7 @@ class OptionsHMM:
     concentration: float = 1.001
     stickiness: float = 0.0
     num_steps: int = 100
+    termination: bool = False
 
     def __post_init__(self) -> None:
         owner = "OptionsHMM"
@@ -74,11 +85,19 @@ class OptionsHMM:
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
                 raise ValueError(f"{owner}: {name} must be a finite number, at least {least:g}, got {value!r}")
             object.__setattr__(self, name, float(value))
+        if not isinstance(self.termination, bool):
+            raise ValueError(f"{owner}: termination must be True or False, got {self.termination!r}")
 
     def chain(self) -> ChainDescription:
         """The model as engines see it."""
         sizes = (self.num_states, self.num_actions, self.num_options)
-        return ChainDescription(*sizes, "initial", "low", "high", "environment", self.concentration, self.stickiness)
+        ending = ("termination", "choice") if self.termination else (None, None)
+        return ChainDescription(*sizes, "initial", "low", "high", "environment", self.concentration, self.stickiness, *ending)
+
+    @property
+    def num_components(self) -> int:
+        """The options, as ACDC counts components."""
+        return self.num_options
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
@@ -87,6 +106,8 @@ class OptionsHMM:
             "initial": ("state", "option"),
             "low": ("state", "option", "action"),
             "high": ("state", "option", "next_option"),
+            "termination": ("state", "option"),
+            "choice": ("state", "option"),
             "environment": ("action", "state", "next_state"),
             "trajectories": ("step", "variable"),
             "options": ("step", "option"),
@@ -117,8 +138,14 @@ class OptionsHMM:
 
         initial = pyro.sample("initial", DirichletMatrix(flat(states, options)))
         low = pyro.sample("low", dist.Dirichlet(flat(states, options, actions)).to_event(2))
-        sticky = flat(states, options, options) + self.stickiness * torch.eye(options, **kind)
-        high = pyro.sample("high", dist.Dirichlet(sticky).to_event(2))
+        if self.termination:
+            keep = flat(states, options) + self.stickiness
+            termination = pyro.sample("termination", dist.Beta(flat(states, options), keep).to_event(2))
+            choice = pyro.sample("choice", dist.Dirichlet(flat(states, options)).to_event(1))
+            high = high_of_termination(termination, choice)
+        else:
+            sticky = flat(states, options, options) + self.stickiness * torch.eye(options, **kind)
+            high = pyro.sample("high", dist.Dirichlet(sticky).to_event(2))
         environment = pyro.sample("environment", dist.Dirichlet(flat(actions, states, states)).to_event(2))
         batch = num_rows if data is None else len(data)
         with pyro.plate("units", num_rows or batch, subsample_size=batch):

@@ -19,7 +19,8 @@ COLUMNS = ("sequence", "time", "state", "action")
 
 
 class UnvisitedWarning(UserWarning):
-    """A state or an action never occurs: the data say nothing of its probabilities, and its estimates are the prior's."""
+    """The data say nothing of some probabilities, and their estimates are the prior's: a state or an action never occurs, or
+    no sequence has a second step."""
 
 
 def trajectory_lengths(trajectories: Tensor) -> Tensor:
@@ -140,6 +141,9 @@ def _check_range(packed: Tensor, inside: Tensor, num_states: int, num_actions: i
 
 
 def _warn_unvisited(packed: Tensor, inside: Tensor, num_states: int, num_actions: int) -> None:
+    if not inside[:, 1:].any():
+        text = "all sequences have one step: nothing is learnt of the high-level policy and the environment, and options are not determined"
+        warnings.warn(text, UnvisitedWarning, stacklevel=4)
     for name, value, size in (("states", packed[..., 0], num_states), ("actions", packed[..., 1], num_actions)):
         seen = torch.bincount(value[inside & (value >= 0)], minlength=size)
         never = (seen == 0).nonzero().ravel().tolist()

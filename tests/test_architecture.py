@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = sorted([*(ROOT / "ppl_models").rglob("*.py"), *(ROOT / "inference").rglob("*.py")])
-FAMILIES = {"deep_discrete_encoder", "noisy_or", "sparse_coding", "options_hmm", "matrix_factorization", "mixture"}
+FAMILIES = {"deep_discrete_encoder", "noisy_or", "sparse_coding", "options_hmm", "matrix_factorization", "mixture", "continuous_options"}
 
 
 def named(pattern: str) -> set[str]:

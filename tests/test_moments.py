@@ -8,6 +8,7 @@ import math
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -26,7 +27,7 @@ from inference.moments_joint import all_states_at_once
 from inference.option_identifiability import check_options
 from inference.option_identifiability import exact_moments as option_moments
 from ppl_models import OptionsHMM
-from ppl_models.datasets import options_chain, random_options, simulate_options
+from ppl_models.datasets import options_chain, random_options, simulate_options, stream_sequences
 from ppl_models.datasets.options import stationary_law
 from ppl_models.trajectories import pack
 
@@ -145,6 +146,31 @@ def test_windows_are_counted_one_by_one() -> None:
     np.testing.assert_allclose(moments.windows.ravel(), expected / count)
     assert moments.environment[0, 0].tolist() == [0, 1, 0]
     assert moments.environment[1, 2].tolist() == [0, 0.5, 0.5] or moments.environment[1, 2].tolist() == [0, 0, 1]
+
+
+def test_moments_of_a_file_read_in_pieces(tmp_path) -> None:
+    """Pieces of any size give the counts of the whole; only whole sequences are handed out."""
+    generator = np.random.default_rng(3)
+    rows = [(f"s{n}", t, generator.integers(4), generator.integers(2)) for n, length in enumerate((5, 1, 40, 3, 20)) for t in range(length)]
+    frame = pd.DataFrame(rows, columns=["sequence", "time", "state", "action"])
+    frame["action"] = frame["action"].astype("Int64").mask(frame.index == 30)
+    frame.to_csv(tmp_path / "walks.csv", index=False)
+    whole = count_moments(OptionsHMM(4, 2, 2).check_data(frame, for_fit=False)[0], 4, 2)
+    for num_rows in (1, 7, 1000):
+        streamed = count_moments(stream_sequences(tmp_path / "walks.csv", 4, 2, num_rows), 4, 2)
+        assert streamed.num_windows == whole.num_windows
+        np.testing.assert_array_equal(streamed.windows, whole.windows)
+        np.testing.assert_array_equal(streamed.environment, whole.environment)
+    frame.iloc[[*range(10, 20), *range(10), *range(20, len(frame))]].to_csv(tmp_path / "mixed.csv", index=False)
+    for name, text in (("mixed.csv", "sequence 's2' comes again"), ("none.csv", "no file"), ("other.csv", "columns sequence, time")):
+        (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+        with pytest.raises(ValueError, match=text):
+            list(stream_sequences(tmp_path / name, 4, 2, 6))
+    (tmp_path / "empty.csv").write_text("sequence,time,state,action\n")
+    with pytest.raises(ValueError, match="holds no rows"):
+        list(stream_sequences(tmp_path / "empty.csv", 4, 2))
+    with pytest.raises(ValueError, match="num_rows must be a positive integer"):
+        list(stream_sequences(tmp_path / "walks.csv", 4, 2, 0))
 
 
 def test_moments_are_streamed() -> None:

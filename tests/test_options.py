@@ -16,11 +16,14 @@ import torch
 from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta
 from pyro.optim import Adam
+from scipy.optimize import minimize
 from torch import Tensor
-from zoo_options import all_paths, by_filter, by_paths, options_truth
+from zoo_options import all_paths, by_filter, by_paths, ending, options_truth
 
 from inference import EM, Fit, fit
+from inference.alignment import align
 from inference.fit import Problem
+from inference.option_identifiability import check_options
 from inference.option_paths import (
     filter_,
     filter_options,
@@ -31,13 +34,14 @@ from inference.option_paths import (
     sample_paths,
     smooth,
     smooth_options,
+    steps_of,
     viterbi,
     viterbi_options,
 )
 from inference.options import OptionSteps
 from inference.program import Program
 from ppl_models import OptionsHMM
-from ppl_models.option_chain import ChainPlan, OptionChain, plan_of
+from ppl_models.option_chain import ChainPlan, OptionChain, high_of_termination, plan_of, with_high
 from ppl_models.trajectories import UnvisitedWarning, pack, trajectory_lengths, unpack
 from ppl_models.word_tree import WordTree
 
@@ -184,7 +188,7 @@ def test_impossible_data_have_no_likelihood_and_a_reason() -> None:
     model = OptionsHMM(2, 2, 2)
     assert float(Program(model, data).log_marginal(truth)) == -math.inf
     with pytest.raises(ValueError, match="sequence 0 is impossible under the parameters from step 1 on"):
-        smooth(parts_of(model.chain(), truth), data)
+        smooth(steps_of(parts_of(model.chain(), truth), data))
     with pytest.raises(ValueError, match="impossible under the parameters"):
         OptionSteps(model.chain(), plan_of(data, 2, 2)).e_step({name: value[None] for name, value in truth.items()})
 
@@ -311,8 +315,8 @@ def test_options_keep_one_order() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_smoothing_filtering_and_prediction_equal_every_path(seed: int) -> None:
     model, truth, data = case(seed, 0.0)
-    parts = parts_of(model.chain(), truth)
-    smoothed, (filtered, log_scale), predicted = smooth(parts, data, pairs=True), filter_(parts, data), predict(parts, data)
+    steps = steps_of(parts_of(model.chain(), truth), data)
+    smoothed, (filtered, log_scale), predicted = smooth(steps, pairs=True), filter_(steps), predict(steps)
     for n, length in enumerate(trajectory_lengths(data).tolist()):
         paths, posterior = posterior_by_hand(truth, data[n])
         for t in range(length):
@@ -339,7 +343,7 @@ def test_smoothing_filtering_and_prediction_equal_every_path(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_viterbi_equals_exhaustive_search(seed: int) -> None:
     model, truth, data = case(seed, 0.3)
-    best = viterbi(parts_of(model.chain(), truth), data)
+    best = viterbi(steps_of(parts_of(model.chain(), truth), data))
     values = [truth[name][None] for name in ("initial", "low", "high", "environment")]
     moves = ChainPlan.build(data, 3, 3).log_moves(values[3])[0]
     for n, length in enumerate(trajectory_lengths(data).tolist()):
@@ -358,14 +362,14 @@ def test_ties_go_to_the_smaller_index() -> None:
         "environment": torch.full((2, 2, 2), 0.5, dtype=F64),
     }
     data = pack([[0, 1, 0, 1]], [[1, 0, -1, 1]])
-    assert viterbi(parts_of(model.chain(), same), data).option.tolist() == [[0, 0, 0, 0]]
+    assert viterbi(steps_of(parts_of(model.chain(), same), data)).option.tolist() == [[0, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_draws_of_paths_follow_the_posterior(seed: int) -> None:
     model, truth, data = case(seed, 0.3)
     num = 10000
-    draws = sample_paths(parts_of(model.chain(), truth), data, num, seed)
+    draws = sample_paths(steps_of(parts_of(model.chain(), truth), data), num, seed)
     for n in (0, 2, 4):
         length = int(trajectory_lengths(data)[n])
         paths, posterior = posterior_by_hand(truth, data[n])
@@ -533,6 +537,66 @@ def test_never_seen_actions_are_named() -> None:
 def test_one_step_sequences_are_fitted() -> None:
     """They say nothing of the high-level policy, which keeps its prior mean."""
     data = pack([[0], [1], [1], [0]], [[0], [1], [1], [0]])
-    result = fit(OptionsHMM(2, 2, 2), data, EM(tolerance=1e-6), init="random")
+    with pytest.warns(UnvisitedWarning, match="all sequences have one step"):
+        result = fit(OptionsHMM(2, 2, 2), data, EM(tolerance=1e-6), init="random")
     close(result.params["high"], torch.full((2, 2, 2), 0.5))
     assert result.converged
+
+
+# ---------------------------------------------------------------- termination
+
+
+@pytest.mark.filterwarnings("ignore::inference.em.ConvergenceWarning")
+@pytest.mark.parametrize("num_options", [2, 3])
+def test_endings_and_choices_sit_inside_the_general_model(num_options: int) -> None:
+    """EM climbs; a free high-level policy fits no worse; posterior, alignment and identifiability know the model."""
+    sizes = (2, 3, num_options)
+    model = OptionsHMM(*sizes, num_steps=30, concentration=1.0, termination=True)
+    truth = ending(options_truth(*sizes, seed=21, sharp=0.3))
+    data = simulate(model, truth, 20, 21)
+    result = fit(model, data, EM(max_iterations=100), init=truth)
+    assert result.trace.objective.diff().min() > -1e-9
+    free = fit(replace(model, termination=False), data, EM(max_iterations=20), init=free_start(model, result))
+    assert free.log_likelihood >= result.log_likelihood - 1e-9
+    assert free.num_parameters - result.num_parameters == {2: 0, 3: 2 * (6 - 5)}[num_options]
+    aligned = align(result, truth)
+    assert set(aligned.params) == set(truth)
+    close(Program(model, data).log_marginal(aligned.params), result.log_likelihood, 1e-9)
+    close(smooth_options(result, data).option.sum(-1), torch.ones(20, 30), 1e-9)
+    assert check_options(truth, model.chain()).identified == (num_options == 2)  # three options need three states
+    start = Problem.check(model, data, 0).structure.start(Problem.check(model, data, 0), "random", 2)
+    assert {name: value.shape[1:] for name, value in start.items()} == {name: value.shape for name, value in truth.items()}
+
+
+def test_the_m_step_of_endings_climbs_to_the_optimum_of_its_bound() -> None:
+    """Repeated on fixed counts, the split of the counts of staying reaches what scipy finds."""
+    model = OptionsHMM(1, 2, 3, concentration=1.5, stickiness=1.0, termination=True)
+    steps = OptionSteps(model.chain(), plan_of(torch.zeros(1, 2, 2, dtype=torch.long), 1, 2))
+    counts = torch.tensor([[[[20.0, 3.0, 1.0], [2.0, 30.0, 4.0], [5.0, 1.0, 9.0]]]], dtype=F64)
+    other = {"initial": torch.ones(1, 1, 3), "low": torch.ones(1, 1, 3, 2), "environment": torch.ones(1, 2, 1, 1)}
+    params = {name: value.to(F64) / value.sum(-1, keepdim=True) for name, value in other.items()}
+    params |= {"termination": torch.full((1, 1, 3), 0.5, dtype=F64), "choice": torch.full((1, 1, 3), 1 / 3, dtype=F64)}
+
+    def bound(end: Tensor, choice: Tensor) -> float:
+        high = high_of_termination(end, choice)
+        prior = 0.5 * end.log().sum() + 1.5 * (1 - end).log().sum() + 0.5 * choice.log().sum()
+        return float((counts[0, 0] * high.log()).sum() + prior)
+
+    last = -math.inf
+    for _ in range(200):
+        params = steps.m_step({**{name: value.to(F64) for name, value in other.items()}, "high": counts}, params)
+        value = bound(params["termination"][0, 0], params["choice"][0, 0])
+        assert value >= last - 1e-9
+        last = value
+
+    def loss(x: np.ndarray) -> float:
+        free = torch.from_numpy(x)
+        return -bound(free[:3].sigmoid(), free[3:].softmax(-1))
+
+    assert -minimize(loss, np.zeros(6), tol=1e-10).fun == pytest.approx(last, abs=1e-6)
+
+
+def free_start(model: OptionsHMM, result: Fit) -> dict[str, Tensor]:
+    """The fit's law as parameters of the general model."""
+    params = with_high(model.chain(), result.params)
+    return {name: params[name] for name in ("initial", "low", "high", "environment")}

@@ -17,8 +17,9 @@ from inference.alignment import align
 from inference.cli import app
 from inference.option_alignment import align_options, policy_error
 from inference.options import permute_options
-from inference.plots_options import plot_option_occupancy, plot_option_switches, plot_policies
-from ppl_models import OptionsHMM
+from inference.plots_options import plot_option_occupancy, plot_option_switches, plot_policies, plot_policy_tables
+from inference.report import write_report
+from ppl_models import ContinuousOptionsHMM, Network, OptionsHMM
 from ppl_models.datasets import GridWorld, OptionSequences, random_options
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
@@ -47,6 +48,29 @@ def test_arrows_are_the_mean_moves() -> None:
         plot_policies(result, world.cells[:3], MOVES)
     with pytest.raises(ValueError, match=r"moves must hold 4 pairs"):
         plot_policies(result, world.cells, MOVES[:3])
+
+
+def test_tables_of_policies_are_those_of_the_fit(tmp_path) -> None:
+    _, drawn, result = case()
+    shown = [image.get_array() for ax in plot_policy_tables(result).axes for image in ax.images]
+    for option in range(2):
+        np.testing.assert_allclose(shown[option], result.params["low"][:, option])
+    generator = torch.Generator().manual_seed(0)
+    data = {"state": torch.randn(6, 9, 2, generator=generator), "action": torch.randint(3, (6, 9), generator=generator)}
+    quick = EM(max_iterations=2, tolerance=10.0, parameter_tolerance=100.0)
+    linear = fit(ContinuousOptionsHMM(2, 3, 2), data, quick, init="random")
+    shown = [image.get_array() for ax in plot_policy_tables(linear).axes for image in ax.images]
+    np.testing.assert_allclose(shown[1][:2], linear.params["low_weights"][1].T)
+    np.testing.assert_allclose(shown[1][2], linear.params["low_intercepts"][1])
+    network = fit(ContinuousOptionsHMM(2, 3, 2, policy=Network(2)), data, quick, init="random")
+    with pytest.raises(ValueError, match="hidden units between"):
+        plot_policy_tables(network)
+    for other, given, missing in ((result, drawn.data, 0), (linear, data, 0), (network, data, 1)):
+        text = write_report(other, given, tmp_path / "report.html").read_text(encoding="utf-8")
+        assert text.count("<h2>Policies</h2>") == text.count("<h2>Options over time</h2>") == 1
+        assert "Loadings" not in text
+        assert text.count("Not drawn: what every option does") == missing
+        assert "steps of all sequences" in text
 
 
 def test_occupancy_is_the_posterior() -> None:

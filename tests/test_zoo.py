@@ -28,6 +28,7 @@ from scipy.special import expit, logsumexp
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 from zoo_bottoms import bottom_rows
+from zoo_continuous_options import continuous_rows
 from zoo_mixture import mixture_rows
 from zoo_noisy_or import noisy_or_cases
 from zoo_options import options_rows
@@ -268,6 +269,7 @@ ZOO = (
     *plain_programs(),
     *(Row(**case) for case in noisy_or_cases()),
     *options_rows(Row),
+    *continuous_rows(Row),
     *mixture_rows(Row),
 )
 LAYERED = tuple(row for row in ZOO if hasattr(row.model, "layers"))

@@ -64,6 +64,23 @@ def relabelled(result: Fit, truth: Params) -> Params:
     return permute_options(result.model.chain(), result.params, match_columns(*flat).permutation)
 
 
+def ending(truth: Params) -> Params:
+    """The same with chances of ending and choices in the place of the high-level policy."""
+    generator = np.random.default_rng(5)
+    shape = truth["high"].shape[:2]
+    rest = {name: value for name, value in truth.items() if name != "high"}
+    end, choice = generator.uniform(0.1, 0.5, size=shape), generator.dirichlet(np.full(shape[1], 2.0), size=shape[0])
+    return rest | {"termination": torch.tensor(end), "choice": torch.tensor(choice)}
+
+
+def by_ends(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    """(B,), options ended and chosen anew, one entry of the high-level policy at a time."""
+    high = np.zeros((*params["termination"].shape, params["termination"].shape[1]))
+    for s, o, p in np.ndindex(high.shape):
+        high[s, o, p] = params["termination"][s, o] * params["choice"][s, p] + (1 - params["termination"][s, o]) * (o == p)
+    return by_paths({**params, "high": high}, data)
+
+
 def options_rows(row: type) -> list[Any]:
     """The rows; ``row`` is the table's record."""
     out = []
@@ -76,6 +93,9 @@ def options_rows(row: type) -> list[Any]:
         s, a, o = sizes
         shapes = {"initial": (s, o), "low": (s, o, a), "high": (s, o, o), "environment": (a, s, s), "trajectories": (steps, 2)}
         out.append(row(name, model, options_truth(*sizes, seed=len(out)), shapes, by_paths))
+    model, truth = OptionsHMM(2, 2, 3, num_steps=3, termination=True, stickiness=1.0), options_truth(2, 2, 3, seed=3)
+    shapes = {"initial": (2, 3), "low": (2, 3, 2), "environment": (2, 2, 2), "trajectories": (3, 2)}
+    out.append(row("options-termination", model, ending(truth), shapes | {"termination": (2, 3), "choice": (2, 3)}, by_ends))
     model, truth = OptionsHMM(2, 3, 2, concentration=1.0, num_steps=60), options_truth(2, 3, 2, seed=11, sharp=0.3)
     truth["high"] = torch.tensor([[[0.8, 0.2], [0.3, 0.7]], [[0.7, 0.3], [0.15, 0.85]]], dtype=torch.float64)  # off the bounds
     truth["low"] = torch.tensor([[[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]], [[0.2, 0.7, 0.1], [0.5, 0.1, 0.4]]], dtype=torch.float64)

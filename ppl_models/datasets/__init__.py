@@ -5,6 +5,7 @@ from ppl_models.datasets.demonstrations import GridWorld, UnlockPickup, load_unl
 from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
+from ppl_models.datasets.long_files import stream_sequences
 from ppl_models.datasets.mixtures import (
     negative_binomial_mixture,
     skew_normal_mixture,
@@ -64,6 +65,7 @@ __all__ = [
     "negative_binomial_mixture",
     "options_chain",
     "paired_dictionary",
+    "stream_sequences",
     "random_design",
     "random_options",
     "read_table",

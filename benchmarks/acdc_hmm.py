@@ -1,0 +1,103 @@
+"""How many options (or states of a plain hidden Markov model): BIC beside ACDC, where the model is right and where it is not.
+
+Usage: acdc_hmm.py [NUM_SEEDS], by default 4. One JSON line a design: of K = 1..4 the choices over seeds, the largest
+discrepancy in standard errors of its null at the true K and at one less, and seconds. Designs: two options in two states;
+a plain categorical HMM of three states; the first with visits of even length about 20 (semi-Markov); the first with 1 % of all
+actions at random.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from collections import Counter
+
+import numpy as np
+import torch
+
+from inference import EM, Fit, fit
+from inference.acdc import AcdcResult, acdc
+from ppl_models import OptionsHMM
+from ppl_models.datasets import simulate_options
+
+GRID, SEQUENCES, STEPS = (1, 2, 3, 4), 20, 150
+MIN_WIDTH = 0.02  # of a segment, fixed beforehand; a discrepancy of a merged option is of the order of 0.05
+
+PLAIN = {
+    "initial": np.full((1, 3), 1 / 3),
+    "low": np.array([[[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.4, 0.4]]]),
+    "high": np.array([[[0.94, 0.03, 0.03], [0.03, 0.94, 0.03], [0.03, 0.03, 0.94]]]),
+    "environment": np.ones((4, 1, 1)),
+}
+TWO = {
+    "initial": np.full((2, 2), 0.25),
+    "low": np.array([[[0.8, 0.1, 0.1], [0.1, 0.3, 0.6]], [[0.1, 0.8, 0.1], [0.6, 0.1, 0.3]]]),
+    "high": np.array([[[0.95, 0.05], [0.1, 0.9]], [[0.9, 0.1], [0.05, 0.95]]]),
+    "environment": np.array([[[0.7, 0.3], [0.4, 0.6]], [[0.3, 0.7], [0.5, 0.5]], [[0.5, 0.5], [0.2, 0.8]]]),
+}
+
+
+def by_chain(truth: dict[str, np.ndarray], seed: int, outliers: float = 0.0) -> torch.Tensor:
+    params = {name: torch.from_numpy(value) for name, value in truth.items()}
+    if outliers:
+        params["low"] = (1 - outliers) * params["low"] + outliers / params["low"].shape[-1]
+    return simulate_options(params, SEQUENCES, STEPS, seed).packed
+
+
+def semi_markov(seed: int) -> torch.Tensor:
+    """Two options in turn, visits of 15 to 25 steps, policies and environment of ``TWO``."""
+    generator = np.random.default_rng(seed)
+    out = np.empty((SEQUENCES, STEPS, 2), dtype=np.int64)
+    for row in out:
+        state, option, left = int(generator.integers(2)), int(generator.integers(2)), int(generator.integers(1, 26))
+        for t in range(STEPS):
+            action = int(generator.choice(3, p=TWO["low"][state, option]))
+            row[t] = state, action
+            state = int(generator.choice(2, p=TWO["environment"][action, state]))
+            left -= 1
+            if left == 0:
+                option, left = 1 - option, int(generator.integers(15, 26))
+    return torch.from_numpy(out)
+
+
+DESIGNS = {
+    "two options": (2, 3, 2, lambda seed: by_chain(TWO, seed)),
+    "plain HMM, three states": (1, 4, 3, lambda seed: by_chain(PLAIN, seed)),
+    "semi-Markov visits": (2, 3, 2, semi_markov),
+    "1 % outliers": (2, 3, 2, lambda seed: by_chain(TWO, seed, 0.01)),
+}
+
+
+def in_errors(result: AcdcResult, num: int) -> float:
+    return float(((result.raw[num] - result.null_mean[num]) / result.null_sd[num]).max())
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    num_seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 4
+    method = EM(max_iterations=500, tolerance=1e-6, parameter_tolerance=1e-3)
+    for name, (states, actions, truth, draw) in DESIGNS.items():
+        began, choices, errors = time.perf_counter(), {"bic": Counter(), "acdc": Counter(), "acdc_rho_0": Counter()}, []
+        for seed in range(num_seeds):
+            data = draw(seed)
+            fits: dict[int, Fit] = {
+                k: fit(OptionsHMM(states, actions, k), data, method, num_restarts=2, seed=seed) for k in GRID
+            }
+            result = acdc(fits, data, min_width=MIN_WIDTH)
+            choices["bic"][min(fits, key=lambda k: fits[k].bic)] += 1
+            choices["acdc"][result.chosen] += 1
+            choices["acdc_rho_0"][result.select(rho=0.0).num_components] += 1
+            errors.append((in_errors(result, truth), in_errors(result, truth - 1)))
+        median = np.median(errors, axis=0).round(1).tolist()
+        print(json.dumps({
+            "design": name, "true_K": truth, "steps": SEQUENCES * STEPS, "seeds": num_seeds,
+            **{key: dict(sorted(value.items())) for key, value in choices.items()},
+            "discrepancy_in_errors_at_true_K": median[0], "at_one_less": median[1],
+            "seconds": round(time.perf_counter() - began, 1),
+        }), flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
