@@ -11,7 +11,7 @@ Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy*, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -153,6 +153,26 @@ class AcdcResult:
             return Choice(self.segments[0].num_components, self.segments[0], True)
         widest = max(self.segments[:-1], key=lambda s: s.width)  # the last one is unbounded: K small for large rho
         return Choice(widest.num_components, widest, False)
+
+    def among(self, numbers: Iterable[int]) -> AcdcResult:
+        """The same discrepancies with only some numbers of components compared; ``agreement`` is left empty.
+
+        Raises:
+            ValueError: for none, or a number that was not compared.
+        """
+        kept = sorted({int(k) for k in numbers})
+        if not kept or not set(kept) <= set(self.raw):
+            raise ValueError(f"among: some of {sorted(self.raw)} were expected, got {kept}")
+
+        def part(values: dict[int, Any]) -> dict[int, Any]:
+            return {k: values[k] for k in kept}
+
+        d, weights = part(self.component_discrepancy), part(self.weights)
+        return replace(
+            self, raw=part(self.raw), null_mean=part(self.null_mean), null_sd=part(self.null_sd), component_discrepancy=d,
+            num_used=part(self.num_used), weights=weights, by_column=part(self.by_column),
+            segments=best_segments(d, weights, self.penalty), agreement={},
+        )  # fmt: skip
 
     def sensitivity(self) -> dict[float, int]:
         """The choice for widths over a decade about ``min_width``; more than one value means an unstable choice."""
