@@ -1,7 +1,7 @@
 """How many signatures: our choice and the rivals' on the synthetic breast tumours, over seeds.
 
 One JSON line a (set, seed): choices of ACDC among all numbers ("acdc") and among those whose components return from halves of
-the rows ("returning"; threshold 0.2, five pairs, fixed on other data), intervals of the cutoff, errors by K, seconds.
+the rows ("returning"; threshold 0.15, five pairs, fixed on other data), intervals of the cutoff, errors by K, seconds.
 Needs the folder PPL_MODELS_DATA. Run: ``python benchmarks/acdc_breast.py [--seeds 3] [--restarts 10] [--sets well_specified]``.
 """
 

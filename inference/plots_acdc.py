@@ -7,20 +7,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from inference.reproducibility import RETURNS
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from inference.acdc import AcdcResult
     from inference.component_selection import ParallelAnalysis
+    from inference.reproducibility import Reproducibility
 
-__all__ = ["plot_discrepancies", "plot_loss", "plot_scree", "plot_signatures"]
+__all__ = ["plot_discrepancies", "plot_loss", "plot_return", "plot_scree", "plot_signatures"]
 
 CLASSES = ("C>A", "C>G", "C>T", "T>A", "T>C", "T>G")
 CLASS_COLOURS = ("#1ebff0", "#050708", "#e62725", "#cbcacb", "#a1cf64", "#edc8c5")
 
 
-def plot_loss(result: AcdcResult) -> Figure:
-    """Loss against cutoff, one line a number of components; the chosen segment is shaded, others are named along the top."""
+def plot_loss(result: AcdcResult, beside: AcdcResult | None = None) -> Figure:
+    """Loss against cutoff, one line a number of components; the chosen segment is shaded, others are named along the top.
+
+    Args:
+        result: whose numbers are compared; beside: whose other numbers are drawn as dotted lines.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
@@ -38,6 +45,10 @@ def plot_loss(result: AcdcResult) -> Figure:
         value = np.maximum(result.loss(k, rho), 1e-4)
         chosen = k == choice.num_components
         axes.plot(rho, value, color=colour, lw=2.5 if chosen else 1.0, label=f"K = {k}" + (" (chosen)" if chosen else ""))
+    if beside is not None:
+        for k in sorted(set(beside.raw) - set(sizes)):
+            label = f"K = {k} (not compared)"
+            axes.plot(rho, np.maximum(beside.loss(k, rho), 1e-4), color="0.6", lw=0.8, ls=":", label=label)
     axes.axvspan(choice.segment.start, min(choice.segment.end, end), color="0.9", zorder=0)
     for segment in result.segments:
         if segment.start < end and segment.width > end / 40:
@@ -78,6 +89,24 @@ def plot_discrepancies(result: AcdcResult, num_components: int | None = None) ->
     axes.set_xlabel("component, rows that use it")
     axes.set_ylabel("divergence (nats)")
     axes.legend(fontsize=8)
+    return figure
+
+
+def plot_return(halves: Reproducibility, threshold: float = RETURNS) -> Figure:
+    """Cosine error of every component fitted to halves of the rows, one dot a component, by number of components."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    for k, errors in sorted(halves.by_component.items()):
+        lost = errors >= threshold
+        axes.plot(np.full((~lost).sum(), k), errors[~lost], "o", color="C0", ms=5, alpha=0.7)
+        axes.plot(np.full(lost.sum(), k), errors[lost], "x", color="C3", ms=6)
+    axes.axhline(threshold, color="0.6", lw=1, ls="--")
+    axes.set_xticks(sorted(halves.by_component))
+    axes.set_xlabel("number of components")
+    axes.set_ylabel("cosine error, worse half of a pair")
+    axes.set_title(f"all components return: K = {', '.join(map(str, halves.numbers(threshold)))}", fontsize=10)
     return figure
 
 

@@ -4,7 +4,7 @@ Noise tells when components are too few, not when they are too many: a component
 equally good splits, fits as well as a real one. Rows are halved at random into complementary pairs (Shah and Samworth 2013,
 doi:10.1111/j.1467-9868.2011.01034.x), each half is fitted anew from starts of its own, and components are matched to those of
 the whole. A fit to half of the rows differs from one to all of them about as much as that one from its limit, so the error
-found is an estimate of the sampling error of a signature, local optima included.
+found is like the sampling error of a signature, local optima included.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reproducibility", "reproducibility"]
 
-RETURNS = 0.2  # cosine error: one minus the similarity of 0.8 from which signatures are held to be the same
+RETURNS = 0.15  # cosine error: one minus the similarity of 0.85 from which signatures are held to be the same
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +42,12 @@ class Reproducibility:
 
     @property
     def by_component(self) -> dict[int, np.ndarray]:
-        """K -> error of each component, (K,): that of the worse half of a pair, averaged over pairs.
+        """K -> error of each component, (K,): that of the worse half of a pair, in the median over pairs.
 
-        A component of one row is absent from one half of every pair, so the worse half tells it from real ones.
+        A component of one row is absent from one half of every pair, so the worse half tells it from real ones. The median
+        asks that a component be in both halves more often than not; a mean would hang on single pairs.
         """
-        return {k: value.max(1).mean(0) for k, value in self.errors.items()}
+        return {k: np.median(value.max(1), axis=0) for k, value in self.errors.items()}
 
     @property
     def worst(self) -> dict[int, float]:
