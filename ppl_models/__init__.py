@@ -2,7 +2,7 @@
 
 from ppl_models.components import MultivariateNormal
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
-from ppl_models.matrix_factorization import GaussianFactorization, PoissonFactorization
+from ppl_models.matrix_factorization import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
 from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
@@ -18,6 +18,7 @@ __all__ = [
     "LogNormal",
     "Mixture",
     "MultivariateNormal",
+    "NegativeBinomialFactorization",
     "NoisyOr",
     "Normal",
     "OptionsHMM",
