@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AcdcResult", "Bootstrap", "Choice", "NoNull", "PlugIn", "Table", "acdc"]
 
-PENALTY = 0.01  # a component must lower the loss by more than this
+PENALTY = 0.01  # a component must lower the loss by more than this, at least
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
 MIN_WIDTH = 0.1  # of a segment that is taken for stable
 
@@ -235,7 +235,7 @@ def acdc(
     num_draws: int = 4,
     calibrate: Null = Table(),
     weighted: bool = False,
-    penalty: float = PENALTY,
+    penalty: float | None = None,
     min_width: float = MIN_WIDTH,
     seed: int = 0,
 ) -> AcdcResult:
@@ -249,7 +249,10 @@ def acdc(
             one row would be dependent, and raw values would depend on their number.
         calibrate: how the estimator's value on exact noise is found, which is subtracted.
         weighted: weigh components by their share of the data.
-        penalty: lambda, what every component costs; min_width: of a segment taken for stable.
+        penalty: lambda, what every component costs. If None, the median over all components of what the estimator shows on
+            exact noise (0.01 at least): differences of the loss smaller than that are noise, and a component that lowers it
+            by no more follows single rows as often as a process. The published value is 0.01.
+        min_width: of a segment taken for stable.
         seed: one seed, one answer.
 
     Raises:
@@ -271,8 +274,12 @@ def acdc(
         mean[k], sd[k] = _null(fits[k], noise, discrepancy, calibrate, generator, num_draws)
         final[k] = np.maximum(0.0, np.nan_to_num(raw[k] - mean[k]))
         weights[k] = noise.shares if weighted else np.ones(k)
+    price = "null" if penalty is None else f"{penalty:g}"
+    if penalty is None:
+        exact = [weights[k] * mean[k] for k in mean]
+        penalty = max(PENALTY, float(np.nan_to_num(np.nanmedian(np.concatenate(exact)))))
     how = "plug-in" if isinstance(discrepancy, PlugIn) else f"{discrepancy!r}, {'mean' if discrepancy.mean else 'sum'} over columns"
-    words = f"{how}; {num_draws} draw(s) a row, averaged; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {penalty:g}"
+    words = f"{how}; {num_draws} draw(s) a row, averaged; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {price}"
     result = AcdcResult(
         raw, mean, sd, final, used, weights, columns, penalty, min_width, best_segments(final, weights, penalty), words, {}
     )
@@ -286,7 +293,7 @@ def acdc(
 
 
 def _check(
-    fits: Mapping[int, Fit], data: Any, num_draws: int, calibrate: Null, penalty: float, min_width: float
+    fits: Mapping[int, Fit], data: Any, num_draws: int, calibrate: Null, penalty: float | None, min_width: float
 ) -> torch.Tensor:
     if not isinstance(fits, Mapping) or not fits:
         raise ValueError("acdc: fits must be a non-empty mapping from the number of components to its fit")
@@ -295,7 +302,7 @@ def _check(
     if not isinstance(calibrate, Table | Bootstrap | NoNull):
         raise ValueError(f"acdc: calibrate must be Table(), Bootstrap() or NoNull(), got {calibrate!r}")
     for name, value in (("penalty", penalty), ("min_width", min_width)):
-        if not (isinstance(value, int | float) and value >= 0):
+        if value is not None and not (isinstance(value, int | float) and value >= 0):
             raise ValueError(f"acdc: {name} must not be negative, got {value!r}")
     checked: torch.Tensor | None = None
     for k, fit in fits.items():

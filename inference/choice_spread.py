@@ -12,7 +12,7 @@ import torch
 from inference.acdc import AcdcResult, Choice, acdc
 from inference.component_metrics import f_measure
 from inference.component_selection import fit_grid
-from inference.reproducibility import RETURNS, reproducibility
+from inference.reproducibility import reproducibility
 from inference.result import Fit
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def repeat_choice(
     *,
     num_restarts: int | None = None,
     resample: bool = False,
-    threshold: float | None = RETURNS,
+    threshold: float | None = None,
     criterion: Criterion = _default,
     seed: int = 0,
 ) -> ChoiceSpread:
@@ -95,8 +95,8 @@ def repeat_choice(
         num_seeds: repetitions, each with starts, splits and halves of its own.
         num_restarts: of each fit, the family's own number if None.
         resample: draw the rows anew with replacement for every repetition: then the spread is that of the data as well.
-        threshold: only numbers whose components return from halves of the rows with a smaller cosine error are compared (see
-            :func:`inference.reproducibility.reproducibility`); None compares all.
+        threshold: only numbers whose components return from halves of the rows with a smaller cosine error are compared, such
+            as 0.2 (see :func:`inference.reproducibility.reproducibility`); None compares all.
         criterion: fits, data and a seed -> discrepancies; :func:`inference.acdc.acdc` as it is by default.
         seed: of the first repetition, the others follow.
 

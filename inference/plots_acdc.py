@@ -22,12 +22,8 @@ CLASSES = ("C>A", "C>G", "C>T", "T>A", "T>C", "T>G")
 CLASS_COLOURS = ("#1ebff0", "#050708", "#e62725", "#cbcacb", "#a1cf64", "#edc8c5")
 
 
-def plot_loss(result: AcdcResult, beside: AcdcResult | None = None) -> Figure:
-    """Loss against cutoff, one line a number of components; the chosen segment is shaded, others are named along the top.
-
-    Args:
-        result: whose numbers are compared; beside: whose other numbers are drawn as dotted lines.
-    """
+def plot_loss(result: AcdcResult) -> Figure:
+    """Loss against cutoff, one line a number of components; the chosen segment is shaded, others are named along the top."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
@@ -45,10 +41,6 @@ def plot_loss(result: AcdcResult, beside: AcdcResult | None = None) -> Figure:
         value = np.maximum(result.loss(k, rho), 1e-4)
         chosen = k == choice.num_components
         axes.plot(rho, value, color=colour, lw=2.5 if chosen else 1.0, label=f"K = {k}" + (" (chosen)" if chosen else ""))
-    if beside is not None:
-        for k in sorted(set(beside.raw) - set(sizes)):
-            label = f"K = {k} (not compared)"
-            axes.plot(rho, np.maximum(beside.loss(k, rho), 1e-4), color="0.6", lw=0.8, ls=":", label=label)
     axes.axvspan(choice.segment.start, min(choice.segment.end, end), color="0.9", zorder=0)
     for segment in result.segments:
         if segment.start < end and segment.width > end / 40:

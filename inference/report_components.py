@@ -38,12 +38,10 @@ def why(result: AcdcResult, chosen: int, halves: Reproducibility | None = None) 
     """The choice in sentences.
 
     Args:
-        result: of :func:`inference.acdc.acdc`, all numbers.
-        chosen: number of components.
-        halves: which components return from half of the rows; then only numbers are compared whose components all do.
+        result: of :func:`inference.acdc.acdc`.
+        chosen: number of components; halves: which components return from half of the rows.
     """
-    judged = _judged(result, halves)
-    choice = judged.select()
+    choice = result.select()
     words = [f"{chosen} components."]
     if chosen != choice.num_components:
         words.append(f"Another criterion chose; ACDC itself would take {choice.num_components}.")
@@ -55,21 +53,18 @@ def why(result: AcdcResult, chosen: int, halves: Reproducibility | None = None) 
         else f"No number stays best over a range of cutoffs as wide as {result.min_width:g}: K = {choice.num_components} has the "
         f"widest, from {start} to {end} nats. Take this choice with care."
     )
-    others = sorted(set(judged.sensitivity().values()))
+    others = sorted(set(result.sensitivity().values()))
     words.append(
         f"Asking for ranges from a third to three times as wide gives K = {', '.join(map(str, others))}."
         if len(others) > 1
         else "Asking for ranges from a third to three times as wide changes nothing."
     )
     words.append(_fewer(result, chosen))
+    words.append(_more(result, chosen, choice.segment.start))
     words.append(_own(result, chosen))
     if halves is not None:
         words += _returning(halves, chosen)
     return [sentence for sentence in words if sentence]
-
-
-def _judged(result: AcdcResult, halves: Reproducibility | None) -> AcdcResult:
-    return result if halves is None else result.among(halves.numbers())
 
 
 def _fewer(result: AcdcResult, chosen: int) -> str:
@@ -81,6 +76,18 @@ def _fewer(result: AcdcResult, chosen: int) -> str:
     value, sd = result.component_discrepancy[k][worst], result.null_sd[k][worst]
     times = f", {_number(value / sd, 1)} standard deviations of exact noise" if sd > 0 else ""
     return f"Why not fewer: with K = {k}, the noise of component {worst + 1} is {_number(float(value), 3)} nats from its law{times}."
+
+
+def _more(result: AcdcResult, chosen: int, rho: float) -> str:
+    above = [k for k in result.raw if k > chosen]
+    if not above:
+        return "It is the largest number compared: try larger ones."
+    k = min(above)
+    gain = float((result.loss(chosen, rho) - result.loss(k, rho))[0]) + (k - chosen) * result.penalty
+    return (
+        f"Why not more: at a cutoff of {_number(rho, 3)}, K = {k} would lower the accumulated misfit by {_number(max(gain, 0.0), 3)} "
+        f"nats; {k - chosen} more component(s) cost {_number((k - chosen) * result.penalty, 3)}."
+    )
 
 
 def _own(result: AcdcResult, chosen: int) -> str:
@@ -95,15 +102,14 @@ def _own(result: AcdcResult, chosen: int) -> str:
 
 
 def _returning(halves: Reproducibility, chosen: int) -> list[str]:
-    error, numbers = halves.by_component[chosen], halves.numbers()
+    error = halves.by_component[chosen]
+    lost = ", ".join(str(i + 1) for i in np.flatnonzero(error >= RETURNS))
     words = [
         f"Fitted to halves of the rows, the components of K = {chosen} come back with cosine errors up to {_number(error.max(), 3)} "
         f"(component {int(error.argmax()) + 1})."
     ]
-    more = [k for k in sorted(halves.worst) if k > chosen and k not in numbers]
-    if more:
-        lost = int((halves.by_component[more[0]] >= RETURNS).sum())
-        words.append(f"Why not more: with K = {more[0]}, {lost} component(s) do not come back.")
+    if lost:
+        words.append(f"Component(s) {lost} do not come back from most halves: few rows hold them up, rare but real or not.")
     return words
 
 
@@ -121,25 +127,23 @@ def write_selection_report(
     """Write the page: one file, pictures inside, nothing fetched from elsewhere, every text escaped.
 
     Args:
-        fits: number of components -> fit; result: of :func:`inference.acdc.acdc`, all numbers.
+        fits: number of components -> fit; result: of :func:`inference.acdc.acdc`.
         table: of :func:`inference.component_selection.compare_criteria`.
         path: the file, replaced if it exists.
         chosen: the number to explain, that of ``result`` if None.
-        channels: names of the columns; analysis: eigenvalues beside those of shuffled columns.
-        halves: which components return from half of the rows; then only numbers are compared whose components all do.
+        channels: names of the columns; analysis: eigenvalues beside those of shuffled columns; halves: what returns.
 
     Raises:
         ValueError: for a number that was not compared.
     """
-    judged = _judged(result, halves)
-    k = judged.chosen if chosen is None else chosen
+    k = result.chosen if chosen is None else chosen
     if k not in result.raw or k not in fits:
         raise ValueError(f"write_selection_report: chosen must be one of {sorted(set(result.raw) & set(fits))}, got {k!r}")
     best, file = fits[k], Path(path)
     names = list(channels) if channels is not None else list(best.item_names)
     sections = [
         ("why", f"Why K = {k}?", "".join(_paragraph(sentence) for sentence in why(result, k, halves))),
-        ("loss", "Loss against cutoff", _picture(lambda: plot_loss(judged, result), "loss of every number against the cutoff") + _LOSS),
+        ("loss", "Loss against cutoff", _picture(lambda: plot_loss(result), "loss of every number against the cutoff") + _LOSS),
         (
             "components",
             "Misfit of each component",
@@ -149,7 +153,7 @@ def write_selection_report(
         ("signatures", "Signatures", _signatures(best, names)),
         ("scree", "Eigenvalues", _scree(analysis)),
         ("rivals", "What other criteria say", _rivals(table)),
-        ("settings", "Settings", _settings(best, judged)),
+        ("settings", "Settings", _settings(best, result)),
     ]
     links = " ".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in sections)
     body = "\n".join(f'<section id="{key}"><h2>{escape(title)}</h2>\n{text}</section>' for key, title, text in sections)
@@ -163,7 +167,7 @@ def write_selection_report(
 _LOSS = _note(
     "Each line adds up, over the components of one K, how far their noise is from its law beyond the cutoff. The shaded range is "
     "where the chosen K is best; "
-    "to its right, fewer components do, at the price of a larger misfit. Dotted lines: numbers whose components do not all return."
+    "to its right, fewer components do, at the price of a larger misfit."
 )
 
 

@@ -4,7 +4,8 @@ Noise tells when components are too few, not when they are too many: a component
 equally good splits, fits as well as a real one. Rows are halved at random into complementary pairs (Shah and Samworth 2013,
 doi:10.1111/j.1467-9868.2011.01034.x), each half is fitted anew from starts of its own, and components are matched to those of
 the whole. A fit to half of the rows differs from one to all of them about as much as that one from its limit, so the error
-found is like the sampling error of a signature, local optima included.
+found is like the sampling error of a signature, local optima included. A real component that few rows hold up may stay away
+too: this is a second look at a choice, not the choice itself.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from inference.acdc import Segment, acdc
+from inference.acdc import NoNull, Segment, acdc
 from inference.choice_spread import ChoiceSpread, LabelledSet, calibrate_rho, repeat_choice
 from inference.component_selection import compare_criteria, fit_grid, parallel_analysis
 from inference.discrepancy import KNN
@@ -63,7 +63,7 @@ def test_reproducibility_by_hand():
 
 def test_repeated_choices():
     x = counts(1, n=50)
-    spread = repeat_choice(factory, x, (1, 2, 3), 2, num_restarts=3)
+    spread = repeat_choice(factory, x, (1, 2, 3), 2, num_restarts=3, threshold=0.2)
     assert spread.chosen == 3
     assert spread.shares == {3: 1.0}
     assert len(spread.table) == 2
@@ -71,7 +71,7 @@ def test_repeated_choices():
     low, high = spread.loss_band(1, np.array([0.0, 1.0]))
     mean = np.mean([r.loss(1, np.array([0.0, 1.0])) for r in spread.results], 0)
     assert ((low <= mean) & (mean <= high)).all()
-    rows = repeat_choice(factory, x, (2, 3), 2, num_restarts=2, resample=True, threshold=None)
+    rows = repeat_choice(factory, x, (2, 3), 2, num_restarts=2, resample=True)
     assert not np.array_equal(rows.results[0].raw[2], spread.results[0].raw[2])
 
 
@@ -96,12 +96,15 @@ def test_the_page_says_why(tmp_path):
     x = counts(alone=1)
     fits = fit_grid(factory, x, (2, 3, 4), num_restarts=4)
     result, halves = acdc(fits, x), reproducibility(fits, x, num_pairs=3)
-    judged = result.among(halves.numbers())
-    table = compare_criteria(fits, x, judged)
-    words = " ".join(why(result, judged.chosen, halves))
-    assert words.startswith("3 components.")
-    assert "Why not fewer: with K = 2" in words
-    assert "Why not more: with K = 4, 1 component(s) do not come back." in words
+    table = compare_criteria(fits, x, result)
+    words = " ".join(why(result, 4, halves))
+    assert words.startswith("4 components.")
+    assert "Why not fewer: with K = 3" in words
+    assert "largest number compared" in words
+    assert "do not come back from most halves" in words
+    at = result.select().segment.start
+    gain = max(0.0, float((result.loss(3, at) - result.loss(4, at))[0]) + result.penalty)  # of the fourth, before its price
+    assert f"K = 4 would lower the accumulated misfit by {gain:.3f}" in " ".join(why(result, 3))
     names = [f"<channel {j}>" for j in range(16)]
     page = write_selection_report(
         fits, result, table, tmp_path / "page.html", channels=names, analysis=parallel_analysis(x), halves=halves
@@ -134,7 +137,19 @@ def test_select_pmf_writes_the_page(tmp_path):
     assert "Why K = 3?" in (out / "report.html").read_text()
     record = json.loads((out / "selection.json").read_text())
     assert record["chosen"] == 3
-    assert set(record["compared"]) <= {2, 3}
+    assert set(record["return_error"]) == {"2", "3"}
+    assert record["penalty"] > 0.01
+
+
+def test_the_default_price_of_a_component_is_what_exact_noise_shows():
+    x = counts(5)
+    fits = fit_grid(factory, x, (2, 3), num_restarts=2)
+    result = acdc(fits, x)
+    assert result.penalty == pytest.approx(np.median(np.concatenate(list(result.null_mean.values()))))
+    assert acdc(fits, x, penalty=0.01).penalty == 0.01
+    assert acdc(fits, x, calibrate=NoNull()).penalty == 0.01
+    shares = acdc(fits, x, weighted=True)
+    assert shares.penalty == pytest.approx(np.median(np.concatenate([shares.weights[k] * shares.null_mean[k] for k in fits])))
 
 
 @pytest.fixture(scope="module")
