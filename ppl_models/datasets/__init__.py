@@ -5,6 +5,7 @@ from ppl_models.datasets.demonstrations import GridWorld, UnlockPickup, load_unl
 from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
+from ppl_models.datasets.hyperspectral import SCENES, Scene, load_scene, simulate_scene
 from ppl_models.datasets.mixtures import (
     negative_binomial_mixture,
     skew_normal_mixture,
@@ -30,6 +31,10 @@ from ppl_models.datasets.options import OptionSequences, options_chain, random_o
 from ppl_models.datasets.timss import ResponseTimes, load_response_times, load_timss
 
 __all__ = [
+    "SCENES",
+    "Scene",
+    "load_scene",
+    "simulate_scene",
     "Digits",
     "GridWorld",
     "MnistDigits",
