@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["AcdcResult", "Bootstrap", "Choice", "NoNull", "PlugIn", "Table", "acdc"]
 
 PENALTY = 0.01  # a component must lower the loss by more than this, at least
+PRICE_SD = 3.0  # and by more than so many standard deviations of one discrepancy
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
 MIN_WIDTH = 0.1  # of a segment that is taken for stable
 
@@ -249,9 +250,9 @@ def acdc(
             one row would be dependent, and raw values would depend on their number.
         calibrate: how the estimator's value on exact noise is found, which is subtracted.
         weighted: weigh components by their share of the data.
-        penalty: lambda, what every component costs. If None, the median over all components of what the estimator shows on
-            exact noise (0.01 at least): differences of the loss smaller than that are noise, and a component that lowers it
-            by no more follows single rows as often as a process. The published value is 0.01.
+        penalty: lambda, what every component costs. If None, three standard deviations of the estimator on exact noise (in the
+            median over all components; 0.01 at least): differences of the loss smaller than that are noise, and a component
+            that lowers it by less follows single rows as often as a process. The published value is 0.01.
         min_width: of a segment taken for stable.
         seed: one seed, one answer.
 
@@ -276,8 +277,8 @@ def acdc(
         weights[k] = noise.shares if weighted else np.ones(k)
     price = "null" if penalty is None else f"{penalty:g}"
     if penalty is None:
-        exact = [weights[k] * mean[k] for k in mean]
-        penalty = max(PENALTY, float(np.nan_to_num(np.nanmedian(np.concatenate(exact)))))
+        spread = np.concatenate([weights[k] * sd[k] for k in sd])
+        penalty = PENALTY if np.isnan(spread).all() else max(PENALTY, PRICE_SD * float(np.nanmedian(spread)))
     how = "plug-in" if isinstance(discrepancy, PlugIn) else f"{discrepancy!r}, {'mean' if discrepancy.mean else 'sum'} over columns"
     words = f"{how}; {num_draws} draw(s) a row, averaged; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {price}"
     result = AcdcResult(

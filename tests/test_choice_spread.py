@@ -141,15 +141,16 @@ def test_select_pmf_writes_the_page(tmp_path):
     assert record["penalty"] > 0.01
 
 
-def test_the_default_price_of_a_component_is_what_exact_noise_shows():
+def test_the_default_price_of_a_component_is_three_standard_deviations_of_exact_noise():
     x = counts(5)
     fits = fit_grid(factory, x, (2, 3), num_restarts=2)
     result = acdc(fits, x)
-    assert result.penalty == pytest.approx(np.median(np.concatenate(list(result.null_mean.values()))))
+    assert result.penalty == pytest.approx(3 * np.median(np.concatenate(list(result.null_sd.values()))))
     assert acdc(fits, x, penalty=0.01).penalty == 0.01
     assert acdc(fits, x, calibrate=NoNull()).penalty == 0.01
     shares = acdc(fits, x, weighted=True)
-    assert shares.penalty == pytest.approx(np.median(np.concatenate([shares.weights[k] * shares.null_mean[k] for k in fits])))
+    own = np.concatenate([shares.weights[k] * shares.null_sd[k] for k in fits])
+    assert shares.penalty == pytest.approx(max(0.01, 3 * np.median(own)))
 
 
 @pytest.fixture(scope="module")
