@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AcdcResult", "Bootstrap", "Choice", "NoNull", "PlugIn", "Table", "acdc"]
 
-PENALTY = 0.01  # a component must lower the loss by more than this, at least
-PRICE_SD = 3.0  # and by more than so many standard deviations of one discrepancy
+PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
-MIN_WIDTH = 0.1  # of a segment that is taken for stable
+MIN_WIDTH = 0.3  # of a segment that is taken for stable, in nats: the same for every model and data set
 
 
 @dataclass(frozen=True)
@@ -236,7 +235,7 @@ def acdc(
     num_draws: int = 4,
     calibrate: Null = Table(),
     weighted: bool = False,
-    penalty: float | None = None,
+    penalty: float = PENALTY,
     min_width: float = MIN_WIDTH,
     seed: int = 0,
 ) -> AcdcResult:
@@ -250,10 +249,9 @@ def acdc(
             one row would be dependent, and raw values would depend on their number.
         calibrate: how the estimator's value on exact noise is found, which is subtracted.
         weighted: weigh components by their share of the data.
-        penalty: lambda, what every component costs. If None, three standard deviations of the estimator on exact noise (in the
-            median over all components; 0.01 at least): differences of the loss smaller than that are noise, and a component
-            that lowers it by less follows single rows as often as a process. The published value is 0.01.
-        min_width: of a segment taken for stable.
+        penalty: lambda, what every component costs.
+        min_width: of a segment taken for stable. Narrow ones lie where the loss hangs on the starts of the fits and on the draws
+            of the noise, and go to components that follow single rows.
         seed: one seed, one answer.
 
     Raises:
@@ -275,12 +273,8 @@ def acdc(
         mean[k], sd[k] = _null(fits[k], noise, discrepancy, calibrate, generator, num_draws)
         final[k] = np.maximum(0.0, np.nan_to_num(raw[k] - mean[k]))
         weights[k] = noise.shares if weighted else np.ones(k)
-    price = "null" if penalty is None else f"{penalty:g}"
-    if penalty is None:
-        spread = np.concatenate([weights[k] * sd[k] for k in sd])
-        penalty = PENALTY if np.isnan(spread).all() else max(PENALTY, PRICE_SD * float(np.nanmedian(spread)))
     how = "plug-in" if isinstance(discrepancy, PlugIn) else f"{discrepancy!r}, {'mean' if discrepancy.mean else 'sum'} over columns"
-    words = f"{how}; {num_draws} draw(s) a row, averaged; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {price}"
+    words = f"{how}; {num_draws} draw(s) a row, averaged; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {penalty:g}"
     result = AcdcResult(
         raw, mean, sd, final, used, weights, columns, penalty, min_width, best_segments(final, weights, penalty), words, {}
     )
@@ -294,7 +288,7 @@ def acdc(
 
 
 def _check(
-    fits: Mapping[int, Fit], data: Any, num_draws: int, calibrate: Null, penalty: float | None, min_width: float
+    fits: Mapping[int, Fit], data: Any, num_draws: int, calibrate: Null, penalty: float, min_width: float
 ) -> torch.Tensor:
     if not isinstance(fits, Mapping) or not fits:
         raise ValueError("acdc: fits must be a non-empty mapping from the number of components to its fit")
@@ -303,7 +297,7 @@ def _check(
     if not isinstance(calibrate, Table | Bootstrap | NoNull):
         raise ValueError(f"acdc: calibrate must be Table(), Bootstrap() or NoNull(), got {calibrate!r}")
     for name, value in (("penalty", penalty), ("min_width", min_width)):
-        if value is not None and not (isinstance(value, int | float) and value >= 0):
+        if not (isinstance(value, int | float) and value >= 0):
             raise ValueError(f"acdc: {name} must not be negative, got {value!r}")
     checked: torch.Tensor | None = None
     for k, fit in fits.items():

@@ -216,9 +216,7 @@ def calibrate_rho(
 
 def _agreement(fit: Fit, one: LabelledSet) -> float:
     """F-measure of the rows' components against their labels."""
-    if fit.model.num_components == 1:  # type: ignore[attr-defined]
-        belonging = torch.zeros(len(np.asarray(one.labels)), 1)
-    elif fit.local is not None:
+    if fit.local is not None:
         belonging = fit.local["activities"]
     else:
         belonging = next(iter(fit.posterior_latents(torch.as_tensor(np.asarray(one.data))).values()))

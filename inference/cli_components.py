@@ -32,7 +32,7 @@ def select_pmf(
     out: Out,
     criterion: Annotated[Criterion, typer.Option(help="What chooses.")] = Criterion.acdc,
     restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
-    min_width: Annotated[float, typer.Option(min=0.0, help="Width of a stable interval of cutoffs.")] = 0.1,
+    min_width: Annotated[float, typer.Option(min=0.0, help="Width of a stable interval of cutoffs.")] = 0.3,
     halves: Annotated[
         int, typer.Option(min=0, help="Pairs of halves of the rows fitted anew to see which components return; 0 leaves that out.")
     ] = 3,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from inference.acdc import NoNull, Segment, acdc
+from inference.acdc import Segment, acdc
 from inference.choice_spread import ChoiceSpread, LabelledSet, calibrate_rho, repeat_choice
 from inference.component_selection import compare_criteria, fit_grid, parallel_analysis
 from inference.discrepancy import KNN
@@ -138,19 +138,14 @@ def test_select_pmf_writes_the_page(tmp_path):
     record = json.loads((out / "selection.json").read_text())
     assert record["chosen"] == 3
     assert set(record["return_error"]) == {"2", "3"}
-    assert record["penalty"] > 0.01
 
 
-def test_the_default_price_of_a_component_is_three_standard_deviations_of_exact_noise():
+def test_the_default_choice_is_the_first_segment_as_wide_as_three_tenths():
     x = counts(5)
-    fits = fit_grid(factory, x, (2, 3), num_restarts=2)
-    result = acdc(fits, x)
-    assert result.penalty == pytest.approx(3 * np.median(np.concatenate(list(result.null_sd.values()))))
-    assert acdc(fits, x, penalty=0.01).penalty == 0.01
-    assert acdc(fits, x, calibrate=NoNull()).penalty == 0.01
-    shares = acdc(fits, x, weighted=True)
-    own = np.concatenate([shares.weights[k] * shares.null_sd[k] for k in fits])
-    assert shares.penalty == pytest.approx(max(0.01, 3 * np.median(own)))
+    result = acdc(fit_grid(factory, x, (1, 2, 3), num_restarts=2), x)
+    first = next(s for s in result.segments if s.width >= 0.3)
+    assert result.chosen == first.num_components == 3
+    assert result.select().stable
 
 
 @pytest.fixture(scope="module")
