@@ -52,7 +52,9 @@ class ChoiceSpread:
         """The most frequent choice; the smaller of equals."""
         return max(self.shares, key=lambda k: (self.shares[k], -k))
 
-    def loss_band(self, num_components: int, rho: float | np.ndarray, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+    def loss_band(
+        self, num_components: int, rho: float | np.ndarray, level: float = 0.9
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Quantiles over repetitions of the loss of one number of components; those that did not compare it are left out.
 
         Raises:
@@ -72,7 +74,10 @@ class ChoiceSpread:
         import pandas as pd
 
         picks = [result.select() for result in self.results]
-        rows = [{"chosen": p.num_components, "start": p.segment.start, "end": p.segment.end, "stable": p.stable} for p in picks]
+        rows = [
+            {"chosen": p.num_components, "start": p.segment.start, "end": p.segment.end, "stable": p.stable}
+            for p in picks
+        ]
         return pd.DataFrame(rows).rename_axis("repetition")
 
 
@@ -195,9 +200,13 @@ def calibrate_rho(
     for i, one in enumerate(labelled):
         shape = np.asarray(one.data).shape
         if len(shape) != 2 or shape[1] != width:
-            raise ValueError(f"calibrate_rho: labelled set {i} must have the {width} columns of the data, got shape {shape}")
+            raise ValueError(
+                f"calibrate_rho: labelled set {i} must have the {width} columns of the data, got shape {shape}"
+            )
         if np.asarray(one.labels).shape != shape[:1]:
-            raise ValueError(f"calibrate_rho: labelled set {i} has {shape[0]} rows, but labels of shape {np.asarray(one.labels).shape}")
+            raise ValueError(
+                f"calibrate_rho: labelled set {i} has {shape[0]} rows, but labels of shape {np.asarray(one.labels).shape}"
+            )
     score = _agreement if score is None else score
     results = [criterion(one.fits, one.data, seed) for one in labelled]
     starts = np.unique([s.start for result in results for s in result.segments])

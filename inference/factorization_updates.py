@@ -156,7 +156,7 @@ class DispersedCounts(Counts):
         second = second + 1 / size - 2 / both + (self.x + size) / both.square()
         if self.mask is not None:
             first, second = first * self.mask, second * self.mask
-        slope = (size * first.sum((-2, -1), keepdim=True))
+        slope = size * first.sum((-2, -1), keepdim=True)
         bend = slope + size.square() * second.sum((-2, -1), keepdim=True)
         step = torch.where(bend < 0, -slope / bend, slope.sign()).clamp(-2.0, 2.0)
         now, chosen = self._total(mu, size), size
@@ -217,7 +217,9 @@ def _coordinate_pass(z: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
 Pair = tuple[Tensor, Tensor]
 
 
-def accelerated(updates: Counts, step: Callable[[Tensor, Tensor], Pair], z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def accelerated(
+    updates: Counts, step: Callable[[Tensor, Tensor], Pair], z: Tensor, phi: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Two EM steps and an extrapolation of their logarithms (Varadhan and Roland 2008), kept only where it gains.
 
     Returns:
@@ -239,13 +241,19 @@ def accelerated(updates: Counts, step: Callable[[Tensor, Tensor], Pair], z: Tens
     value, fallback = updates.varying(*far), updates.varying(*second)
     better = value > fallback  # False for NaN
     keep = better[:, None, None]
-    return torch.where(keep, far[0], second[0]), torch.where(keep, far[1], second[1]), torch.where(better, value, fallback)
+    return (
+        torch.where(keep, far[0], second[0]),
+        torch.where(keep, far[1], second[1]),
+        torch.where(better, value, fallback),
+    )
 
 
 def polished(updates: Counts | LeastSquares, phi: Tensor, num_steps: int = 500, tolerance: float = 1e-10) -> Tensor:
     """Activities of every row for given signatures (K, J), from an even start, to convergence; (N, K)."""
     phi = phi.unsqueeze(0)
-    z = updates.x.new_ones(1, len(updates.x), phi.shape[1]) * updates.x.clamp(min=0).mean(-1, keepdim=True).clamp(min=1e-3)
+    z = updates.x.new_ones(1, len(updates.x), phi.shape[1]) * updates.x.clamp(min=0).mean(-1, keepdim=True).clamp(
+        min=1e-3
+    )
     last = updates.varying(z, phi)
 
     def step(a: Tensor, b: Tensor) -> Pair:

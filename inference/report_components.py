@@ -109,7 +109,9 @@ def _returning(halves: Reproducibility, chosen: int) -> list[str]:
         f"(component {int(error.argmax()) + 1})."
     ]
     if lost:
-        words.append(f"Component(s) {lost} do not come back from most halves: few rows hold them up, rare but real or not.")
+        words.append(
+            f"Component(s) {lost} do not come back from most halves: few rows hold them up, rare but real or not."
+        )
     return words
 
 
@@ -138,12 +140,18 @@ def write_selection_report(
     """
     k = result.chosen if chosen is None else chosen
     if k not in result.raw or k not in fits:
-        raise ValueError(f"write_selection_report: chosen must be one of {sorted(set(result.raw) & set(fits))}, got {k!r}")
+        raise ValueError(
+            f"write_selection_report: chosen must be one of {sorted(set(result.raw) & set(fits))}, got {k!r}"
+        )
     best, file = fits[k], Path(path)
     names = list(channels) if channels is not None else list(best.item_names)
     sections = [
         ("why", f"Why K = {k}?", "".join(_paragraph(sentence) for sentence in why(result, k, halves))),
-        ("loss", "Loss against cutoff", _picture(lambda: plot_loss(result), "loss of every number against the cutoff") + _LOSS),
+        (
+            "loss",
+            "Loss against cutoff",
+            _picture(lambda: plot_loss(result), "loss of every number against the cutoff") + _LOSS,
+        ),
         (
             "components",
             "Misfit of each component",
@@ -175,14 +183,26 @@ def _misfit(result: AcdcResult, k: int, names: Sequence[str]) -> str:
     rows = []
     for i in range(k):
         excess, sd = result.raw[k][i] - result.null_mean[k][i], result.null_sd[k][i]
-        rows.append([str(i + 1), f"{result.num_used[k][i]:g}", _number(float(excess), 3), _number(float(excess / sd), 1) if sd > 0 else "-"])
+        rows.append(
+            [
+                str(i + 1),
+                f"{result.num_used[k][i]:g}",
+                _number(float(excess), 3),
+                _number(float(excess / sd), 1) if sd > 0 else "-",
+            ]
+        )
     columns = result.by_column[k]
     where = ""
     if columns is not None and columns.shape[1] > 1:
         worst = int(np.argmax(result.component_discrepancy[k]))
         top = ", ".join(str(names[j]) for j in np.argsort(-columns[worst])[:5])
         where = _note(f"Component {worst + 1} is farthest off; most of all in {top}.")
-    return _table(("component", "rows that use it", "divergence less that of exact noise", "in its standard deviations"), rows) + where
+    return (
+        _table(
+            ("component", "rows that use it", "divergence less that of exact noise", "in its standard deviations"), rows
+        )
+        + where
+    )
 
 
 def _halves(halves: Reproducibility | None) -> str:

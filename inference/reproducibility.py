@@ -72,7 +72,12 @@ class Reproducibility:
         import pandas as pd
 
         rows = [
-            {"num_components": k, "worst": value.max(), "median": np.median(value), "returning": int((value < RETURNS).sum())}
+            {
+                "num_components": k,
+                "worst": value.max(),
+                "median": np.median(value),
+                "returning": int((value < RETURNS).sum()),
+            }
             for k, value in sorted(self.by_component.items())
         ]
         return pd.DataFrame(rows).set_index("num_components")

@@ -103,7 +103,9 @@ def test_the_page_says_why(tmp_path):
     assert "largest number compared" in words
     assert "do not come back from most halves" in words
     at = result.select().segment.start
-    gain = max(0.0, float((result.loss(3, at) - result.loss(4, at))[0]) + result.penalty)  # of the fourth, before its price
+    gain = max(
+        0.0, float((result.loss(3, at) - result.loss(4, at))[0]) + result.penalty
+    )  # of the fourth, before its price
     assert f"K = 4 would lower the accumulated misfit by {gain:.3f}" in " ".join(why(result, 3))
     names = [f"<channel {j}>" for j in range(16)]
     page = write_selection_report(
@@ -173,7 +175,9 @@ def test_a_cutoff_from_labels(labelled):
     # on a grid: nowhere a better mean score
     results = [judge(one.fits, one.data, 0) for one in labelled]
     sizes = calibrate_rho(labelled, labelled[0].data, criterion=judge, score=lambda fit, one: fit.model.num_components)
-    top = max(np.mean([r.select(rho=rho).num_components for r in results]) for rho in np.linspace(0, found.high + 1, 500))
+    top = max(
+        np.mean([r.select(rho=rho).num_components for r in results]) for rho in np.linspace(0, found.high + 1, 500)
+    )
     assert sizes.score == pytest.approx(top)
     with pytest.raises(ValueError, match="the cutoff holds for"):
         found.select(acdc(labelled[0].fits, labelled[0].data))

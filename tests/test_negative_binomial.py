@@ -40,7 +40,9 @@ def start(seed, n=40, j=8, k=3, restarts=2, dispersion=0.3):
 
 
 def updates_of(x, delta, k=3):
-    return DispersedCounts.of_params(x, NegativeBinomialFactorization(x.shape[1], k).factorization(), {"dispersion": delta})
+    return DispersedCounts.of_params(
+        x, NegativeBinomialFactorization(x.shape[1], k).factorization(), {"dispersion": delta}
+    )
 
 
 def test_the_weight_is_the_posterior_mean_of_the_factor():

@@ -45,7 +45,12 @@ def simulate_scene(
     Raises:
         ValueError: for sizes that are not positive integers, or negative noise.
     """
-    for name, value in (("height", shape[0]), ("width", shape[1]), ("num_bands", num_bands), ("num_endmembers", num_endmembers)):
+    for name, value in (
+        ("height", shape[0]),
+        ("width", shape[1]),
+        ("num_bands", num_bands),
+        ("num_endmembers", num_endmembers),
+    ):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"simulate_scene: {name} must be a positive integer, got {value!r}")
     if not noise >= 0:
@@ -88,7 +93,9 @@ def load_scene(name: str) -> Scene:
     for file in files:
         path = local_file(file)
         if path is None:
-            raise FileNotFoundError(f"{file} is not in the folder that {FOLDER_VARIABLE} names; it may not be passed on with the library")
+            raise FileNotFoundError(
+                f"{file} is not in the folder that {FOLDER_VARIABLE} names; it may not be passed on with the library"
+            )
         tables |= _read(path)
     if name == "urban":
         height, width = int(np.ravel(tables["nRow"])[0]), int(np.ravel(tables["nCol"])[0])
@@ -98,12 +105,18 @@ def load_scene(name: str) -> Scene:
         spectra = np.asarray(tables["endmembers"], float)
         shares = np.asarray(tables["abundances"], float).reshape(height * width, -1, order="F")
     columns = np.asarray(tables["Y"], float)
-    if columns.shape != (num_bands, height * width) or len(shares) != height * width or spectra.shape != (shares.shape[1], num_bands):
+    if (
+        columns.shape != (num_bands, height * width)
+        or len(shares) != height * width
+        or spectra.shape != (shares.shape[1], num_bands)
+    ):
         raise ValueError(
             f"{files[0]}: {num_bands} bands of {height} x {width} pixels were expected, with the spectra and abundances of the same "
             f"materials, got {columns.shape}, {spectra.shape} and {shares.shape}"
         )
-    order = np.arange(height * width).reshape(width, height).T.ravel()  # files count down the columns, we along the rows
+    order = (
+        np.arange(height * width).reshape(width, height).T.ravel()
+    )  # files count down the columns, we along the rows
     return Scene(columns.T[order] / columns.max(), (height, width), spectra, shares[order])
 
 
