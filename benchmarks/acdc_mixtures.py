@@ -1,7 +1,7 @@
 """Mixtures whose likelihood is wrong: how often ACDC, with one rule fixed beforehand, and BIC find the true number.
 
 Rule: normal components by nearest neighbours, counts by the plug-in estimate, null subtracted; the first interval of cutoffs
-of width 0.3 from zero upward. One JSON line a case. Run: ``python benchmarks/acdc_mixtures.py [--replicates 5]``.
+of width 0.3 from zero upward, as for every model. One JSON line a case. Run: ``python benchmarks/acdc_mixtures.py [--replicates 5]``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
             fits = fit_grid(
                 lambda k, counts=counts: Mixture(k, Poisson() if counts else Normal()), x, range(1, options.largest + 1), 3, seed
             )
-            result = acdc(fits, x, discrepancy=PlugIn() if counts else KNN(), min_width=0.3, seed=seed)
+            result = acdc(fits, x, discrepancy=PlugIn() if counts else KNN(), seed=seed)
             chosen.append(result.chosen)
             bic.append(min(fits, key=lambda k, fits=fits: fits[k].bic))
         record = {

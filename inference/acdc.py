@@ -11,7 +11,7 @@ Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy*, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ __all__ = ["AcdcResult", "Bootstrap", "Choice", "NoNull", "PlugIn", "Table", "ac
 PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
 MIN_COLUMN = 50  # noises in a column, where columns have different numbers of them; fewer are passed over
-MIN_WIDTH = 0.1  # of a segment that is taken for stable
+MIN_WIDTH = 0.3  # of a segment that is taken for stable, in nats: the same for every model and data set
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,26 @@ class AcdcResult:
         widest = max(self.segments[:-1], key=lambda s: s.width)  # the last one is unbounded: K small for large rho
         return Choice(widest.num_components, widest, False)
 
+    def among(self, numbers: Iterable[int]) -> AcdcResult:
+        """The same discrepancies with only some numbers of components compared; ``agreement`` is left empty.
+
+        Raises:
+            ValueError: for none, or a number that was not compared.
+        """
+        kept = sorted({int(k) for k in numbers})
+        if not kept or not set(kept) <= set(self.raw):
+            raise ValueError(f"among: some of {sorted(self.raw)} were expected, got {kept}")
+
+        def part(values: dict[int, Any]) -> dict[int, Any]:
+            return {k: values[k] for k in kept}
+
+        d, weights = part(self.component_discrepancy), part(self.weights)
+        return replace(
+            self, raw=part(self.raw), null_mean=part(self.null_mean), null_sd=part(self.null_sd), component_discrepancy=d,
+            num_used=part(self.num_used), weights=weights, by_column=part(self.by_column),
+            segments=best_segments(d, weights, self.penalty), agreement={},
+        )  # fmt: skip
+
     def sensitivity(self) -> dict[float, int]:
         """The choice for widths over a decade about ``min_width``; more than one value means an unstable choice."""
         return {float(w): self.select(min_width=float(w)).num_components for w in self.min_width * np.geomspace(0.316, 3.16, 11)}
@@ -230,7 +250,9 @@ def acdc(
             one row would be dependent, and raw values would depend on their number.
         calibrate: how the estimator's value on exact noise is found, which is subtracted.
         weighted: weigh components by their share of the data.
-        penalty: lambda, what every component costs; min_width: of a segment taken for stable.
+        penalty: lambda, what every component costs.
+        min_width: of a segment taken for stable. Narrow ones lie where the loss hangs on the starts of the fits and on the draws
+            of the noise, and go to components that follow single rows.
         seed: one seed, one answer.
 
     Raises:

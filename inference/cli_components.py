@@ -32,16 +32,21 @@ def select_pmf(
     out: Out,
     criterion: Annotated[Criterion, typer.Option(help="What chooses.")] = Criterion.acdc,
     restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
-    min_width: Annotated[float, typer.Option(min=0.0, help="Width of a stable interval of cutoffs.")] = 0.1,
+    min_width: Annotated[float, typer.Option(min=0.0, help="Width of a stable interval of cutoffs.")] = 0.3,
+    halves: Annotated[
+        int, typer.Option(min=0, help="Pairs of halves of the rows fitted anew to see which components return; 0 leaves that out.")
+    ] = 3,
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Poisson factorizations of several sizes: the chosen number, the rivals' choices, the chosen fit and the pictures."""
+    """Poisson factorizations of several sizes: the chosen number, the rivals' choices, the chosen fit, and a page that says why."""
     with _one_line_errors(None):
         from inference.acdc import acdc
-        from inference.component_selection import compare_criteria, fit_grid
+        from inference.component_selection import compare_criteria, fit_grid, parallel_analysis
         from inference.output import check_output_folder
         from inference.plots_acdc import plot_discrepancies, plot_loss, plot_signatures
+        from inference.report_components import write_selection_report
+        from inference.reproducibility import reproducibility
         from ppl_models.matrix_factorization import PoissonFactorization
 
         sizes = _range(k, "--k")
@@ -51,6 +56,7 @@ def select_pmf(
             warnings.simplefilter("always")
             fits = fit_grid(lambda n: PoissonFactorization(frame.shape[1], n), frame, sizes, num_restarts=restarts, seed=seed)
             result = acdc(fits, frame, min_width=min_width, seed=seed)
+            returning = reproducibility(fits, frame, halves, seed=seed) if halves else None
             table = compare_criteria(fits, frame, result)
         for text in dict.fromkeys(str(w.message) for w in caught):
             typer.echo(f"warning: {text}", err=True)
@@ -59,16 +65,19 @@ def select_pmf(
         out.mkdir(parents=True, exist_ok=True)
         table.to_csv(out / "criteria.csv", index_label="criterion")
         result.to_frame().to_csv(out / "components.csv", index=False)
+        page = out / "report.html"
+        analysis = parallel_analysis(frame) if frame.notna().to_numpy().all() and len(frame) > 2 else None
+        names = [str(name) for name in frame.columns]
+        write_selection_report(fits, result, table, page, chosen=chosen, channels=names, analysis=analysis, halves=returning)
         plot_loss(result).savefig(out / "loss.png", dpi=150)
         plot_discrepancies(result, chosen).savefig(out / "discrepancies.png", dpi=150)
-        plot_signatures(fits[chosen].params["signatures"], [str(name) for name in frame.columns]).savefig(
-            out / "signatures.png", dpi=150
-        )
+        plot_signatures(fits[chosen].params["signatures"], names).savefig(out / "signatures.png", dpi=150)
         fits[chosen].save(out / "fit")
         record = {
             "criterion": criterion.value, "chosen": chosen, "acdc_stable": choice.stable,
             "acdc_interval": [choice.segment.start, choice.segment.end], "acdc_by_width": {str(round(w, 4)): n for w, n in result.sensitivity().items()},
-            "convention": result.convention, "seed": seed,
+            "convention": result.convention, "penalty": result.penalty, "seed": seed,
+            "return_error": None if returning is None else {str(n): value for n, value in returning.worst.items()},
         }  # fmt: skip
         (out / "selection.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
         typer.echo(f"chosen by {criterion.value}: K = {chosen}")

@@ -207,6 +207,7 @@ def compare_criteria(fits: Mapping[int, Fit], data: Any, acdc_result: AcdcResult
     if table.ndim == 2 and np.isfinite(table).all() and table.shape[1] > 1:
         rows["parallel analysis"] = {"chosen": parallel_analysis(table).chosen}
     if acdc_result is not None:
-        loss = {str(k): float(acdc_result.loss(k, acdc_result.select().segment.start)[0]) for k in sizes}
+        start, compared = acdc_result.select().segment.start, [k for k in sizes if k in acdc_result.raw]
+        loss = {str(k): float(acdc_result.loss(k, start)[0]) for k in compared}
         rows["ACDC"] = {"chosen": acdc_result.chosen, **loss}
     return pd.DataFrame.from_dict(rows, orient="index")

@@ -123,8 +123,7 @@ class Factors:
         """P(latent = each of its values | data), (R, plates..., num_values), for every latent site."""
         tree, out = self.packed_terms(), {}
         for name, symbol in self.enumerated.items():
-            scoped = replace(self, target=self.ordinals[name])
-            out[name] = torch.softmax(scoped.unpack(scoped.contract(tree, {symbol}), last=symbol), -1)
+            out[name] = torch.softmax(replace(self, target=self.ordinals[name])._log_weights(tree, symbol), -1)
         return out
 
     def draw(self) -> dict[str, Tensor]:
@@ -133,7 +132,7 @@ class Factors:
         remaining, out = dict(self.enumerated), {}
         for name, symbol in self.enumerated.items():
             scoped = replace(self, target=self.ordinals[name], enumerated=remaining)
-            logits = scoped.unpack(scoped.contract(tree, {symbol}), last=symbol)  # (plates..., C)
+            logits = scoped._log_weights(tree, symbol)  # (plates..., C)
             out[name] = torch.distributions.Categorical(logits=logits).sample()
             chosen = scoped._packed_index(out[name])
             for terms in tree.values():
@@ -142,6 +141,12 @@ class Factors:
                         terms[i] = packed.gather(term, chosen, symbol)
             remaining = {k: v for k, v in remaining.items() if v != symbol}
         return out
+
+    def _log_weights(self, tree: OrderedDict, symbol: str) -> Tensor:
+        """Log-weight of each value of one latent, the others summed out, (R, plates..., C)."""
+        if self.sizes.get(symbol, 1) == 1:  # no factor has a dim for the only value there is
+            return torch.zeros_like(self.unpack(self.contract(tree, set()))).unsqueeze(-1)
+        return self.unpack(self.contract(tree, {symbol}), last=symbol)
 
     def _packed_index(self, index: Tensor) -> Tensor:
         order = sorted(self.target, key=lambda s: self.trace.symbol_to_dim[s])

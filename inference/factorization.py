@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,21 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from inference.checkpoint import Checkpoint
 from inference.factorization_start import nndsvd, random_factors, truncated_svd
-from inference.noise import USED, ComponentNoise, gaussian_split, numpy_generator, poisson_scores, poisson_split
+from inference.factorization_updates import CHECK_EVERY, Counts, DispersedCounts, LeastSquares, accelerated, polished
+from inference.noise import (
+    USED,
+    ComponentNoise,
+    gaussian_split,
+    negative_binomial_scores,
+    numpy_generator,
+    poisson_scores,
+    poisson_split,
+)
 from inference.program import Params
 from inference.progress import Progress
 from inference.structure import Outcome, Recommendation, Structure
-from ppl_models.responses import Poisson, filled
 
 if TYPE_CHECKING:
     from inference.em import EM
@@ -25,174 +34,11 @@ if TYPE_CHECKING:
     from inference.steps import Steps
     from ppl_models.components import FactorizationDescription
 
-__all__ = ["Counts", "Factorization", "Factorize", "LeastSquares", "polished"]
+__all__ = ["Factorization", "Factorize"]
 
-FLOOR = 1e-12  # of an expected count
-MAX_STRETCH = 64.0  # of an extrapolated step
 RACE = (10, 20, 40)
-CHECK_EVERY = 5  # accelerated steps between two looks at the objective's gain
-
-
-@dataclass(frozen=True, eq=False)
-class Counts:
-    r"""Updates of a Poisson factorization: EM with the components' shares of each count as missing data.
-
-    :math:`E[y_{nkj} \mid x] = x_{nj} z_{nk} \phi_{kj} / \mu_{nj}`; a missing entry is missing data as well, so every update
-    keeps :math:`\sum_j \phi_{kj} = 1` and never lowers the log-posterior. With flat priors and complete data these are the
-    multiplicative updates of Lee and Seung (2001) for the Kullback-Leibler divergence.
-
-    Args:
-        x: (N, J) counts; mask: (N, J), 0 where missing, or None.
-        concentration: of the signatures' Dirichlet prior; shape, rate: of the activities' Gamma prior (1, 0 for flat).
-    """
-
-    x: Tensor
-    mask: Tensor | None
-    concentration: float = 1.0
-    shape: float = 1.0
-    rate: float = 0.0
-
-    @classmethod
-    def of(cls, data: Tensor, about: FactorizationDescription) -> Counts:
-        """For a table with NaN where missing."""
-        x, mask = filled(Poisson(), data)
-        shape, rate = about.activity_prior or (1.0, 0.0)
-        return cls(x, mask, about.concentration, shape, rate)
-
-    def ratio(self, z: Tensor, phi: Tensor) -> Tensor:
-        """x / mu, (R, N, J); 1 where missing, for there the expected count is mu itself."""
-        ratio = self.x / (z @ phi).clamp_(min=FLOOR)
-        return ratio if self.mask is None else ratio * self.mask + (1 - self.mask)
-
-    def activities(self, z: Tensor, phi: Tensor, ratio: Tensor | None = None) -> Tensor:
-        """The update of z given phi, (R, N, K)."""
-        ratio = self.ratio(z, phi) if ratio is None else ratio
-        return (z * (ratio @ phi.mT) + (self.shape - 1)) / (1 + self.rate)
-
-    def signatures(self, z: Tensor, phi: Tensor, ratio: Tensor | None = None) -> Tensor:
-        """The update of phi given z, (R, K, J)."""
-        ratio = self.ratio(z, phi) if ratio is None else ratio
-        new = phi * (z.mT @ ratio) + (self.concentration - 1)
-        total = new.sum(-1, keepdim=True)
-        return torch.where(total > 0, new / total.clamp(min=1e-300), phi)  # a component that nobody uses stays as it is
-
-    def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Given the activities, (R, N)."""
-        mu = (z @ phi).clamp_(min=FLOOR)
-        terms = torch.xlogy(self.x, mu) - mu - torch.lgamma(self.x + 1)
-        return (terms if self.mask is None else terms * self.mask).sum(-1)
-
-    def varying(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Log-posterior up to a constant, (R,)."""
-        mu = (z @ phi).clamp_(min=FLOOR)
-        terms = torch.xlogy(self.x, mu).sub_(mu)
-        total = (terms if self.mask is None else terms * self.mask).sum((-2, -1))
-        if self.concentration > 1:
-            total = total + (self.concentration - 1) * phi.clamp(min=1e-300).log().sum((-2, -1))
-        if self.shape > 1 or self.rate > 0:
-            total = total + ((self.shape - 1) * z.clamp(min=1e-300).log() - self.rate * z).sum((-2, -1))
-        return total
-
-    def sweep(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """Activities, then signatures."""
-        z = self.activities(z, phi)
-        return z, self.signatures(z, phi)
-
-
-@dataclass(frozen=True, eq=False)
-class LeastSquares:
-    """Updates of a non-negative factorization by least squares, one component at a time (Cichocki and Phan 2009).
-
-    Args:
-        x: (N, J).
-    """
-
-    x: Tensor
-
-    def activities(self, z: Tensor, phi: Tensor) -> Tensor:
-        """One pass over the components of z given phi."""
-        cross, gram = self.x @ phi.mT, phi @ phi.mT  # (R, N, K), (R, K, K)
-        return _coordinate_pass(z, cross, gram)
-
-    def sweep(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """Activities, then signatures; an unused component starts anew at the row that is explained worst."""
-        z = self.activities(z, phi)
-        cross, gram = self.x.mT @ z, z.mT @ z
-        phi = _coordinate_pass(phi.mT, cross, gram).mT
-        length = phi.norm(dim=-1, keepdim=True)
-        dead = (length.squeeze(-1) <= 1e-12) | (z.sum(-2) <= 1e-12)
-        if bool(dead.any()):
-            residual = (self.x - z @ phi).clamp(min=0)
-            worst = residual.square().sum(-1).argmax(-1)  # (R,)
-            rows = residual[torch.arange(len(z)), worst].unsqueeze(-2)
-            phi = torch.where(dead.unsqueeze(-1), rows + 1e-12, phi)
-            z = torch.where(dead.unsqueeze(-2), torch.zeros_like(z), z)
-            length = phi.norm(dim=-1, keepdim=True)
-        return z * length.mT, phi / length
-
-    def varying(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Minus the sum of squares, (R,)."""
-        return -(self.x - z @ phi).square().sum((-2, -1))
-
-
-def _coordinate_pass(z: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
-    """Minimise over each column of z >= 0 in turn: |x - z phi|^2 with cross = x phi^T, gram = phi phi^T."""
-    z = z.clone()
-    for k in range(z.shape[-1]):
-        own = gram[:, k, k].clamp(min=1e-300)[:, None]
-        slope = cross[..., k] - (z @ gram[..., k : k + 1]).squeeze(-1)
-        z[..., k] = (z[..., k] + slope / own).clamp(min=0)
-    return z
-
-
-Pair = tuple[Tensor, Tensor]
-
-
-def _accelerated(updates: Counts, step: Callable[[Tensor, Tensor], Pair], z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Two EM steps and an extrapolation of their logarithms (Varadhan and Roland 2008), kept only where it gains.
-
-    Returns:
-        z, phi, and the log-posterior up to a constant; three updates of cost.
-    """
-    first = step(z, phi)
-    second = step(*first)
-    pairs = [tuple(v.clamp(min=1e-300).log() for v in triple) for triple in zip((z, phi), first, second, strict=True)]
-    moves = [(b - a, c - 2 * b + a) for a, b, c in pairs]
-    weights = (first[0], first[0].sum(-2).unsqueeze(-1) * first[1])  # both in counts
-    speed = sum((w * r.square()).sum((-2, -1)) for w, (r, _) in zip(weights, moves, strict=True))
-    turn = sum((w * v.square()).sum((-2, -1)) for w, (_, v) in zip(weights, moves, strict=True))
-    stretch = (speed / torch.as_tensor(turn).clamp(min=1e-300)).sqrt().clamp(1.0, MAX_STRETCH)[:, None, None]
-    far = [
-        (logs[0] + 2 * stretch * r + stretch.square() * v).clamp(max=60.0).exp()
-        for logs, (r, v) in zip(pairs, moves, strict=True)
-    ]
-    far = list(step(far[0], far[1] / far[1].sum(-1, keepdim=True)))
-    value, fallback = updates.varying(*far), updates.varying(*second)
-    better = value > fallback  # False for NaN
-    keep = better[:, None, None]
-    return torch.where(keep, far[0], second[0]), torch.where(keep, far[1], second[1]), torch.where(better, value, fallback)
-
-
-def polished(updates: Counts | LeastSquares, phi: Tensor, num_steps: int = 500, tolerance: float = 1e-10) -> Tensor:
-    """Activities of every row for given signatures (K, J), from an even start, to convergence; (N, K)."""
-    phi = phi.unsqueeze(0)
-    z = updates.x.new_ones(1, len(updates.x), phi.shape[1]) * updates.x.clamp(min=0).mean(-1, keepdim=True).clamp(min=1e-3)
-    last = updates.varying(z, phi)
-
-    def step(a: Tensor, b: Tensor) -> Pair:
-        return updates.activities(a, b), b
-
-    for _ in range(num_steps):
-        for _ in range(CHECK_EVERY):
-            if isinstance(updates, Counts):
-                z, _, value = _accelerated(updates, step, z, phi)
-            else:
-                z, _ = step(z, phi)
-                value = updates.varying(z, phi)
-        if bool((value - last).abs() <= tolerance * value.abs().clamp(min=1.0)):
-            break
-        last = value
-    return z[0]
+CHECKPOINT_EVERY = 10  # iterations between two writes
+START_DISPERSION = 0.1
 
 
 @dataclass(frozen=True)
@@ -200,7 +46,7 @@ class Factorize:
     r"""Point estimates of signatures and activities by monotone updates, all restarts as one batch.
 
     Counts: multiplicative updates (EM), extrapolated by SQUAREM (Varadhan and Roland 2008,
-    doi:10.1111/j.1467-9469.2007.00585.x). Normal entries: alternating non-negative updates, or the exact truncated singular
+    doi:10.1111/j.1467-9469.2007.00585.x); a dispersion moves by Newton steps between them. Normal entries: alternating non-negative updates, or the exact truncated singular
     value decomposition where nothing is bounded. A restart stops when its objective gains relatively less than ``tolerance``
     over fifteen updates, which count as one iteration.
 
@@ -231,18 +77,23 @@ class Factorize:
         structure = problem.structure
         if not isinstance(structure, Factorization):
             raise ValueError(f"Factorize: a matrix factorization was expected, got {type(problem.model).__name__}")
+        about, store = structure.about, None
         if checkpoint is not None:
-            raise ValueError("checkpoint: factorizations are not checkpointed; leave it out")
-        about = structure.about
+            store = Checkpoint(checkpoint, problem.fingerprint(self, start), CHECKPOINT_EVERY)
         z, phi = start["activities"], start["signatures"]
+        params: Params = {"signatures": phi, "activities": z}
         if about.counts or about.nonnegative:
-            updates = Counts.of(problem.data, about) if about.counts else LeastSquares(problem.data)
-            z, phi, history, converged, sweeps = self._iterate(updates, z, phi, progress)
+            updates = updates_of(problem.data, about, start)
+            kept = {name: start[name].clone() for name in (*params, "dispersion") if name in start}
+            course = store.load(Course) if store is not None else None
+            course = self._iterate(updates, course or Course.begin(kept), progress, store)
+            params, history, converged, sweeps = course.params, course.history, course.converged, course.rounds
         else:
             z, phi = truncated_svd(problem.data, about.num_components, len(z))
+            params = {"signatures": phi, "activities": z}
             history = LeastSquares(problem.data).varying(z, phi)[None]
             converged, sweeps = torch.ones(len(z), dtype=torch.bool), torch.ones(len(z), dtype=torch.long)
-        params = structure.with_scales({"signatures": phi, "activities": z}, problem.data)
+        params = structure.with_scales(params, problem.data)
         log_likelihood, objective = structure.objectives(problem, params)
         shift = objective - history[-1].nan_to_num() if about.counts else None
         history = history + shift if shift is not None else history * math_nan(history)
@@ -260,39 +111,77 @@ class Factorize:
         )
 
     def _iterate(
-        self, updates: Counts | LeastSquares, z: Tensor, phi: Tensor, progress: Progress
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        num_restarts = len(z)
-        active = torch.arange(num_restarts)
-        z, phi = z.clone(), phi.clone()
-        last = torch.full((num_restarts,), -torch.inf, dtype=torch.float64)
-        rounds = torch.zeros(num_restarts, dtype=torch.long)
-        converged = rounds.bool()
-        history: list[Tensor] = []
-        done_sweeps = 0
-        while len(active) and done_sweeps < self.max_sweeps:
-            a, b = z[active], phi[active]
+        self, updates: Counts | LeastSquares, course: Course, progress: Progress, store: Checkpoint | None
+    ) -> Course:
+        while len(course.active) and course.num_sweeps < self.max_sweeps:
+            active, all_of = course.active, course.params
+            a, b = all_of["activities"][active], all_of["signatures"][active]
+            own = updates
+            if isinstance(updates, DispersedCounts):
+                own = replace(updates, size=all_of["dispersion"][active].reciprocal().unsqueeze(-1))
             for _ in range(CHECK_EVERY):
-                if isinstance(updates, Counts):
-                    a, b, value = _accelerated(updates, updates.sweep, a, b)
+                if isinstance(own, Counts):
+                    a, b, value = accelerated(own, own.sweep, a, b)
                 else:
                     for _ in range(3):
-                        a, b = updates.sweep(a, b)
-                    value = updates.varying(a, b)
-            done_sweeps += 3 * CHECK_EVERY
-            z[active], phi[active] = a, b
-            value = value.double().cpu()
-            done = (value - last[active]).abs() <= self.tolerance * value.abs().clamp(min=1e-300)
-            last[active] = value
-            converged[active] = done
-            rounds[active] += 1
-            active = active[~done]
-            if self.race and len(history) + 1 in RACE and len(active):
-                best = last[active].argsort(descending=True, stable=True)[: -(-len(active) // 2)]
-                active = active[best.sort().values]
-            history.append(last.clone())
-            progress.update(done_sweeps, objective=float(last.max()), active=len(active))
-        return z, phi, torch.stack(history), converged, rounds
+                        a, b = own.sweep(a, b)
+                    value = own.varying(a, b)
+            if isinstance(own, DispersedCounts):
+                own, value = own.dispersed(a, b)
+                all_of["dispersion"][active] = own.size.reciprocal().squeeze(-1)
+            all_of["activities"][active], all_of["signatures"][active] = a, b
+            course.advance(value.double().cpu(), self.tolerance, self.race)
+            progress.update(course.num_sweeps, objective=float(course.last.max()), active=len(course.active))
+            if store is not None and len(course.history) % store.every == 0:
+                store.save(course)
+        return course
+
+
+@dataclass(eq=False)
+class Course:
+    """Where the restarts are, so that an interrupted run goes on from there.
+
+    Args:
+        params: (R, ...) by site; last: objective up to a constant, (R,); rounds, converged: of each restart, (R,).
+        active: indices of the restarts still running; history: of ``last``, (T, R); num_sweeps: updates done.
+    """
+
+    params: Params
+    last: Tensor
+    rounds: Tensor
+    converged: Tensor
+    active: Tensor
+    history: Tensor
+    num_sweeps: int = 0
+
+    @classmethod
+    def begin(cls, params: Params) -> Course:
+        """Before the first update."""
+        num = len(params["signatures"])
+        rounds = torch.zeros(num, dtype=torch.long)
+        last = torch.full((num,), -torch.inf, dtype=torch.float64)
+        return cls(params, last, rounds, rounds.bool(), torch.arange(num), last.new_zeros(0, num))
+
+    def advance(self, value: Tensor, tolerance: float, race: bool) -> None:
+        """Take in the objective of the active restarts, (A,), and stop those that gain no more or fall behind."""
+        active = self.active
+        done = (value - self.last[active]).abs() <= tolerance * value.abs().clamp(min=1e-300)
+        self.last[active], self.converged[active] = value, done
+        self.rounds[active] += 1
+        active = active[~done]
+        if race and len(self.history) + 1 in RACE and len(active):
+            best = self.last[active].argsort(descending=True, stable=True)[: -(-len(active) // 2)]
+            active = active[best.sort().values]
+        self.active = active
+        self.history = torch.cat([self.history, self.last[None]])
+        self.num_sweeps += 3 * CHECK_EVERY
+
+
+def updates_of(data: Tensor, about: FactorizationDescription, params: Params) -> Counts | LeastSquares:
+    """The updates for a model's kind of entries, at the dispersion of ``params`` where it has one."""
+    if not about.counts:
+        return LeastSquares(data)
+    return DispersedCounts.of_params(data, about, params) if about.dispersed else Counts.of(data, about)
 
 
 def math_nan(like: Tensor) -> Tensor:
@@ -332,7 +221,9 @@ class Factorization(Structure):
         return params | {"activities": torch.stack([row["activities"] for row in rows])}
 
     def with_scales(self, params: Params, data: Tensor) -> Params:
-        """With the noise scale that fits the residuals best, for Normal entries."""
+        """With the noise scale that fits the residuals best, for Normal entries; with a dispersion to start from."""
+        if self.about.dispersed and "dispersion" not in params:
+            return params | {"dispersion": torch.full_like(params["signatures"][:, :1, 0], START_DISPERSION)}
         if self.about.counts:
             return params
         residual = data - params["activities"] @ params["signatures"]
@@ -348,7 +239,8 @@ class Factorization(Structure):
         """Log-likelihood of each row given its activities, (N,) or (R, N)."""
         about, z, phi = self.about, params["activities"], params["signatures"]
         if about.counts:
-            return Counts.of(data.to(phi), about).log_likelihood_rows(z, phi)
+            updates = updates_of(data.to(phi), about, params)
+            return updates.log_likelihood_rows(z, phi)  # type: ignore[union-attr]
         scales = params["scales"].unsqueeze(-2)
         return torch.distributions.Normal(z @ phi, scales, validate_args=False).log_prob(data.to(phi)).sum(-1)
 
@@ -370,10 +262,8 @@ class Factorization(Structure):
         """Activities of the rows of ``data`` given the parameters, by site."""
         about, phi = self.about, params["signatures"]
         data = data.to(phi)
-        if about.counts:
-            return {"activities": polished(Counts.of(data, about), phi)}
-        if about.nonnegative:
-            return {"activities": polished(LeastSquares(data), phi)}
+        if about.counts or about.nonnegative:
+            return {"activities": polished(updates_of(data, about, params), phi)}
         return {"activities": torch.linalg.lstsq(phi.mT, data.mT).solution.mT}
 
     def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
@@ -390,9 +280,12 @@ class Factorization(Structure):
             rng, rates, counts = numpy_generator(generator), expected.numpy(), data.numpy()
             missing = np.isnan(counts)
             draws = []
+            size = float(1 / params["dispersion"]) if about.dispersed else None
             for _ in range(num_draws):
-                whole = np.where(missing, rng.poisson(rates.sum(1)), np.nan_to_num(counts))
-                draws.append(poisson_scores(poisson_split(whole, rates, rng), rates, rng))
+                mean = rates.sum(1) if size is None else rng.gamma(size, rates.sum(1) / size)
+                whole = np.where(missing, rng.poisson(mean), np.nan_to_num(counts))
+                y = poisson_split(whole, rates, rng)  # given the whole, the split is the same under both laws
+                draws.append(poisson_scores(y, rates, rng) if size is None else negative_binomial_scores(y, rates, size, rng))
             scores = np.stack(draws)
             used = (z > USED).numpy()
         return ComponentNoise(scores, np.broadcast_to(used, (num_draws, *used.shape)), shares)
@@ -406,7 +299,7 @@ class Factorization(Structure):
         """Signatures without their normalisation, activities where given, and the scale."""
         k, j = params["signatures"].shape
         activities = params["activities"].numel() if "activities" in params else 0
-        return k * (j - 1) + activities + (0 if self.about.counts else 1)
+        return k * (j - 1) + activities + (1 if self.about.dispersed or not self.about.counts else 0)
 
     def recommended(self, problem: Problem) -> Recommendation:
         exact = not (self.about.counts or self.about.nonnegative)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Cells", "ComponentNoise", "gaussian_split", "numpy_generator", "poisson_scores", "poisson_split"]
+__all__ = ["Cells", "ComponentNoise", "gaussian_split", "negative_binomial_scores", "numpy_generator", "poisson_scores", "poisson_split"]
 
 USED = 1.0  # expected counts from which a component counts as used by a row
 
@@ -98,6 +98,22 @@ def poisson_scores(y: np.ndarray, rate: np.ndarray, rng: np.random.Generator) ->
     upper_value = above + u * np.maximum(above_or_at - above, 0.0)
     tiny = 1e-300 * (1 + rng.random(y.shape))  # beyond: ranked at random, not tied
     scores: np.ndarray = np.where(upper, -ndtri(np.maximum(upper_value, tiny)), ndtri(np.maximum(lower_value, tiny)))
+    return scores
+
+
+def negative_binomial_scores(y: np.ndarray, mean: np.ndarray, size: float, rng: np.random.Generator) -> np.ndarray:
+    """As :func:`poisson_scores` for counts of variance mean + mean squared / size."""
+    from scipy.special import betainc, ndtri
+
+    u, mean = rng.random(y.shape), np.maximum(mean, 0.0)
+    chance = mean / (mean + size)  # distribution function at k: betainc(size, k + 1, 1 - chance)
+    below = np.where(y > 0, betainc(size, np.maximum(y, 1), 1 - chance), 0.0)
+    above_or_at = np.where(y > 0, betainc(np.maximum(y, 1), size, chance), 1.0)
+    at_most, above = betainc(size, y + 1, 1 - chance), betainc(y + 1, size, chance)
+    lower_value = below + u * np.maximum(at_most - below, 0.0)
+    upper_value = above + u * np.maximum(above_or_at - above, 0.0)
+    tiny = 1e-300 * (1 + rng.random(y.shape))
+    scores: np.ndarray = np.where(y > mean, -ndtri(np.maximum(upper_value, tiny)), ndtri(np.maximum(lower_value, tiny)))
     return scores
 
 

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from inference.reproducibility import RETURNS
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from inference.acdc import AcdcResult
     from inference.component_selection import ParallelAnalysis
+    from inference.reproducibility import Reproducibility
 
-__all__ = ["plot_discrepancies", "plot_loss", "plot_scree", "plot_signatures"]
+__all__ = ["plot_abundances", "plot_discrepancies", "plot_loss", "plot_return", "plot_scree", "plot_signatures"]
 
 CLASSES = ("C>A", "C>G", "C>T", "T>A", "T>C", "T>G")
 CLASS_COLOURS = ("#1ebff0", "#050708", "#e62725", "#cbcacb", "#a1cf64", "#edc8c5")
@@ -81,6 +84,24 @@ def plot_discrepancies(result: AcdcResult, num_components: int | None = None) ->
     return figure
 
 
+def plot_return(halves: Reproducibility, threshold: float = RETURNS) -> Figure:
+    """Cosine error of every component fitted to halves of the rows, one dot a component, by number of components."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    for k, errors in sorted(halves.by_component.items()):
+        lost = errors >= threshold
+        axes.plot(np.full((~lost).sum(), k), errors[~lost], "o", color="C0", ms=5, alpha=0.7)
+        axes.plot(np.full(lost.sum(), k), errors[lost], "x", color="C3", ms=6)
+    axes.axhline(threshold, color="0.6", lw=1, ls="--")
+    axes.set_xticks(sorted(halves.by_component))
+    axes.set_xlabel("number of components")
+    axes.set_ylabel("cosine error, worse half of a pair")
+    axes.set_title(f"all components return: K = {', '.join(map(str, halves.numbers(threshold)))}", fontsize=10)
+    return figure
+
+
 def plot_signatures(signatures: object, channels: Sequence[str], names: Sequence[str] | None = None) -> Figure:
     """Bars over the channels, one panel a signature; the 96 substitution channels (A[C>A]A) are grouped and coloured.
 
@@ -106,6 +127,35 @@ def plot_signatures(signatures: object, channels: Sequence[str], names: Sequence
         axes.margins(x=0.005)
     starts = [i for i, j in enumerate(order) if i == 0 or kinds[j] != kinds[order[i - 1]]]
     panels[-1].set_xticks(starts, [kinds[order[i]] or channels[order[i]] for i in starts], fontsize=8, ha="left")
+    return figure
+
+
+def plot_abundances(activities: object, shape: tuple[int, int], names: Sequence[str] | None = None) -> Figure:
+    """One map a component of its share of every pixel; pixels row by row.
+
+    Args:
+        activities: (height width, K), not negative; shape: (height, width); names: of the components.
+
+    Raises:
+        ValueError: for other shapes, or negative activities.
+    """
+    from matplotlib.figure import Figure
+
+    values = np.asarray(activities, float)
+    if values.ndim != 2 or len(values) != shape[0] * shape[1] or not (values >= 0).all():
+        raise ValueError(f"plot_abundances: activities ({shape[0] * shape[1]}, K), not negative, were expected, got {values.shape}")
+    labels = [f"component {k + 1}" for k in range(values.shape[1])] if names is None else list(names)
+    if len(labels) != values.shape[1]:
+        raise ValueError(f"plot_abundances: {values.shape[1]} names were expected, got {len(labels)}")
+    share = values / np.maximum(values.sum(1, keepdims=True), 1e-300)
+    num = len(labels)
+    figure = Figure(figsize=(2.4 * num + 0.8, 2.4 * shape[0] / shape[1] + 0.6), layout="constrained")
+    panels = figure.subplots(1, num, squeeze=False)[0]
+    for k, axes in enumerate(panels):
+        image = axes.imshow(share[:, k].reshape(shape), vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
+        axes.set_title(labels[k], fontsize=9)
+        axes.set_axis_off()
+    figure.colorbar(image, ax=panels, label="share of the pixel", shrink=0.8)
     return figure
 
 

@@ -261,7 +261,7 @@ class ComponentNoise:
         ValueError: for a negative width.
     """
 
-    min_width: float = 0.1
+    min_width: float = 0.3
 
     def __post_init__(self) -> None:
         if not self.min_width >= 0:

@@ -5,7 +5,7 @@ from ppl_models.components import MultivariateNormal
 from ppl_models.continuous_options import ContinuousOptionsHMM
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.deep_noisy_or import DeepNoisyOr
-from ppl_models.matrix_factorization import GaussianFactorization, PoissonFactorization
+from ppl_models.matrix_factorization import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
 from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
@@ -29,6 +29,7 @@ __all__ = [
     "Mixture",
     "MultivariateNormal",
     "Network",
+    "NegativeBinomialFactorization",
     "NoisyOr",
     "Normal",
     "OptionsHMM",

@@ -61,6 +61,7 @@ class FactorizationDescription:
         concentration: of the Dirichlet prior of a signature (counts).
         activity_prior: (shape, rate) of the Gamma prior of activities, None for flat (counts).
         bound: largest activity; for Normal entries also the largest entry of a signature.
+        dispersed: whether counts are negative binomial with one dispersion, a global site.
     """
 
     num_items: int
@@ -70,6 +71,7 @@ class FactorizationDescription:
     concentration: float
     activity_prior: tuple[float, float] | None
     bound: float
+    dispersed: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from ppl_models.item_response import ItemResponse
 from ppl_models.responses import Normal, Poisson
 from ppl_models.validation import as_items, check_size
 
-__all__ = ["GaussianFactorization", "PoissonFactorization"]
+__all__ = ["GaussianFactorization", "NegativeBinomialFactorization", "PoissonFactorization"]
 
 RATE_FLOOR = 1e-12  # of an expected count
 SCALE_RANGE = (1e-6, 1e6)
+DISPERSION_RANGE = (1e-6, 1e3)
 
 
 def _check_sizes(owner: str, model: Any) -> None:
@@ -117,6 +118,68 @@ class PoissonFactorization:
             activities = pyro.sample("activities", prior.expand([self.num_components]).to_event(1))
             rates = (activities.unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
             return pyro.sample("items", ItemResponse(Poisson(), rates.log()), obs=data)
+
+
+@dataclass(frozen=True)
+class NegativeBinomialFactorization:
+    r"""Factorization of overdispersed counts (Gouvert, Oberlin and Fevotte 2020, doi:10.1109/LSP.2020.2991613).
+
+    .. math:: x_{nj} \sim \mathrm{NB}(\mu_{nj}, \delta), \quad \mu_{nj} = \sum_k z_{nk} \phi_{kj}, \quad
+              \mathrm{Var}(x_{nj}) = \mu_{nj} + \delta \mu_{nj}^2, \qquad \sum_j \phi_{kj} = 1
+
+    that is, Poisson counts whose means carry a factor :math:`\mathrm{Gamma}(1/\delta, 1/\delta)` in every cell. Sites and
+    conventions are those of :class:`PoissonFactorization` with flat priors, and ``dispersion`` :math:`\delta` (1,), flat on
+    [1e-6, 1e3]: near zero the counts are Poisson. Missing entries (NaN) drop out. Activities are fitted as well, K for the J
+    cells of a row, so the estimate of the dispersion is low, the more so the fewer columns there are.
+
+    Args:
+        num_items, num_components: J and K <= J.
+        bound: largest activity.
+
+    Raises:
+        ValueError: for sizes that are not positive integers, K > J, or a bound that is not positive.
+    """
+
+    num_items: int
+    num_components: int
+    bound: float = 1e9
+
+    def __post_init__(self) -> None:
+        _check_sizes("NegativeBinomialFactorization", self)
+
+    def factorization(self) -> FactorizationDescription:
+        """The factorization, as engines see it."""
+        return FactorizationDescription(self.num_items, self.num_components, True, True, 1.0, None, self.bound, True)
+
+    @property
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Named dims of every site, without the rows."""
+        dims = {"signatures": ("component", "item"), "activities": ("component",), "items": ("item",)}
+        return dims | {"dispersion": ("one",)}
+
+    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+        """As :meth:`PoissonFactorization.check_data`."""
+        return PoissonFactorization(self.num_items, self.num_components, bound=self.bound).check_data(data, for_fit)
+
+    def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        if data is None and num_rows is None:
+            raise ValueError("NegativeBinomialFactorization: give data, or num_rows to draw some")
+        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        zero = torch.zeros((), **kind)
+        flat = dist.Dirichlet((zero + 1).expand(self.num_items)).expand([self.num_components]).to_event(1)
+        signatures = pyro.sample("signatures", flat)
+        low, high = (zero + v for v in DISPERSION_RANGE)
+        dispersion = pyro.sample("dispersion", Flat(low, high).expand([1]).to_event(1))
+        batch = len(data) if data is not None else num_rows
+        with pyro.plate("units", num_rows or batch, subsample_size=batch):
+            activities = pyro.sample("activities", Flat(zero, zero + self.bound).expand([self.num_components]).to_event(1))
+            rates = (activities.unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
+            size = dispersion.reciprocal().expand(rates.shape)
+            law = dist.GammaPoisson(size, size / rates)
+            if data is None:
+                return pyro.sample("items", law.to_event(1))
+            return pyro.sample("items", law.mask(~data.isnan()).to_event(1), obs=data.nan_to_num())
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from test_zoo import F64, ZOO, close, data_of, near, params_of, program_of
 from inference import EM, Fit, fit
 from inference.fit import Problem
 from inference.mixtures import MixtureSteps
+from inference.program import Program
 from inference.steps import GenericSteps
 from ppl_models import Bernoulli, Mixture, MultivariateNormal, Normal, Poisson
 
@@ -146,3 +147,13 @@ def test_a_lonely_start_does_not_break(recwarn):
     data = torch.tensor([[0.0], [0.0], [5.0], [5.0], [5.0]], dtype=F64)
     result = fit(Mixture(4, Poisson()), data, EM(max_iterations=30), num_restarts=3)
     assert all(bool(value.isfinite().all()) for value in result.params.values())
+
+
+def test_a_mixture_of_one_has_a_sure_assignment():
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    result = fit(Mixture(1, Normal(), num_items=2), x)
+    assert result.posterior_latents(x)["assignments"].tolist() == [[1.0]] * 30
+    drawn = Program(result.model, torch.tensor(x)).sample_latents(result.params, 2)["assignments"]
+    assert drawn.tolist() == [[0] * 30] * 2
+    by_hand = stats.norm.logpdf(x, x.mean(0), x.std(0)).sum(1)
+    assert np.allclose(result.log_likelihood_rows(x), by_hand, atol=1e-4)

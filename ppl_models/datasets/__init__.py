@@ -5,6 +5,7 @@ from ppl_models.datasets.demonstrations import GridWorld, UnlockPickup, load_unl
 from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
+from ppl_models.datasets.hyperspectral import SCENES, Scene, load_scene, simulate_scene
 from ppl_models.datasets.long_files import stream_sequences
 from ppl_models.datasets.mixtures import (
     negative_binomial_mixture,
@@ -32,6 +33,10 @@ from ppl_models.datasets.sparse_coding import load_paired_dictionary, paired_dic
 from ppl_models.datasets.timss import ResponseTimes, load_response_times, load_timss
 
 __all__ = [
+    "SCENES",
+    "Scene",
+    "load_scene",
+    "simulate_scene",
     "Digits",
     "GridWorld",
     "MnistDigits",

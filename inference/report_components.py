@@ -1,0 +1,251 @@
+"""Why this K? One self-contained page on a number of components: the choice in words, its pictures, and what rivals say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inference.plots_acdc import plot_discrepancies, plot_loss, plot_return, plot_scree, plot_signatures
+from inference.report import _PAGE, _note, _number, _paragraph, _picture, _table, _versions
+from inference.reproducibility import RETURNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from inference.acdc import AcdcResult
+    from inference.component_selection import ParallelAnalysis
+    from inference.reproducibility import Reproducibility
+    from inference.result import Fit
+
+__all__ = ["why", "write_selection_report"]
+
+MEANING = {
+    "BIC (thesis)": "counts one parameter a component, so it adds components as long as the fit gains at all",
+    "BIC, log N": "counts every signature and activity, with rows as the sample size",
+    "BIC, log NJ": "counts every signature and activity, with cells as the sample size",
+    "AIC": "as BIC with a weaker price of a parameter, aims at prediction",
+    "parallel analysis": "factors whose eigenvalue exceeds that of shuffled columns; sees no components that go together",
+    "ACDC": "components whose own noise looks as the model says",
+}
+MISFIT_SD = 3.0  # null standard deviations from which a component is said to misfit
+
+
+def why(result: AcdcResult, chosen: int, halves: Reproducibility | None = None) -> list[str]:
+    """The choice in sentences.
+
+    Args:
+        result: of :func:`inference.acdc.acdc`.
+        chosen: number of components; halves: which components return from half of the rows.
+    """
+    choice = result.select()
+    words = [f"{chosen} components."]
+    if chosen != choice.num_components:
+        words.append(f"Another criterion chose; ACDC itself would take {choice.num_components}.")
+    start, end = _number(choice.segment.start, 3), _number(choice.segment.end, 3)
+    words.append(
+        f"Going up from a cutoff of zero, K = {choice.num_components} is the first number that stays best over a range as wide as "
+        f"{result.min_width:g}: for every cutoff from {start} to {end} nats."
+        if choice.stable
+        else f"No number stays best over a range of cutoffs as wide as {result.min_width:g}: K = {choice.num_components} has the "
+        f"widest, from {start} to {end} nats. Take this choice with care."
+    )
+    others = sorted(set(result.sensitivity().values()))
+    words.append(
+        f"Asking for ranges from a third to three times as wide gives K = {', '.join(map(str, others))}."
+        if len(others) > 1
+        else "Asking for ranges from a third to three times as wide changes nothing."
+    )
+    words.append(_fewer(result, chosen))
+    words.append(_more(result, chosen, choice.segment.start))
+    words.append(_own(result, chosen))
+    if halves is not None:
+        words += _returning(halves, chosen)
+    return [sentence for sentence in words if sentence]
+
+
+def _fewer(result: AcdcResult, chosen: int) -> str:
+    below = [k for k in result.raw if k < chosen]
+    if not below:
+        return "It is the smallest number compared: try smaller ones."
+    k = max(below)
+    worst = int(np.argmax(result.component_discrepancy[k]))
+    value, sd = result.component_discrepancy[k][worst], result.null_sd[k][worst]
+    times = f", {_number(value / sd, 1)} standard deviations of exact noise" if sd > 0 else ""
+    return f"Why not fewer: with K = {k}, the noise of component {worst + 1} is {_number(float(value), 3)} nats from its law{times}."
+
+
+def _more(result: AcdcResult, chosen: int, rho: float) -> str:
+    above = [k for k in result.raw if k > chosen]
+    if not above:
+        return "It is the largest number compared: try larger ones."
+    k = min(above)
+    gain = float((result.loss(chosen, rho) - result.loss(k, rho))[0]) + (k - chosen) * result.penalty
+    return (
+        f"Why not more: at a cutoff of {_number(rho, 3)}, K = {k} would lower the accumulated misfit by {_number(max(gain, 0.0), 3)} "
+        f"nats; {k - chosen} more component(s) cost {_number((k - chosen) * result.penalty, 3)}."
+    )
+
+
+def _own(result: AcdcResult, chosen: int) -> str:
+    off = (result.raw[chosen] - result.null_mean[chosen]) > MISFIT_SD * result.null_sd[chosen]
+    if not off.any():
+        return f"With K = {chosen}, no component's noise can be told from its law by {MISFIT_SD:g} standard deviations."
+    named = ", ".join(str(i + 1) for i in np.flatnonzero(off))
+    return (
+        f"With K = {chosen}, the noise of component(s) {named} still misfits by more than {MISFIT_SD:g} standard deviations: the "
+        "likelihood is not quite right there, and more components would only mend it."
+    )
+
+
+def _returning(halves: Reproducibility, chosen: int) -> list[str]:
+    error = halves.by_component[chosen]
+    lost = ", ".join(str(i + 1) for i in np.flatnonzero(error >= RETURNS))
+    words = [
+        f"Fitted to halves of the rows, the components of K = {chosen} come back with cosine errors up to {_number(error.max(), 3)} "
+        f"(component {int(error.argmax()) + 1})."
+    ]
+    if lost:
+        words.append(
+            f"Component(s) {lost} do not come back from most halves: few rows hold them up, rare but real or not."
+        )
+    return words
+
+
+def write_selection_report(
+    fits: Mapping[int, Fit],
+    result: AcdcResult,
+    table: pd.DataFrame,
+    path: str | Path,
+    *,
+    chosen: int | None = None,
+    channels: Sequence[str] | None = None,
+    analysis: ParallelAnalysis | None = None,
+    halves: Reproducibility | None = None,
+) -> Path:
+    """Write the page: one file, pictures inside, nothing fetched from elsewhere, every text escaped.
+
+    Args:
+        fits: number of components -> fit; result: of :func:`inference.acdc.acdc`.
+        table: of :func:`inference.component_selection.compare_criteria`.
+        path: the file, replaced if it exists.
+        chosen: the number to explain, that of ``result`` if None.
+        channels: names of the columns; analysis: eigenvalues beside those of shuffled columns; halves: what returns.
+
+    Raises:
+        ValueError: for a number that was not compared.
+    """
+    k = result.chosen if chosen is None else chosen
+    if k not in result.raw or k not in fits:
+        raise ValueError(
+            f"write_selection_report: chosen must be one of {sorted(set(result.raw) & set(fits))}, got {k!r}"
+        )
+    best, file = fits[k], Path(path)
+    names = list(channels) if channels is not None else list(best.item_names)
+    sections = [
+        ("why", f"Why K = {k}?", "".join(_paragraph(sentence) for sentence in why(result, k, halves))),
+        (
+            "loss",
+            "Loss against cutoff",
+            _picture(lambda: plot_loss(result), "loss of every number against the cutoff") + _LOSS,
+        ),
+        (
+            "components",
+            "Misfit of each component",
+            _picture(lambda: plot_discrepancies(result, k), "misfit of each component") + _misfit(result, k, names),
+        ),
+        ("halves", "Components that return", _halves(halves)),
+        ("signatures", "Signatures", _signatures(best, names)),
+        ("scree", "Eigenvalues", _scree(analysis)),
+        ("rivals", "What other criteria say", _rivals(table)),
+        ("settings", "Settings", _settings(best, result)),
+    ]
+    links = " ".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in sections)
+    body = "\n".join(f'<section id="{key}"><h2>{escape(title)}</h2>\n{text}</section>' for key, title, text in sections)
+    title = f"How many components? {k}, for {best.num_rows} rows"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    page = _PAGE.format(title=escape(title), links=links, body=body, foot=escape(_versions()))
+    file.write_text(page, encoding="utf-8")
+    return file
+
+
+_LOSS = _note(
+    "Each line adds up, over the components of one K, how far their noise is from its law beyond the cutoff. The shaded range is "
+    "where the chosen K is best; "
+    "to its right, fewer components do, at the price of a larger misfit."
+)
+
+
+def _misfit(result: AcdcResult, k: int, names: Sequence[str]) -> str:
+    rows = []
+    for i in range(k):
+        excess, sd = result.raw[k][i] - result.null_mean[k][i], result.null_sd[k][i]
+        rows.append(
+            [
+                str(i + 1),
+                f"{result.num_used[k][i]:g}",
+                _number(float(excess), 3),
+                _number(float(excess / sd), 1) if sd > 0 else "-",
+            ]
+        )
+    columns = result.by_column[k]
+    where = ""
+    if columns is not None and columns.shape[1] > 1:
+        worst = int(np.argmax(result.component_discrepancy[k]))
+        top = ", ".join(str(names[j]) for j in np.argsort(-columns[worst])[:5])
+        where = _note(f"Component {worst + 1} is farthest off; most of all in {top}.")
+    return (
+        _table(
+            ("component", "rows that use it", "divergence less that of exact noise", "in its standard deviations"), rows
+        )
+        + where
+    )
+
+
+def _halves(halves: Reproducibility | None) -> str:
+    if halves is None:
+        return _note("Not looked at.")
+    text = "Rows are halved at random and each half is fitted anew. A component that follows one row, or one of several equally good splits, does not come back."
+    return _picture(lambda: plot_return(halves), "error of components fitted to halves") + _note(text)
+
+
+def _signatures(fit: Fit, names: Sequence[str]) -> str:
+    activities = fit.local["activities"].abs() if fit.local is not None else None
+    values = fit.params["signatures"]
+    labels = [f"component {i + 1}" for i in range(len(values))]
+    picture = _picture(lambda: plot_signatures(values, names, labels), "signatures over the columns")
+    if activities is None:
+        return picture
+    share = (activities.sum(0) / activities.sum()).tolist()
+    largest = (activities.max(0).values / activities.sum(0)).tolist()
+    rows = [[label, f"{100 * s:.1f} %", f"{100 * m:.0f} %"] for label, s, m in zip(labels, share, largest, strict=True)]
+    return picture + _table(("", "share of all activity", "of it in one row"), rows)
+
+
+def _scree(analysis: ParallelAnalysis | None) -> str:
+    if analysis is None:
+        return _note("Not looked at.")
+    return _picture(lambda: plot_scree(analysis), "eigenvalues beside those of shuffled columns")
+
+
+def _rivals(table: pd.DataFrame) -> str:
+    rows = [[str(name), f"{int(row['chosen'])}", MEANING.get(str(name), "")] for name, row in table.iterrows()]
+    largest = max(int(c) for c in table.columns if str(c).isdigit())
+    at_end = [str(name) for name, row in table.iterrows() if int(row["chosen"]) == largest]
+    warning = _note(f"{', '.join(at_end)}: the largest number compared, so no answer.") if at_end else ""
+    return _table(("criterion", "K", "what it is"), rows) + warning
+
+
+def _settings(fit: Fit, result: AcdcResult) -> str:
+    rows: list[list[Any]] = [
+        ["model", repr(fit.model)],
+        ["engine", repr(fit.method)],
+        ["starts of each fit", str(len(fit.restarts.objective))],
+        ["seed", str(fit.seed)],
+        ["discrepancy", result.convention],
+        ["numbers compared", ", ".join(map(str, sorted(result.raw)))],
+    ]
+    return _table((), rows)
