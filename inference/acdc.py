@@ -208,15 +208,12 @@ class AcdcResult:
         """One row a component of every K."""
         import pandas as pd
 
-        rows = [
-            {
-                "num_components": k, "component": i, "raw": self.raw[k][i], "null_mean": self.null_mean[k][i],
-                "null_sd": self.null_sd[k][i], "discrepancy": self.component_discrepancy[k][i], "num_used": self.num_used[k][i],
-            }
-            for k in sorted(self.raw)
-            for i in range(k)
-        ]  # fmt: skip
-        return pd.DataFrame(rows)
+        columns = {
+            "raw": self.raw, "null_mean": self.null_mean, "null_sd": self.null_sd,
+            "discrepancy": self.component_discrepancy, "num_used": self.num_used,
+        }  # fmt: skip
+        places = [{"num_components": k, "component": i} for k in sorted(self.raw) for i in range(k)]
+        return pd.DataFrame([at | {name: v[at["num_components"]][at["component"]] for name, v in columns.items()} for at in places])
 
     def plot(self) -> Any:
         """Loss against cutoff for every K, the chosen segment shaded."""

@@ -30,7 +30,6 @@ from inference.structures import structure_of
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 __all__ = ["Calibration", "simulation_based_calibration"]
 
@@ -104,7 +103,7 @@ class Calibration:
             lines[group] = {"entries": values.shape[1], "p_value": self.p_values[group], "coverage": self.coverage[group], "coverage_se": error}
         return pd.DataFrame(lines).T
 
-    def plot(self) -> Figure:
+    def plot(self) -> Any:
         """Rank histograms; a matplotlib figure."""
         from inference.plots_comparison import plot_ranks
 
@@ -165,15 +164,16 @@ def simulation_based_calibration(
             if result.draws is None:
                 raise ValueError(f"simulation_based_calibration: an engine that draws was expected, got {method!r}")
             flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()}
-            picked = torch.linspace(0, len(next(iter(flat.values()))) - 1, num_draws).round().long()
+            count = len(next(iter(flat.values())))
+            picked = torch.linspace(0, count - 1, num_draws).round().long()
             some = {name: value[picked] for name, value in flat.items()}
-            named = [structure.canonical({name: value[d] for name, value in some.items()}) for d in range(num_draws)]
+            named = [structure.canonical({name: value[d] for name, value in flat.items()}) for d in range(count)]
             target = structure.canonical(truth)
             for site, true in target.items():
-                _rank(ranks, covered, site, true.reshape(-1), torch.stack([one[site].reshape(-1) for one in named]), level)
+                _rank(ranks, covered, site, true.reshape(-1), torch.stack([one[site].reshape(-1) for one in named]), level, picked)
             both = {name: torch.cat([truth[name][None].to(value), value]) for name, value in some.items()}
             total = log_likelihood_of_draws(result, both, data).sum(-1, keepdim=True)
-            _rank(ranks, covered, "log_likelihood", total[0], total[1:], level)
+            _rank(ranks, covered, "log_likelihood", total[0], total[1:], level, torch.arange(num_draws))
             bar.update(s + 1, objective=result.objective, active=1)
     if not ranks:
         raise ValueError("simulation_based_calibration: no data set could be fitted")
@@ -187,11 +187,18 @@ def simulation_based_calibration(
 
 
 def _rank(
-    ranks: dict[str, list[np.ndarray]], covered: dict[str, list[np.ndarray]], name: str, truth: Tensor, draws: Tensor, level: float
+    ranks: dict[str, list[np.ndarray]],
+    covered: dict[str, list[np.ndarray]],
+    name: str,
+    truth: Tensor,
+    draws: Tensor,
+    level: float,
+    picked: Tensor,
 ) -> None:
+    """Intervals from all draws, ranks among the ``picked``."""
     moving = (draws != draws[:1]).any(0) | (draws[0] != truth)  # entries off a given graph are the same always
     truth, draws = truth[moving].detach(), draws[:, moving].detach()
     tail = (1 - level) / 2
     limits = torch.quantile(draws, torch.tensor([tail, 1 - tail], dtype=draws.dtype), dim=0)
-    ranks.setdefault(name, []).append((draws < truth).sum(0).numpy())
+    ranks.setdefault(name, []).append((draws[picked] < truth).sum(0).numpy())
     covered.setdefault(name, []).append(((truth >= limits[0]) & (truth <= limits[1])).numpy())

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from inference.approximate import GOOD_K
+from inference.export import pareto_k
 from inference.loo import Prediction, cross_validate, loo
 from inference.result import Fit
 
@@ -75,7 +77,8 @@ def compare(
         fits: by name, at least two.
         data: the data all of them were fitted to.
         test: rows of the same columns that no fit has seen, for their log-likelihood.
-        num_folds: folds for point estimates, which have no draws; 0 to leave their prediction out.
+        num_folds: folds for point estimates, which have no draws, and for approximations that miss parts of the posterior; 0 for
+            neither.
         refit: fit again without each row whose importance weights cannot be trusted.
         seed: of the folds, the same for all fits.
 
@@ -144,7 +147,9 @@ def _check_same_data(name: str, one: Fit, data: Any) -> None:
 def _predict(name: str, one: Fit, data: Any, num_folds: int, refit: bool, seed: int) -> Prediction | None:
     if one.local:
         return None
-    if one.draws is not None:
+    ratio = (one.sample_stats or {}).get("log_importance")
+    trusted = ratio is None or pareto_k(ratio.reshape(-1)) <= GOOD_K
+    if one.draws is not None and (trusted or not num_folds):
         return loo(one, data, refit=refit)
     return cross_validate(one, data, num_folds, seed) if num_folds else None
 

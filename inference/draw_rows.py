@@ -28,7 +28,7 @@ def log_likelihood_of_draws(fit: Fit, draws: Mapping[str, Tensor], data: Any) ->
     Args:
         fit: of the model and the columns; draws: by site name, (D, ...); data: as the fit takes it.
     """
-    if not _batches(fit, data):
+    if not _batches(fit, data, len(next(iter(draws.values())))):
         return torch.stack([one.log_likelihood_rows(data) for one in _each(fit, draws)])
     parts = []
     for program in fit.chunks(data):
@@ -44,7 +44,7 @@ def latents_of_draws(fit: Fit, draws: Mapping[str, Tensor], data: Any) -> dict[s
         picked = torch.linspace(0, count - 1, MOST_LATENTS).round().long()
         draws = {name: value[picked] for name, value in draws.items()}
         count = MOST_LATENTS
-    if not _batches(fit, data) or type(structure_of(fit.model)).latent_means is not Structure.latent_means:
+    if not _batches(fit, data, count) or type(structure_of(fit.model)).latent_means is not Structure.latent_means:
         total: dict[str, Tensor] = {}
         for one in _each(fit, draws):
             for site, value in one.posterior_latents(data).items():
@@ -61,10 +61,10 @@ def latents_of_draws(fit: Fit, draws: Mapping[str, Tensor], data: Any) -> dict[s
     return {site: torch.cat(values) for site, values in parts.items()}
 
 
-def _batches(fit: Fit, data: Any) -> bool:
-    """Whether the rows stand in one plate whose latents can be summed out, so that draws run as one batch."""
+def _batches(fit: Fit, data: Any, num_draws: int) -> bool:
+    """Whether there are several draws, and the rows stand in one plate whose latents can be summed out, so that draws run as one batch."""
     program = next(iter(fit.chunks(data)))
-    return fit.sums_out(program) and not structure_of(fit.model).local_sites and len(program.names("latent")) > 0
+    return num_draws > 1 and fit.sums_out(program) and not structure_of(fit.model).local_sites and len(program.names("latent")) > 0
 
 
 def _batches_of(program: Program, draws: Mapping[str, Tensor]) -> Iterator[Params]:

@@ -141,14 +141,20 @@ def ess_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def psis(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pareto-smoothed importance weights of rows of log ratios (N, D): normalised logs (N, D), and k-hats (N,)."""
+    """Pareto-smoothed importance weights of rows of log ratios (N, D): normalised logs (N, D), and k-hats (N,).
+
+    Where no weight is more than twice the mean, every draw counts alike and a k-hat above 0.5 is reported as 0.5: the shape of a
+    tail that is not there says nothing.
+    """
     if _has_datatree():
         from arviz_stats.base import array_stats  # type: ignore[import-not-found]
 
         log_weights, k_hat = array_stats.psislw(log_ratios, r_eff=1.0, axis=-1)
     else:
         log_weights, k_hat = _arviz().psislw(log_ratios)
-    return np.asarray(log_weights), np.atleast_1d(np.asarray(k_hat))
+    level = np.exp(log_ratios - log_ratios.max(-1, keepdims=True)).mean(-1) > 0.5
+    k_hat = np.atleast_1d(np.asarray(k_hat))
+    return np.asarray(log_weights), np.where(level, np.minimum(k_hat, 0.5), k_hat)
 
 
 def pareto_k(log_ratios: Tensor) -> float:
@@ -178,7 +184,8 @@ def summary(idata: Any) -> Any:
         idata: what :func:`to_arviz` returned.
     """
     if not _is_point(idata):
-        return _arviz().summary(idata)
+        with np.errstate(invalid="ignore", divide="ignore"):  # entries that never change
+            return _arviz().summary(idata)
     import pandas as pd
 
     lines: dict[str, float] = {}

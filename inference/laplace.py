@@ -56,7 +56,7 @@ class Laplace:
     def __post_init__(self) -> None:
         if isinstance(self.num_draws, bool) or not isinstance(self.num_draws, int) or self.num_draws < 4:
             raise ValueError(f"Laplace: num_draws must be an integer of 4 or more, got {self.num_draws!r}")
-        if not callable(getattr(self.optimum, "run", None)):
+        if isinstance(self.optimum, type) or not callable(getattr(self.optimum, "run", None)):
             raise ValueError(f"Laplace: optimum must be an engine such as EM(), got {self.optimum!r}")
 
     @property

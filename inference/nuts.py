@@ -77,7 +77,7 @@ class NUTS:
                 raise ValueError(f"NUTS: {name} must be an integer of {least} or more, got {value!r}")
         if not 0 < self.target_acceptance < 1:
             raise ValueError(f"NUTS: target_acceptance must lie in (0, 1), got {self.target_acceptance!r}")
-        if self.warm_start is not None and not callable(getattr(self.warm_start, "run", None)):
+        if self.warm_start is not None and (isinstance(self.warm_start, type) or not callable(getattr(self.warm_start, "run", None))):
             raise ValueError(f"NUTS: warm_start must be an engine such as EM(), or None, got {self.warm_start!r}")
 
     @property

@@ -79,7 +79,7 @@ class SVI:
             raise ValueError(f"SVI: learning_rate must be a positive number, got {self.learning_rate!r}")
         if isinstance(self.guide, type) or not (hasattr(self.guide, "build") or callable(self.guide)):
             raise ValueError(f"SVI: guide must be MeanField(), FullRank(), LowRank() or a Pyro guide, got {self.guide!r}")
-        if self.warm_start is not None and not callable(getattr(self.warm_start, "run", None)):
+        if self.warm_start is not None and (isinstance(self.warm_start, type) or not callable(getattr(self.warm_start, "run", None))):
             raise ValueError(f"SVI: warm_start must be an engine such as EM(), or None, got {self.warm_start!r}")
 
     @property

@@ -46,6 +46,14 @@ def screening(data=None, num_rows=None):
         return pyro.sample("test", dist.Bernoulli(CHANCES[case.long()]), obs=data)
 
 
+def screening_table(data=None, num_rows=None):
+    """Six items, all of one chance."""
+    share = pyro.sample("share", dist.Beta(torch.tensor(2.0, dtype=F64), torch.tensor(3.0, dtype=F64)))
+    with pyro.plate("rows", num_rows if data is None else len(data)):
+        case = pyro.sample("case", dist.Bernoulli(share))
+        return pyro.sample("items", dist.Bernoulli(CHANCES[case.long()].unsqueeze(-1).expand(*case.shape, 6)).to_event(1), obs=data)
+
+
 def results(num_rows=40, share=0.35, seed=0):
     rng = np.random.default_rng(seed)
     return torch.from_numpy((rng.random(num_rows) < 0.2 + 0.6 * (rng.random(num_rows) < share)).astype(float))
@@ -380,7 +388,7 @@ def test_what_cannot_be_done_is_said_before_any_work():
 
 def test_draws_are_saved_exported_and_summarised(screened, tmp_path):
     model = DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,))
-    data = simulate(model, encoder_truth(), 3, None, 80)["items"]
+    data = simulate(model, encoder_truth(), 3, None, 400)["items"]
     result = fit(model, data, NUTS(num_chains=2, num_warmup=40, num_draws=20))
     result.save(tmp_path / "fit")
     back = Fit.load(tmp_path / "fit")
@@ -389,7 +397,7 @@ def test_draws_are_saved_exported_and_summarised(screened, tmp_path):
         assert torch.equal(back.sample_stats[name], value)
     idata = result.to_arviz(data, num_prior=3, num_predictive=4)
     assert {"posterior", "sample_stats", "prior", "prior_predictive", "log_likelihood", "latent_posterior"} <= set(idata.groups())
-    assert idata.log_likelihood["items"].shape == (2, 20, 80)
+    assert idata.log_likelihood["items"].shape == (2, 20, 400)
     one = dataclasses.replace(result, params={name: value[1, 7] for name, value in result.draws.items()}, draws=None)
     np.testing.assert_allclose(idata.log_likelihood["items"].values[1, 7], one.log_likelihood_rows(data), rtol=1e-9)
     each = [
@@ -398,7 +406,7 @@ def test_draws_are_saved_exported_and_summarised(screened, tmp_path):
     ]  # fmt: skip
     np.testing.assert_allclose(idata.latent_posterior["latents_1"].values, torch.stack(each).mean(0), rtol=1e-9)
     assert idata.sample_stats["diverging"].dtype == bool
-    assert idata.prior_predictive["items"].shape == (1, 3, 80, 6)
+    assert idata.prior_predictive["items"].shape == (1, 3, 400, 6)
     assert "r_hat" in summary(idata).columns
     with pytest.raises(ValueError, match="num_prior"):
         result.to_arviz(data, num_prior=-1)
@@ -418,7 +426,7 @@ def test_loo_is_what_refits_without_each_row_give(screened):
         exact.append(logsumexp(log + own) - logsumexp(log))
     estimate = loo(result, data)
     assert estimate.elpd == pytest.approx(sum(exact), abs=0.1)
-    np.testing.assert_allclose(estimate.rows, exact, atol=0.01)
+    np.testing.assert_allclose(estimate.rows, exact, atol=0.03)  # some 500 independent draws
     assert estimate.num_bad == 0
     assert 0.3 < estimate.effective_parameters < 2
     with pytest.raises(ValueError, match="point estimate"):
@@ -459,6 +467,7 @@ def test_compare_ranks_the_true_family_first_and_names_what_differs():
     test = simulate(model, truth, 5, None, 100)["items"]
     fits = {
         "encoder": fit(model, data, Laplace(400)),
+        "drawn": fit(screening_table, data, NUTS(2, 60, 60)),
         "one class": fit(Mixture(1, component=Bernoulli(), num_items=6), data, EM()),
         "two classes": fit(Mixture(2, component=Bernoulli(), num_items=6), data, EM()),
         "normal": fit(Mixture(1, component=Normal(), num_items=6), data, EM()),
@@ -470,7 +479,8 @@ def test_compare_ranks_the_true_family_first_and_names_what_differs():
     assert "different ways" in said
     order = [name for name in table.index if name != "normal"]
     assert order[0] == "encoder"
-    assert table.loc["encoder", "how"] == "PSIS-LOO"
+    assert table.loc["drawn", "how"] == "PSIS-LOO"
+    assert table.loc["drawn", "engine"] == "NUTS"
     assert table.loc["one class", "how"] == "4-fold"
     discrete = table.loc[order]
     assert discrete["test_log_likelihood"].idxmax() == "encoder"
@@ -482,10 +492,10 @@ def test_compare_ranks_the_true_family_first_and_names_what_differs():
         compare(fits, other)
     with pytest.raises(ValueError, match="two fits"):
         compare({"encoder": fits["encoder"]}, data)
-    with pytest.warns(UserWarning, match="different ways"):
+    with pytest.warns(UserWarning, match="different ways|average over"):
         picture = compare({name: fits[name] for name in order}, data, num_folds=4).plot()
-    assert len(picture.get_yticklabels()) == 3
-    assert [len(line.get_xdata()) for line in picture.get_lines()].count(1) >= 3  # what is drawn, not only that it ran
+    assert len(picture.get_yticklabels()) == 4
+    assert [len(line.get_xdata()) for line in picture.get_lines()].count(1) >= 4  # what is drawn, not only that it ran
 
 
 def test_folds_of_one_row_are_leave_one_out():
@@ -499,7 +509,7 @@ def test_folds_of_one_row_are_leave_one_out():
 
 
 def test_calibration_passes_the_posterior_and_fails_a_narrow_one():
-    good = simulation_based_calibration(screening, 15, NUTS(1, 60, 120, warm_start=None), 60, num_draws=19)
+    good = simulation_based_calibration(screening, 15, NUTS(1, 40, 80, warm_start=None), 40, num_draws=9)
     assert isinstance(good, Calibration)
     assert min(good.p_values.values()) > 1e-3
     assert 0.85 < good.coverage["share"] <= 1.0
@@ -516,7 +526,7 @@ def test_calibration_passes_the_posterior_and_fails_a_narrow_one():
             center = outcome.params["share"][:, None]
             return dataclasses.replace(outcome, draws={"share": center + 0.2 * (outcome.draws["share"] - center)})
 
-    bad = simulation_based_calibration(screening, 15, Narrow(), 60, num_draws=19)
+    bad = simulation_based_calibration(screening, 15, Narrow(), 40, num_draws=9)
     assert bad.p_values["share"] < 1e-3
     assert bad.coverage["share"] < 0.6
     with pytest.raises(ValueError, match="engine that draws"):

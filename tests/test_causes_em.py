@@ -20,7 +20,7 @@ from ppl_models import NoisyOr
 from ppl_models.causes import log1mexp, log_expm1
 
 F64 = torch.float64
-CASES = noisy_or_cases()
+CASES = [case for case in noisy_or_cases() if hasattr(case["model"], "causes")]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 
 

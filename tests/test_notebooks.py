@@ -14,6 +14,8 @@ SMALL = {
     "newsgroups.md": "num_documents, num_words, latent_sizes, num_restarts, num_iterations = 300, 60, (4, 1), 1, 15",
     "response_times.md": "num_students, num_starts, num_replicates = 200, 2, 2",
     "deep_discrete_encoder.md": "num_rows = 300\nlatent_sizes = (5, 2)",
+    "model_comparison.md": "num_rows, num_test, num_folds = 120, 100, 2\ndraws = dict(num_chains=2, num_warmup=30, num_draws=60)",
+    "posterior_diagnostics.md": "num_rows = 120\ndraws = dict(num_chains=2, num_warmup=40, num_draws=60)",
     "noisy_or.md": "num_rows, sizes, num_restarts, num_iterations, num_search_rows = 800, (6, 7), 2, 8, 300",
     "options_hmm.md": "num_sequences, num_steps = 25, 40\nchain_steps = 5000",
 }
