@@ -33,7 +33,7 @@ class _Recorder(TorchDispatchMode):
         self.names = {id(point): "v0"}
         self.kept: list[Any] = [point]  # an id is only one as long as its object lives
         self.constants: dict[str, Any] = {}
-        self.lines: list[str] = []
+        self.lines: list[tuple[set[str], set[str], str]] = []  # names written, names read, the line
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -43,15 +43,26 @@ class _Recorder(TorchDispatchMode):
             raise _ControlFlow
         if changed is not None and depends and id(changed) not in self.names:
             name = self._name(changed)  # a constant about to be overwritten: every replay needs it fresh
-            self.lines.append(f"{name} = {self._constant(changed.clone())}.clone()")
+            self.lines.append(({name}, set(), f"{name} = {self._constant(changed.clone())}.clone()"))
         out = func(*args, **kwargs)
         if depends:
             words = [self._word(value) for value in args] + [f"{k}={self._word(v)}" for k, v in kwargs.items()]
             outputs = list(out) if isinstance(out, list | tuple) else [out]
             names = [self._name(value) if isinstance(value, Tensor) else "_" for value in outputs]
             left = ", ".join(names) + ("," if isinstance(out, list | tuple) else "")
-            self.lines.append(f"{left} = {self._constant(func)}({', '.join(words)})")
+            read = {self.names[id(leaf)] for leaf in tree_leaves((args, kwargs)) if id(leaf) in self.names}
+            written = set(names) | ({self.names[id(changed)]} if changed is not None else set())
+            self.lines.append((written, read, f"{left} = {self._constant(func)}({', '.join(words)})"))
         return out
+
+    def needed(self, outputs: list[str]) -> list[str]:
+        """The lines that the outputs rest on, in order; draws of latents that are summed out are not among them."""
+        wanted, kept = set(outputs), []
+        for written, read, line in reversed(self.lines):
+            if written & wanted:
+                wanted |= read
+                kept.append(line)
+        return kept[::-1]
 
     def _name(self, value: Tensor) -> str:
         if id(value) not in self.names:
@@ -89,10 +100,10 @@ def recorded(function: Function, point: Tensor) -> Function:
         return function
     if any(id(value) not in recorder.names for value in outputs):
         return function
-    names = ", ".join(recorder.names[id(value)] for value in outputs)
-    body = "\n".join(f"    {line}" for line in recorder.lines)
-    scope = dict(recorder.constants)
-    exec(f"def replay(v0):\n{body}\n    return ({names},)\n", scope)  # built from operations alone
+    names = [recorder.names[id(value)] for value in outputs]
+    body = "\n".join(f"    {line}" for line in recorder.needed(names))
+    scope, answer = dict(recorder.constants), ", ".join(names)
+    exec(f"def replay(v0):\n{body}\n    return ({answer},)\n", scope)  # built from operations alone
     replay = scope["replay"]
 
     def replayed(value: Tensor) -> tuple[Tensor, ...]:
