@@ -142,10 +142,10 @@ class TruncatedLasso:
         return _along(self.slope_at_zero, value) * (value.abs() < _along(self.threshold, value)).to(value.dtype)
 
     def prox(self, center: Tensor, curvature: Tensor) -> Tensor:
-        size, threshold = center.abs(), _along(self.threshold, center)
-        inner = (size - _along(self.slope_at_zero, center) / curvature).clamp(min=0.0).clamp(max=threshold)
-        outer = size.clamp(min=threshold)
-        return _best(self, center, curvature, (inner, outer))
+        shift, threshold = _along(self.slope_at_zero, center) / curvature, _along(self.threshold, center)
+        near = center.sign() * torch.nn.functional.relu(center.abs() - shift)
+        far = torch.where(shift < 2 * threshold, threshold + shift / 2, (2 * shift * threshold).sqrt())  # shrinking pays below
+        return torch.where(center.abs() > far, center, near)
 
 
 @dataclass(frozen=True)

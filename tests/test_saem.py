@@ -16,7 +16,7 @@ from inference.alignment import align
 from inference.checkpoint import read_tensors
 from inference.draws import GenericDraws, LayeredDraws
 from inference.fit import Problem
-from inference.gibbs import GenericGibbs, LayeredGibbs
+from inference.gibbs import GenericGibbs, LayeredGibbs, Scan
 from inference.glm import LayerStatistics, maximise_layer
 from inference.metrics import graph_accuracy
 from inference.program import Program
@@ -64,8 +64,8 @@ def test_layers_and_program_draw_the_same(response, sizes, flags):
     model, params, data = example(response, sizes=sizes)
     layered, generic = samplers(model, data)
     state = layered.begin(params, torch.Generator().manual_seed(1))
-    ours = layered.sweep(params, state, torch.Generator().manual_seed(2), **flags)
-    theirs = generic.sweep(params, state, torch.Generator().manual_seed(2), **flags)
+    ours = layered.sweep(params, state, torch.Generator().manual_seed(2), Scan(**flags))
+    theirs = generic.sweep(params, state, torch.Generator().manual_seed(2), Scan(**flags))
     for name in state:
         assert torch.allclose(ours[1][name], theirs[1][name], atol=1e-6)
         assert torch.equal(ours[0][name], theirs[0][name])
@@ -79,7 +79,7 @@ def test_a_conditional_is_a_ratio_of_joints(response):
     model, params, data = example(response)
     layered, generic = samplers(model, data)
     state = layered.begin(params, torch.Generator().manual_seed(3))
-    _, chances = layered.sweep(params, state, torch.Generator().manual_seed(4), synchronous=True)
+    _, chances = layered.sweep(params, state, torch.Generator().manual_seed(4), Scan(synchronous=True))
     one = {name: value[0] for name, value in params.items()}
     for name in state:
         for k in range(state[name].shape[1]):
@@ -110,7 +110,7 @@ def test_sequential_draws_have_the_posterior_and_synchronous_ones_do_not():
         generator, state = torch.Generator().manual_seed(5), layered.begin(params, torch.Generator().manual_seed(6))
         total = torch.zeros(4, dtype=F64)
         for sweep in range(220):
-            state, _ = layered.sweep(params, state, generator, synchronous)
+            state, _ = layered.sweep(params, state, generator, Scan(synchronous))
             code = (2 * state["latents_1"][0, 0] + state["latents_1"][0, 1]).long()
             total += torch.bincount(code, minlength=4) * (sweep >= 20)
         found[synchronous] = total / total.sum()
