@@ -34,6 +34,7 @@ __all__ = [
 
 Params = dict[str, Tensor]
 DISPERSION_LIMITS = (1e-6, 1e6)
+MAX_STEP = 1.0  # of a coefficient, where only an expansion is maximised
 
 
 @dataclass(frozen=True)
@@ -233,6 +234,9 @@ def maximise_quadratic(
 
     for _ in range(num_steps):
         proposal = _solve(beta, linear - pull(beta), hessian, layer.penalty, fixed, bound)
+        if not layer.response.is_linear:  # there the quadratic is an expansion: good near beta
+            longest = (proposal - beta).abs().amax(-1, keepdim=True)
+            proposal = torch.where(longest > MAX_STEP, beta + (proposal - beta) * (MAX_STEP / longest), proposal)
         beta, _ = _halve(objective, beta, objective(beta), proposal)
     return beta
 

@@ -73,13 +73,13 @@ class SAEM:
 
     max_iterations: int = 500
     num_burn_in: int = 20
-    num_relaxed: int = 30
+    num_relaxed: int = 10
     rate: float = 0.7
     num_draws: int = 1
     synchronous: bool = False
     batch_rows: int | None = None
     window: int = 10
-    tolerance: float = 3e-3
+    tolerance: float = 5e-3
     accelerate: bool = True
     num_kept: int = 16
 
