@@ -13,9 +13,10 @@ from inference.draws import DrawSteps, LayeredDraws
 from inference.gibbs import Gibbs, LayeredGibbs
 from inference.program import Params, Program
 from inference.relabelling import Labels
-from inference.spectral import CUTS, EPSILONS, layer_factors, random_start, spectral_start
+from inference.spectral import CUTS, EPSILONS, centred_values, layer_factors, random_start, spectral_start
 from inference.steps import LayeredSteps, Steps
 from inference.structure import Recommendation, Structure
+from ppl_models.responses import Bernoulli
 
 if TYPE_CHECKING:
     from inference.em import EM
@@ -122,6 +123,8 @@ class Layered(Structure):
                 f"{num_values} singular values were asked for, but the data of layer {depth + 1} have rank at most "
                 f"{min(below.shape)}"
             )
+        if depth == 0 and isinstance(layer.response, Bernoulli):
+            return centred_values(below, num_values, problem.seed)
         factors = layer_factors(
             below, num_values - 1, layer.response, CUTS[depth > 0], problem.seed, num_values, EPSILONS[depth > 0]
         )

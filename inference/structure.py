@@ -167,7 +167,8 @@ class Structure:
         return sum(value.numel() for value in params.values())
 
     def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
-        """Leading singular values of what layer ``depth`` (counted from 0) explains: its children, linearised and centred.
+        """Leading singular values of what layer ``depth`` (counted from 0) explains: its children, linearised (but for
+        observed bits) and centred.
 
         Raises:
             ValueError: for a model that does not describe its layers.
