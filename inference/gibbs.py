@@ -306,12 +306,19 @@ class GenericGibbs:
         program: the program with its data.
 
     Raises:
-        ValueError: naming a latent site that is not made of bits, or stands outside a single plate over the rows.
+        ValueError: naming a latent site that is not made of bits, or stands outside a single plate over the rows; for a
+            program without latent sites.
     """
 
     program: Program
 
     def __post_init__(self) -> None:
+        for name in self.program.names("local"):
+            raise ValueError(f"latent site {name!r} is continuous and cannot be sampled: bits were expected")
+        if not self.program.names("latent"):
+            raise ValueError(
+                f"the program has no latent site to sample: it sums its latents out inside {self.program.names('observed')}"
+            )
         for name in self.program.names("latent"):
             site = self.program.site(name)
             if not site.is_binary or len(site.plates) != 1 or self.program.max_plate_nesting != 1:

@@ -337,6 +337,8 @@ def select_dimension(
         if not callable(model):
             raise ValueError(f"select_dimension: family({size!r}) must return a model, got {model!r}")
     checked = Problem.check(models[0], data, seed).data
+    for model in models:
+        structure_of(model).check_rank(Problem.check(model, data, seed))
     return criterion.choose(Study(sizes, models, data, checked, method, num_restarts, seed, progress))
 
 

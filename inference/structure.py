@@ -175,6 +175,13 @@ class Structure:
         """
         raise ValueError(f"singular values need a model that describes its layers, got {type(self.model).__name__}")
 
+    def check_rank(self, problem: Problem) -> None:
+        """Refuse more latents than the data could tell apart, where there is such a bound.
+
+        Raises:
+            ValueError: for a layer with more latents than the rank of its centred children.
+        """
+
     def latent_means(self, program: Program, params: Params) -> Params:
         """Posterior mean of every latent's value, by latent site; a categorical latent gives its probabilities."""
         return program.latent_means(params)

@@ -233,6 +233,9 @@ def test_bad_grids_are_refused():
             select_dimension(family, x, grid)
     with pytest.raises(ValueError, match="rank at most 18"):
         select_dimension(lambda k: DeepDiscreteEncoder(18, (k,), Normal()), x, [17, 18], "spectral")
+    for criterion in ("spectral", "ebic", "lrt", "held_out"):  # five rows, centred, have rank four
+        with pytest.raises(ValueError, match="rank 4 after centring"):
+            select_dimension(lambda k: DeepDiscreteEncoder(18, (k,), Normal()), x[:5], [3, 4, 5], criterion)
     with pytest.raises(ValueError, match="one layer's size may vary"):
         select_dimension(lambda k: DeepDiscreteEncoder(18, (2 * k, k), Normal()), x, [2, 3], "spectral")
     with pytest.raises(ValueError, match="criterion must be one of spectral"):
