@@ -116,7 +116,8 @@ def fit_dde(
         str,
         typer.Option(
             metavar="auto|none|SLOPE,THRESHOLD",
-            help="Truncated Lasso of the loadings; auto is the recommended one for the number of rows, none with --graph.",
+            help="Truncated Lasso of the loadings; auto is the better by EBIC of two for the number of rows (the level of BIC where "
+            "latents are sampled), none with --graph.",
         ),
     ] = "auto",
     restarts: Annotated[
@@ -164,6 +165,8 @@ def fit_dde(
             graphs=graphs,
             bottom=ExpDINA() if bottom is Bottom.dina else ExpGDM() if bottom is Bottom.gdm else Additive(),
         )
+        if penalty == "auto" and graph is None and engine is not Engine.saem:
+            model = _with_better_penalty(model, frame, restarts, seed)
         result = _run(model, frame, init.value, restarts, seed, checkpoint, not no_progress, engine)
         _deliver(result, frame, out, shape)
 
@@ -321,13 +324,31 @@ def _check_image(shape: tuple[int, int] | None, num_items: int) -> None:
         raise ValueError(f"--image-shape: {shape[0]} x {shape[1]} pixels do not make the {num_items} items of the data")
 
 
+def _with_better_penalty(model: Any, frame: pd.DataFrame, restarts: int | None, seed: int) -> Any:
+    """The model with the penalty whose polished fit has the smaller EBIC; as it is where its latents are to be sampled."""
+    import dataclasses
+
+    from inference.em import EM
+    from inference.fit import Problem
+    from inference.sparsity import penalty_path
+    from ppl_models.penalties import TruncatedLasso
+
+    problem = Problem.check(model, frame, seed)
+    if not isinstance(problem.structure.recommended(problem).method, EM):
+        return model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fit that follows says the same of the one that is kept
+        path = penalty_path(model, frame, TruncatedLasso.candidates(len(frame)), num_restarts=restarts, seed=seed)
+    return dataclasses.replace(model, penalty=path.penalty)
+
+
 def _penalty(text: str, num_rows: int, confirmatory: bool) -> Any:
     from ppl_models.penalties import TruncatedLasso
 
     if text == "none" or (text == "auto" and confirmatory):
         return None
     if text == "auto":
-        return TruncatedLasso.for_rows(num_rows)
+        return TruncatedLasso.bic(num_rows)
     try:
         slope, threshold = (float(part) for part in text.split(","))
     except ValueError:

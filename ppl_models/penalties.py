@@ -128,6 +128,15 @@ class TruncatedLasso:
         _positive("TruncatedLasso.bic", "num_rows", num_rows)
         return cls.from_level(math.log(max(num_rows, 2)) / 2, 3.0 * num_rows**-0.3)
 
+    @classmethod
+    def candidates(cls, num_rows: int) -> tuple[TruncatedLasso, TruncatedLasso]:
+        """:meth:`for_rows` and :meth:`bic`, weaker and stronger: neither is the better one for every graph.
+
+        With few rows and a dense graph the level of BIC empties true edges; with many rows the other keeps false ones. Let
+        EBIC say: ``penalty_path(model, data, TruncatedLasso.candidates(len(data)))`` in :mod:`inference.sparsity`.
+        """
+        return cls.for_rows(num_rows), cls.bic(num_rows)
+
     def convex(self) -> TruncatedLasso:
         return TruncatedLasso(self.slope_at_zero, FAR)
 
