@@ -333,11 +333,11 @@ def _with_better_penalty(model: Any, frame: pd.DataFrame, restarts: int | None, 
     from inference.sparsity import penalty_path
     from ppl_models.penalties import TruncatedLasso
 
-    problem = Problem.check(model, frame, seed)
-    if not isinstance(problem.structure.recommended(problem).method, EM):
-        return model
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit that follows says the same of the one that is kept
+        problem = Problem.check(model, frame, seed)
+        if not isinstance(problem.structure.recommended(problem).method, EM):
+            return model
         path = penalty_path(model, frame, TruncatedLasso.candidates(len(frame)), num_restarts=restarts, seed=seed)
     return dataclasses.replace(model, penalty=path.penalty)
 
