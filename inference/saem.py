@@ -72,7 +72,7 @@ class SAEM:
     """
 
     max_iterations: int = 500
-    num_burn_in: int = 5
+    num_burn_in: int = 10
     num_relaxed: int = 10
     rate: float = 0.7
     num_draws: int = 1
