@@ -396,7 +396,7 @@ def test_draws_are_saved_exported_and_summarised(screened, tmp_path):
     for name, value in result.sample_stats.items():
         assert torch.equal(back.sample_stats[name], value)
     idata = result.to_arviz(data, num_prior=3, num_predictive=4)
-    assert {"posterior", "sample_stats", "prior", "prior_predictive", "log_likelihood", "latent_posterior"} <= set(idata.groups())
+    assert {"posterior", "sample_stats", "prior", "prior_predictive", "log_likelihood", "latent_posterior"} <= set(getattr(idata, "children", idata))
     assert idata.log_likelihood["items"].shape == (2, 20, 400)
     one = dataclasses.replace(result, params={name: value[1, 7] for name, value in result.draws.items()}, draws=None)
     np.testing.assert_allclose(idata.log_likelihood["items"].values[1, 7], one.log_likelihood_rows(data), rtol=1e-9)
@@ -413,6 +413,16 @@ def test_draws_are_saved_exported_and_summarised(screened, tmp_path):
 
 
 # ---------------------------------------------------------------- prediction and comparison
+
+
+def test_weights_of_ratios_that_do_not_differ_are_equal():
+    ratios = np.zeros((2, 200))
+    ratios[1] = np.linspace(0.0, 3.0, 200)
+    log_weights, k_hat = psis(ratios)
+    np.testing.assert_allclose(log_weights[0], -np.log(200))
+    np.testing.assert_allclose(np.exp(log_weights).sum(1), 1.0)
+    assert log_weights[1, -1] > log_weights[1, 0]  # a larger ratio weighs more
+    assert k_hat[0] == 0.0
 
 
 def test_loo_is_what_refits_without_each_row_give(screened):
