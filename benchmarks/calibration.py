@@ -1,6 +1,6 @@
 """Simulation-based calibration of NUTS, and coverage of 95 % intervals of Laplace and SVI, family by family at a small size.
 
-``ranks``: truth from the prior, ``--rows`` rows, one chain; the p-value of uniform ranks by parameter group, and the histograms as
+``ranks``: truth from the prior, ``--rows`` rows, two chains; the p-value of uniform ranks by parameter group, and the histograms as
 pictures with ``--figure FOLDER``. ``coverage``: one truth, intervals of each engine on fresh data; the standard error is over data
 sets. One JSON line a family and engine.
 
@@ -35,7 +35,7 @@ ENGINES = {
     "Laplace": Laplace(400),
     "SVI, full rank": SVI(FullRank(), 150, num_draws=400),
     "SVI, mean field": SVI(MeanField(), 150, num_draws=400),
-    "NUTS": NUTS(2, 150, 200),
+    "NUTS": NUTS(2, 150, 200, warm_start=None),
 }
 
 
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, default=None)
     args = parser.parse_args()
     cases = (
-        [(name, "NUTS", model, NUTS(1, 100, 190, warm_start=None), None, args.rows or 60) for name, model in FAMILIES.items()]
+        [(name, "NUTS", model, NUTS(2, 150, 95, warm_start=None), None, args.rows or 60) for name, model in FAMILIES.items()]
         if args.study == "ranks"
         else [
             ("two attributes, graph given", name, DeepDiscreteEncoder(8, (2,), graphs=(GRAPH,)), engine, lambda seed: TRUTH, args.rows or 500)

@@ -11,6 +11,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from matplotlib.figure import Figure
 from pyro import poutine
 from pyro.infer import config_enumerate
 from pyro.infer.mcmc.util import initialize_model
@@ -29,6 +30,7 @@ from inference.potential import Potential
 from inference.program import Program, simulate
 from inference.recording import recorded
 from inference.relabelling import relabel_draws
+from inference.report_comparison import write_comparison_report
 from inference.structures import structure_of
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr, Normal, PoissonFactorization
 
@@ -470,7 +472,7 @@ def test_moved_draws_repair_an_outlier():
     assert abs(moved.rows[-1] - exact) < 0.3 < abs(plain.rows[-1] - exact)
 
 
-def test_compare_ranks_the_true_family_first_and_names_what_differs():
+def test_compare_ranks_the_true_family_first_and_names_what_differs(tmp_path):
     truth = encoder_truth()
     model = DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,))
     data = simulate(model, truth, 4, None, 250)["items"]
@@ -503,9 +505,17 @@ def test_compare_ranks_the_true_family_first_and_names_what_differs():
     with pytest.raises(ValueError, match="two fits"):
         compare({"encoder": fits["encoder"]}, data)
     with pytest.warns(UserWarning, match="different ways|average over"):
-        picture = compare({name: fits[name] for name in order}, data, num_folds=4).plot()
-    assert len(picture.get_yticklabels()) == 4
-    assert [len(line.get_xdata()) for line in picture.get_lines()].count(1) >= 4  # what is drawn, not only that it ran
+        comparison = compare({name: fits[name] for name in order}, data, num_folds=4)
+    first, *others = comparison.plot().axes
+    assert len(first.get_yticklabels()) == 4
+    assert [len(line.get_xdata()) for line in first.get_lines()].count(1) >= 4  # what is drawn, not only that it ran
+    assert [panel.get_xlabel().split()[0] for panel in others] == ["BIC,", "largest", "seconds"]
+    assert comparison.plot(Figure().subplots()).get_ylim()[0] == 3.5
+    assert table.loc["normal", "misfitting"] == 1  # zeros and ones are not normal
+    assert np.isnan(table.loc["encoder", "discrepancy"])
+    page = write_comparison_report(comparison, tmp_path / "comparison.html").read_text()
+    assert "encoder predicts unseen rows best." in page
+    assert page.count("data:image/png") == 1
 
 
 def test_folds_of_one_row_are_leave_one_out():
