@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -34,16 +33,13 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes | Fi
         _predictive(comparison, ax)
         _name_lines(comparison, ax)
         return ax
-    panels = [(key, label) for key, label in PANELS if any(math.isfinite(float(record[key])) for record in records)]
+    panels = [(key, label, _column(records, key)) for key, label in PANELS]
+    panels = [panel for panel in panels if np.isfinite(panel[2]).any()]
     figure = Figure(figsize=(5.4 + 1.9 * len(panels), 1.4 + 0.5 * len(records)), layout="constrained")
     axes = figure.subplots(1, 1 + len(panels), sharey=True, squeeze=False, width_ratios=[2.4] + [1.0] * len(panels))[0]
     _predictive(comparison, axes[0])
     places = np.arange(len(records))
-    for panel, (key, label) in zip(axes[1:], panels, strict=True):
-        values = np.array([float(record[key]) for record in records])
-        if key in ("bic", "test_log_likelihood"):
-            values[[record["likelihood"] != "marginal" for record in records]] = np.nan
-            values = values - (np.nanmin(values) if key == "bic" else np.nanmax(values))
+    for panel, (key, label, values) in zip(axes[1:], panels, strict=True):
         panel.plot(values, places, "o", color="tab:blue")
         if key == "seconds":
             panel.set_xscale("log")
@@ -64,6 +60,16 @@ PANELS = (
     ("discrepancy", "largest misfit of\na component (nats)"),
     ("seconds", "seconds"),
 )
+
+
+def _column(records: tuple[dict[str, Any], ...], key: str) -> np.ndarray:
+    """One number a fit, NaN where it cannot be held against the others; likelihoods as differences to the best."""
+    values = np.array([float(record[key]) for record in records])
+    if key in ("bic", "test_log_likelihood"):
+        values[[record["likelihood"] != "marginal" for record in records]] = np.nan
+        if np.isfinite(values).any():
+            values = values - (np.nanmin(values) if key == "bic" else np.nanmax(values))
+    return values
 
 
 def _predictive(comparison: Comparison, ax: Axes) -> None:
