@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inference.page import note, number, paragraph, picture, table, write_page
 from inference.plots_comparison import plot_comparison
-from inference.report import _PAGE, _note, _number, _paragraph, _picture, _table, _versions
 
 if TYPE_CHECKING:
     from inference.comparison import Comparison
@@ -37,19 +36,14 @@ def write_comparison_report(comparison: Comparison, path: str | Path) -> Path:
         [name, *(_cell(record[key]) for key in shown)]
         for name, record in zip(comparison.names, comparison.records, strict=True)
     ]
-    notes = "".join(_note(note) for note in comparison.warnings) or _paragraph("Every column can be compared from line to line.")
+    notes = "".join(note(text) for text in comparison.warnings) or paragraph("Every column can be compared from line to line.")
     sections = [
-        ("best", "Which predicts best?", "".join(_paragraph(sentence) for sentence in in_words(comparison))),
-        ("picture", "Side by side", _picture(lambda: plot_comparison(comparison), "fits side by side")),
-        ("table", "Numbers", _table(["fit", *(COLUMNS[key] for key in shown)], rows)),
+        ("best", "Which predicts best?", "".join(paragraph(sentence) for sentence in in_words(comparison))),
+        ("picture", "Side by side", picture(lambda: plot_comparison(comparison), "fits side by side")),
+        ("table", "Numbers", table(["fit", *(COLUMNS[key] for key in shown)], rows)),
         ("care", "What is not comparable", notes),
     ]
-    links = " ".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in sections)
-    body = "\n".join(f'<section id="{key}"><h2>{escape(title)}</h2>\n{text}</section>' for key, title, text in sections)
-    title = f"{len(comparison.names)} fits compared"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(_PAGE.format(title=title, links=links, body=body, foot=escape(_versions())), encoding="utf-8")
-    return file
+    return write_page(file, f"{len(comparison.names)} fits compared", sections)
 
 
 def in_words(comparison: Comparison) -> list[str]:
@@ -60,7 +54,7 @@ def in_words(comparison: Comparison) -> list[str]:
     words = [f"{ranked[0][0]} predicts unseen rows best."]
     if len(ranked) > 1:
         name, record = ranked[1]
-        gap, error = _number(record["elpd_diff"], 1), _number(record["diff_se"], 1)
+        gap, error = number(record["elpd_diff"], 1), number(record["diff_se"], 1)
         sure = record["elpd_diff"] > 2 * record["diff_se"]
         words.append(
             f"{name} is {gap} nats behind, with a standard error of {error}: "
