@@ -51,7 +51,7 @@ def test_pictures_of_parameters(idata, draw: str) -> None:
 
 
 def test_the_posterior_predictive_picture(idata) -> None:
-    drawn = arviz.plot_ppc_dist(idata) if NEW else arviz.plot_ppc(idata, num_pp_samples=5)
+    drawn = arviz.plot_ppc_dist(idata, num_samples=5) if NEW else arviz.plot_ppc(idata, num_pp_samples=5)
     assert num_artists(figure_of(drawn)) >= 5
 
 
