@@ -17,6 +17,7 @@ from pyro.infer import config_enumerate
 from pyro.infer.mcmc.util import initialize_model
 from scipy import stats
 from scipy.special import logsumexp
+from torch.distributions import constraints
 
 from inference import EM, NUTS, SVI, Bootstrap, Fit, FullRank, Laplace, LowRank, MeanField, fit
 from inference.calibration import Calibration, simulation_based_calibration
@@ -415,6 +416,21 @@ def test_draws_are_saved_exported_and_summarised(screened, tmp_path):
 
 
 # ---------------------------------------------------------------- prediction and comparison
+
+
+def test_a_fit_with_a_guide_of_the_users_is_saved_without_its_code(tmp_path):
+    def own_guide(data=None):
+        spread = pyro.param("spread", torch.tensor([2.0, 3.0], dtype=F64), constraint=constraints.positive)
+        pyro.sample("share", dist.Beta(spread[0], spread[1]))
+
+    data = results(40)
+    result = fit(screening, data, SVI(own_guide, 60, num_draws=50))
+    result.save(tmp_path / "fit")
+    back = Fit.load(tmp_path / "fit", model=screening)
+    assert torch.equal(back.draws["share"], result.draws["share"])
+    assert "own_guide" in repr(back.method)
+    with pytest.raises(ValueError, match="own_guide is needed again"):
+        fit(screening, data, back.method)
 
 
 def test_weights_of_ratios_that_do_not_differ_are_equal():
