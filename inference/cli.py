@@ -20,6 +20,7 @@ from inference import cli_options
 if TYPE_CHECKING:
     import pandas as pd
 
+    from inference.fit import Method
     from inference.result import Fit
     from ppl_models.responses import ResponseFamily
 
@@ -57,6 +58,9 @@ class Engine(StrEnum):
     auto = "auto"
     em = "em"
     saem = "saem"
+    laplace = "laplace"
+    svi = "svi"
+    nuts = "nuts"
 
 
 class Bottom(StrEnum):
@@ -127,7 +131,10 @@ def fit_dde(
     init: Annotated[Start, typer.Option(help="Where the fit starts.")] = Start.spectral,
     engine: Annotated[
         Engine,
-        typer.Option(help="Exact EM, or stochastic EM with sampled latents; auto takes EM up to 14 latents a layer."),
+        typer.Option(
+            help="Exact EM, or stochastic EM with sampled latents (auto takes EM up to 14 latents a layer); or posterior draws: "
+            "laplace (a normal around EM's optimum), svi (a normal fitted), nuts (four chains)."
+        ),
     ] = Engine.auto,
     graph: Annotated[
         str | None,
@@ -239,9 +246,13 @@ def _run(
     engine: Engine = Engine.auto,
 ) -> Fit:
     """Fit, and say on standard error what the library warned of."""
-    from inference import EM, SAEM, fit
+    from inference import EM, NUTS, SAEM, SVI, FullRank, Laplace, fit
 
-    method = {Engine.auto: None, Engine.em: EM(), Engine.saem: SAEM()}[engine]
+    methods: dict[Engine, Method | None] = {
+        Engine.auto: None, Engine.em: EM(), Engine.saem: SAEM(),
+        Engine.laplace: Laplace(), Engine.svi: SVI(FullRank()), Engine.nuts: NUTS(),
+    }  # fmt: skip
+    method = methods[engine]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # kept by the fit, and said below in one line each
         result = fit(
@@ -375,6 +386,7 @@ def _response(text: str) -> ResponseFamily:
     return ppl_models.Blocks(*blocks)
 
 
+from inference import cli_compare as _compare  # noqa: E402, F401  (registers compare)
 from inference import cli_components as _components  # noqa: E402, F401  (registers select pmf)
 from inference import cli_noisy_or as _noisy_or  # noqa: E402, F401  (registers its command on fit_app)
 from inference import cli_select as _select  # noqa: E402, F401  (registers select dde)
