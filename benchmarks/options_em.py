@@ -27,8 +27,8 @@ from inference.alignment import align
 from inference.option_alignment import policy_error
 from inference.options import OptionSteps, random_policies
 from ppl_models import OptionsHMM
+from ppl_models.chain_plan import ChainPlan, plan_of
 from ppl_models.datasets import options_chain, simulate_options
-from ppl_models.option_chain import ChainPlan, plan_of
 from ppl_models.trajectories import pack
 
 LINES: list[dict[str, Any]] = []
@@ -50,8 +50,8 @@ def fastest(run: Callable[[], Any], repeats: int) -> float:
 
 def one_iteration(model: OptionsHMM, data: torch.Tensor, seed: int = 0) -> Callable[[], Any]:
     """E-step and M-step from a random start."""
-    steps = OptionSteps(model.chain(), plan_of(data, model.num_states, model.num_actions))
-    params = random_policies(model.chain(), data, 1, seed)
+    plan = plan_of(data, model.num_states, model.num_actions)
+    steps, params = OptionSteps(model.chain(), plan), random_policies(model.chain(), plan, 1, seed)
     return lambda: steps.m_step(steps.e_step(params)[0], params)
 
 
@@ -122,7 +122,14 @@ def ragged() -> None:
     singles = [one_iteration(OptionsHMM(4, 2, 2), data[n : n + 1, : lengths[n]].clone()) for n in range(1000)]
     together()
     batch, loop = fastest(together, 5), fastest(lambda: [run() for run in singles], 2)
-    line(part="ragged", sequences=1000, steps=int(lengths.sum()), seconds=round(batch, 5), seconds_of_the_loop=round(loop, 4), ratio=round(loop / batch, 1))
+    line(
+        part="ragged",
+        sequences=1000,
+        steps=int(lengths.sum()),
+        seconds=round(batch, 5),
+        seconds_of_the_loop=round(loop, 4),
+        ratio=round(loop / batch, 1),
+    )
 
 
 def starts() -> None:
@@ -163,9 +170,13 @@ def draw(path: str) -> None:
     if of("length"):
         steps = [v["num_steps"] for v in of("length")]
         left.loglog(steps, [v["seconds"] for v in of("length")], marker="o", label="seconds an iteration")
-        left.loglog(steps, [v["seconds_of_the_plan"] for v in of("length")], marker="s", label="seconds of the plan, once")
+        left.loglog(
+            steps, [v["seconds_of_the_plan"] for v in of("length")], marker="s", label="seconds of the plan, once"
+        )
         twin = left.twinx()
-        twin.loglog(steps, [v["peak_MiB"] for v in of("length")], color="#888888", linestyle=":", label="peak MiB (right)")
+        twin.loglog(
+            steps, [v["peak_MiB"] for v in of("length")], color="#888888", linestyle=":", label="peak MiB (right)"
+        )
         handles = [artist for ax in (left, twin) for artist in ax.get_lines()]
         left.legend(handles=handles, fontsize=8)
     left.set(xlabel="steps T", ylabel="seconds", title="Linear in T (2 options)")
@@ -176,7 +187,9 @@ def draw(path: str) -> None:
     middle.set(xlabel="options", ylabel="seconds an iteration", title="300,000 steps")
     if of("ragged"):
         (values,) = of("ragged")
-        bars = right.bar(["one batch", "a loop"], [values["seconds"], values["seconds_of_the_loop"]], color=["#0072B2", "#999999"])
+        bars = right.bar(
+            ["one batch", "a loop"], [values["seconds"], values["seconds_of_the_loop"]], color=["#0072B2", "#999999"]
+        )
         right.bar_label(bars)
         right.set_yscale("log")
         right.margins(y=0.15)

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.option_chain import ChainDescription, ChainPlan, plan_of, with_high
+from ppl_models.chain_plan import ChainPlan, plan_of
+from ppl_models.option_chain import ChainDescription, with_high
 from ppl_models.policy_chain import PolicyDescription, PolicyPlan, draw_along, log_policies, policy_plan_of
+from ppl_models.word_codes import small_integers
 
 if TYPE_CHECKING:
     from inference.result import Fit
@@ -177,12 +179,15 @@ class Along:
         return torch.from_numpy(np.ascontiguousarray(value))
 
 
-def _along(leaves: Tensor, plan: ChainPlan | PolicyPlan, width: int, before: Callable[[], Tensor], low: Callable[[], Tensor]) -> Along:
+def _along(
+    leaves: Tensor, plan: ChainPlan | PolicyPlan, width: int, before: Callable[[], Tensor], low: Callable[[], Tensor]
+) -> Along:
     """From the matrices of the distinct steps (L, O, O), and both policies at every step, (N, O, O) and (N, O, A)."""
     table = leaves.detach().cpu().numpy()
     size = table.shape[-1]
-    words = np.full((len(plan.lengths), int(plan.lengths.max())), len(table))
-    words[np.arange(words.shape[1]) < plan.lengths[:, None]] = plan.words
+    steps = plan.tree.steps()
+    words = np.full((len(plan.lengths), int(plan.lengths.max())), len(table), dtype=small_integers(len(table)))
+    words[np.arange(words.shape[1]) < plan.lengths[:, None]] = steps
     whole = np.concatenate([table, np.eye(size, dtype=table.dtype)[None]])
 
     def laid_out(policy: Callable[[], Tensor]) -> np.ndarray:
@@ -367,7 +372,9 @@ def simulate_actions(fit: Fit, data: Any, seed: int = 0) -> tuple[Tensor, Tensor
         ValueError: if the model's states are not continuous, or ``data`` does not fit it.
     """
     if not hasattr(fit.model, "policy_chain"):
-        raise ValueError("simulate_actions: a model along continuous states was expected; fit.simulate draws states too")
+        raise ValueError(
+            "simulate_actions: a model along continuous states was expected; fit.simulate draws states too"
+        )
     checked, about = _checked(fit, data, "simulate_actions"), fit.model.policy_chain()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import tracemalloc
 import warnings
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ import pandas as pd
 import pyro
 import pytest
 import torch
+from largest_tensor import LargestTensor
 from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta
 from pyro.optim import Adam
@@ -38,10 +40,12 @@ from inference.option_paths import (
     viterbi,
     viterbi_options,
 )
-from inference.options import OptionSteps
+from inference.options import OptionSteps, random_policies
 from inference.program import Program
 from ppl_models import OptionsHMM
-from ppl_models.option_chain import ChainPlan, OptionChain, high_of_termination, plan_of, with_high
+from ppl_models.chain_plan import ChainPlan, plan_of
+from ppl_models.datasets import options_chain, simulate_options
+from ppl_models.option_chain import OptionChain, high_of_termination, with_high
 from ppl_models.trajectories import UnvisitedWarning, pack, trajectory_lengths, unpack
 from ppl_models.word_tree import WordTree
 
@@ -55,7 +59,9 @@ def close(actual: Tensor, expected: object, tolerance: float = 1e-10) -> None:
 
 
 @functools.cache
-def case(seed: int, missing: float = 0.3, sizes: tuple[int, int, int] = SIZES) -> tuple[OptionsHMM, dict[str, Tensor], Tensor]:
+def case(
+    seed: int, missing: float = 0.3, sizes: tuple[int, int, int] = SIZES
+) -> tuple[OptionsHMM, dict[str, Tensor], Tensor]:
     """Ragged sequences with missing actions, lengths 1 to 6, and parameters."""
     model = OptionsHMM(*sizes, num_steps=6)
     truth = options_truth(*sizes, seed=seed)
@@ -121,9 +127,14 @@ def test_long_ragged_sequences_equal_the_forward_algorithm(num_options: int) -> 
 
 def test_the_tree_shares_words() -> None:
     generator = np.random.default_rng(0)
-    words = generator.integers(0, 3, size=5000)
-    tree = WordTree.build(words, np.array([3000, 2000]), 3)
-    assert [level.num_below for level in tree.levels[:3]] == [3, 9, 81]
+    words = generator.integers(0, 3, size=5001)
+    tree = WordTree.build(words, np.array([3000, 2001]), 3)
+    assert [level.shape[1] for level in tree.levels] == [10, 82]  # 9 pairs and 81 of those, and the odd end
+    assert tree.words.itemsize * len(tree.words) < len(words) / 3
+    assert np.array_equal(tree.steps(), words)
+    for depth in range(3):
+        spelt = [tree.spelt(piece, depth) for piece in tree.pieces(depth)]
+        assert [len(part) for part in spelt] == [-(-length // 2**depth) for length in (3000, 2001)]
     matrices = torch.rand(2, 3, 2, 2, dtype=F64)
     product, log_scale = tree.log_product(matrices)
     for row, part in enumerate((words[:3000], words[3000:])):
@@ -136,8 +147,67 @@ def test_the_tree_shares_words() -> None:
         close(log_scale[:, row], log_expected, 1e-11)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("large", [1, 10])
+def test_pieces_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, shared: bool, large: int) -> None:
+    """Ragged sequences cut into many pieces, several blocks, products of products: values and derivatives."""
+    generator = np.random.default_rng(0)
+    lengths = np.array([700, 1, 64, 129, 3, 3, 2, 333])
+    words = generator.integers(0, 4, size=int(lengths.sum()))
+    matrices = torch.rand(2, 4, 3, 3, dtype=F64, requires_grad=True)
+    weight = torch.rand(2, len(lengths), dtype=F64)
+    found = []
+    monkeypatch.setattr("ppl_models.word_tree.LARGE", large)
+    for piece, block, kept in ((2**12, 2**19, 2**22), (4, 100, 0), (8, 2**16, 0), (2, 2, 0), (4, 100, 2**22)):
+        for name, value in (("PIECE", piece), ("BLOCK", block), ("KEPT", kept), ("WASTE", min(block, 2**10))):
+            monkeypatch.setattr(f"ppl_models.word_blocks.{name}", value)
+        monkeypatch.setattr("ppl_models.word_tree.PIECE", piece)
+        tree = WordTree.build(words, lengths, 4, shared=shared)
+        assert (len(tree.stages[0].ranges(3)) > 2) == (piece < 8)
+        value = tree.log_sum(matrices)
+        (grad,) = torch.autograd.grad((value * weight).sum(), matrices, create_graph=large > 3)
+        parts = [value, grad]
+        if large > 3:
+            parts += torch.autograd.grad((grad * grad.detach().sin()).sum(), matrices)
+        found.append([part.detach() for part in parts])
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            close(one, other, 1e-9)
+
+
+@pytest.mark.parametrize(("num_options", "most_steps"), [(2, 60_000), (12, 30_000)])
+def test_memory_does_not_grow_with_the_number_of_steps(
+    monkeypatch: pytest.MonkeyPatch, num_options: int, most_steps: int
+) -> None:
+    """Beside the data and half a byte a step an iteration holds one block, whatever the length; here blocks are tiny."""
+    tiny = {"blocks.PIECE": 2**8, "tree.PIECE": 2**8, "blocks.BLOCK": 2**12, "blocks.KEPT": 2**12, "tree.MAX_WORDS": 2**8, "codes.SLICE": 2**11}
+    for name, value in tiny.items():
+        monkeypatch.setattr(f"ppl_models.word_{name}", value)
+    model, tensors, arrays_of_plan, arrays_of_step = OptionsHMM(4, 2, num_options), [], [], []
+    few_steps = most_steps // 4
+    for num_steps in (few_steps, most_steps):
+        data = simulate_options(options_chain(), 1, num_steps, 7).packed
+        tracemalloc.start()
+        plan = ChainPlan.build(data, 4, 2)
+        arrays_of_plan.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert plan.tree.words.nbytes <= num_steps
+        steps, params = OptionSteps(model.chain(), plan), random_policies(model.chain(), plan, 1, 0)
+        tracemalloc.start()
+        with LargestTensor(floating=True) as largest:
+            steps.m_step(steps.e_step(params)[0], params)
+        arrays_of_step.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        tensors.append(largest.numel)
+    assert tensors[1] <= 1.1 * tensors[0]
+    assert arrays_of_step[1] - arrays_of_step[0] < 2 * (most_steps - few_steps)  # what is kept of each piece
+    assert arrays_of_plan[1] - arrays_of_plan[0] < 6 * (most_steps - few_steps)  # the data take 16 bytes a step
+
+
 @pytest.mark.parametrize("most_entries", [1, 200, 2**22])
-def test_a_vector_through_the_words_gives_what_the_tree_gives(monkeypatch: pytest.MonkeyPatch, most_entries: int) -> None:
+def test_a_vector_through_the_words_gives_what_the_tree_gives(
+    monkeypatch: pytest.MonkeyPatch, most_entries: int
+) -> None:
     """The route of many options: value and gradient, from single steps, from pairs, and from the longest shared words."""
     _, truth, data = case(1, sizes=(3, 2, 4))
     long = simulate(OptionsHMM(3, 2, 4, num_steps=300), truth, 3, 1)
@@ -147,7 +217,10 @@ def test_a_vector_through_the_words_gives_what_the_tree_gives(monkeypatch: pytes
         for large in (10, 1):
             monkeypatch.setattr("ppl_models.word_tree.LARGE", large)
             monkeypatch.setattr("ppl_models.word_tree.MAX_WORD_ENTRIES", most_entries)
-            values = [torch.stack([truth[name], truth[name].flip(0)]).requires_grad_() for name in ("initial", "low", "high", "environment")]
+            values = [
+                torch.stack([truth[name], truth[name].flip(0)]).requires_grad_()
+                for name in ("initial", "low", "high", "environment")
+            ]
             rows = plan.log_actions(*values)
             weight = torch.arange(1, rows.numel() + 1, dtype=F64).reshape(rows.shape)
             found.append((rows, torch.autograd.grad((rows * weight).sum(), values[:3])))
@@ -269,7 +342,9 @@ def test_generic_em_and_accelerated_em_meet() -> None:
     model, truth, _ = case(4, 0.0)
     data = simulate(replace(model, num_steps=15), truth, 20, 4)
     fast = fit(model, data, EM(tolerance=1e-12, parameter_tolerance=1e-6), init=truth)
-    slow = fit(model, data, EM(tolerance=1e-12, parameter_tolerance=1e-6, accelerate=False, max_iterations=20), init=truth)
+    slow = fit(
+        model, data, EM(tolerance=1e-12, parameter_tolerance=1e-6, accelerate=False, max_iterations=20), init=truth
+    )
     assert abs(fast.objective - slow.objective) < 1e-4
     for name, value in fast.params.items():
         torch.testing.assert_close(slow.params[name], value, rtol=0, atol=5e-3)
@@ -299,7 +374,12 @@ def test_options_keep_one_order() -> None:
     """Whatever order a start had, the reported options are named alike, and the law is the same."""
     model, truth, data = case(6)
     structure = Problem.check(model, data, 0).structure
-    turned = {**truth, "initial": truth["initial"].flip(1), "low": truth["low"].flip(1), "high": truth["high"].flip(1, 2)}
+    turned = {
+        **truth,
+        "initial": truth["initial"].flip(1),
+        "low": truth["low"].flip(1),
+        "high": truth["high"].flip(1, 2),
+    }
     program = Program(model, data)
     close(program.log_marginal(turned), program.log_marginal(truth))
     one, two = structure.canonical(truth), structure.canonical(turned)
@@ -457,13 +537,25 @@ def test_plain_pyro_runs_the_program() -> None:
 
 GOOD = {"state": [[0, 1, 2]], "action": [[0, 1, 0]]}
 BAD_DATA = {
-    "state out of range": (GOOD | {"state": [[0, 3, 2]]}, r"data\['state'\]: 0 to 2 was expected, got 3 at sequence 0, step 1"),
-    "action out of range": (GOOD | {"action": [[0, 2, 0]]}, r"data\['action'\]: 0 to 1, or -1 where missing, was expected, got 2"),
+    "state out of range": (
+        GOOD | {"state": [[0, 3, 2]]},
+        r"data\['state'\]: 0 to 2 was expected, got 3 at sequence 0, step 1",
+    ),
+    "action out of range": (
+        GOOD | {"action": [[0, 2, 0]]},
+        r"data\['action'\]: 0 to 1, or -1 where missing, was expected, got 2",
+    ),
     "action negative": (GOOD | {"action": [[0, -2, 0]]}, "got -2 at sequence 0, step 1"),
-    "missing state": (GOOD | {"state": [[0, -1, 2]]}, r"data\['state'\]: missing at sequence 0, step 1; a missing state cannot"),
+    "missing state": (
+        GOOD | {"state": [[0, -1, 2]]},
+        r"data\['state'\]: missing at sequence 0, step 1; a missing state cannot",
+    ),
     "missing state, NaN": (GOOD | {"state": [[0, math.nan, 2]]}, "a missing state cannot be summed out"),
     "missing last state": (GOOD | {"state": [[0, 1, -1]], "length": [3]}, "missing at sequence 0, step 2"),
-    "not whole": (GOOD | {"state": [[0, 1.5, 2]]}, r"data\['state'\]: whole numbers were expected, got 1.5 at \[0, 1\]"),
+    "not whole": (
+        GOOD | {"state": [[0, 1.5, 2]]},
+        r"data\['state'\]: whole numbers were expected, got 1.5 at \[0, 1\]",
+    ),
     "shapes": (GOOD | {"action": [[0, 1]]}, "one shape"),
     "length zero": (GOOD | {"length": [0]}, "1 to 3 was expected, got 0 for sequence 0"),
     "length too long": (GOOD | {"length": [4]}, "got 4 for sequence 0"),
@@ -499,7 +591,14 @@ def test_bad_sizes_are_refused(arguments: dict[str, float], text: str) -> None:
         OptionsHMM(**({"num_states": 3, "num_actions": 2, "num_options": 2} | arguments))
 
 
-FRAME = pd.DataFrame({"sequence": ["b", "b", "b", "a", "a"], "time": [3, 4, 5, 0, 1], "state": [0, 1, 2, 2, 1], "action": [0, None, 1, 1, 0]})
+FRAME = pd.DataFrame(
+    {
+        "sequence": ["b", "b", "b", "a", "a"],
+        "time": [3, 4, 5, 0, 1],
+        "state": [0, 1, 2, 2, 1],
+        "action": [0, None, 1, 1, 0],
+    }
+)
 
 
 def test_a_data_frame_is_read_in_any_order() -> None:
@@ -565,7 +664,9 @@ def test_endings_and_choices_sit_inside_the_general_model(num_options: int) -> N
     close(smooth_options(result, data).option.sum(-1), torch.ones(20, 30), 1e-9)
     assert check_options(truth, model.chain()).identified == (num_options == 2)  # three options need three states
     start = Problem.check(model, data, 0).structure.start(Problem.check(model, data, 0), "random", 2)
-    assert {name: value.shape[1:] for name, value in start.items()} == {name: value.shape for name, value in truth.items()}
+    assert {name: value.shape[1:] for name, value in start.items()} == {
+        name: value.shape for name, value in truth.items()
+    }
 
 
 def test_the_m_step_of_endings_climbs_to_the_optimum_of_its_bound() -> None:
