@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OptionSteps", "Options", "random_policies"]
 
-MAX_ELEMENTS = 2**24  # entries of the largest level of products held at once; more restarts are taken in turn
+MAX_ELEMENTS = 2**22  # entries of the products held at once; more restarts are taken in turn
 NUM_STARTS = 4  # the recommended number: one from moments, three at random
 NUM_CANDIDATES, SHORT_RUN = 3, 30  # random starts tried for each one kept, and the iterations they are judged by
 START_NOISE = 0.01  # share of the uniform law in a start: EM never leaves an exact zero

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.word_codes import slices
+
 __all__ = ["UnvisitedWarning", "as_trajectories", "pack", "trajectory_lengths", "unpack"]
 
 COLUMNS = ("sequence", "time", "state", "action")
@@ -114,38 +116,50 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
     lengths = trajectory_lengths(packed)
     if "length" in data if isinstance(data, Mapping) else False:
         lengths = _whole("length", data["length"]).to(packed.device)
-    inside = torch.arange(packed.shape[1], device=packed.device) < lengths[:, None]
-    _check_range(packed, inside, num_states, num_actions)
+    seen = _check_steps(packed, lengths, num_states, num_actions)
     if for_fit:
-        _warn_unvisited(packed, inside, num_states, num_actions)
+        _warn_unvisited(int(lengths.max()), *seen)
     return packed
 
 
-def _check_range(packed: Tensor, inside: Tensor, num_states: int, num_actions: int) -> None:
-    state, action = packed.unbind(-1)
-    if not inside[:, 0].all():
-        raise ValueError(f"data: sequence {int((~inside[:, 0]).nonzero()[0])} is empty")
-    for name, value, size, lowest in (("state", state, num_states, 0), ("action", action, num_actions, -1)):
-        wrong = (inside & ((value < lowest) | (value >= size))) | (~inside & (value != -1))
-        if wrong.any():
-            row, step = (int(i) for i in wrong.nonzero()[0])
-            found = int(value[row, step])
-            if name == "state" and (found == -1 or not inside[row, step]):
-                step = int((state[row] < 0).nonzero()[0])
-                raise ValueError(
-                    f"data['state']: missing at sequence {row}, step {step}; a missing state cannot be summed out: cut the "
-                    "sequence there (a missing action, -1, can)"
-                )
-            allowed = f"0 to {size - 1}" + (", or -1 where missing," if name == "action" else "")
-            raise ValueError(f"data[{name!r}]: {allowed} was expected, got {found} at sequence {row}, step {step}")
+def _check_steps(packed: Tensor, lengths: Tensor, num_states: int, num_actions: int) -> tuple[Tensor, Tensor]:
+    """Refuse values out of range; how often every state (S,) and action (A,) occurs. A slice of the data at a time."""
+    empty = (lengths == 0) | (packed[:, 0, 0] < 0)
+    if empty.any():
+        raise ValueError(f"data: sequence {int(empty.nonzero()[0])} is empty")
+    flat, width = packed.reshape(-1, 2), packed.shape[1]
+    sizes = {"state": num_states, "action": num_actions}
+    counts = [torch.zeros(size, dtype=torch.int64, device=packed.device) for size in sizes.values()]
+    for part in slices(len(flat)):
+        at = torch.arange(part.start, part.stop, device=packed.device)
+        inside = at % width < lengths[at // width]
+        for i, (name, size) in enumerate(sizes.items()):
+            value = flat[part, i]
+            wrong = torch.where(inside, (value < -i) | (value >= size), value != -1)  # -1 is a missing action, not a state
+            if wrong.any():
+                row, step = divmod(part.start + int(wrong.nonzero()[0]), width)
+                _refuse(name, packed[row], step, step < int(lengths[row]), row, size)
+            counts[i] += torch.bincount(value[inside & (value >= 0)], minlength=size)
+    return counts[0], counts[1]
 
 
-def _warn_unvisited(packed: Tensor, inside: Tensor, num_states: int, num_actions: int) -> None:
-    if not inside[:, 1:].any():
+def _refuse(name: str, sequence: Tensor, step: int, inside: bool, row: int, size: int) -> None:
+    found = int(sequence[step, 0 if name == "state" else 1])
+    if name == "state" and (found == -1 or not inside):
+        step = int((sequence[:, 0] < 0).nonzero()[0])
+        raise ValueError(
+            f"data['state']: missing at sequence {row}, step {step}; a missing state cannot be summed out: cut the "
+            "sequence there (a missing action, -1, can)"
+        )
+    allowed = f"0 to {size - 1}" + (", or -1 where missing," if name == "action" else "")
+    raise ValueError(f"data[{name!r}]: {allowed} was expected, got {found} at sequence {row}, step {step}")
+
+
+def _warn_unvisited(longest: int, states: Tensor, actions: Tensor) -> None:
+    if longest == 1:
         text = "all sequences have one step: nothing is learnt of the high-level policy and the environment, and options are not determined"
         warnings.warn(text, UnvisitedWarning, stacklevel=4)
-    for name, value, size in (("states", packed[..., 0], num_states), ("actions", packed[..., 1], num_actions)):
-        seen = torch.bincount(value[inside & (value >= 0)], minlength=size)
+    for name, seen in (("states", states), ("actions", actions)):
         never = (seen == 0).nonzero().ravel().tolist()
         if never:
             shown = ", ".join(map(str, never[:10])) + (f" and {len(never) - 10} more" if len(never) > 10 else "")

@@ -14,7 +14,7 @@ __all__ = ["PIECE", "Blocks", "gathered", "rows_of", "scaled"]
 
 PIECE = 2**12  # words of a piece
 BLOCK = 2**19  # entries of the matrices multiplied at a time, each restart
-KEPT = 2**22  # entries up to which all is kept for differentiation
+KEPT = 2**21  # entries up to which all is kept for differentiation
 WASTE = 2**10  # words of padding that a block may hold in any case; else a quarter of it
 
 
