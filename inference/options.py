@@ -141,10 +141,20 @@ def random_policies(chain: ChainDescription, plan: ChainPlan, num_restarts: int,
 
     def rows(*shape: int) -> Tensor:
         weight = -torch.rand((num_restarts, *shape), generator=generator, dtype=torch.float64).clamp(min=1e-12).log()
-        return (weight / weight.sum(-1, keepdim=True)).to(plan.states.device)
+        return (weight / weight.sum(-1, keepdim=True)).to(plan.begin.device)
 
     s, a, o = chain.num_states, chain.num_actions, chain.num_options
     return with_counted_parts(chain, plan, {chain.low: rows(s, o, a), chain.high: rows(s, o, o)})
+
+
+def _alike(chain: ChainDescription, plan: ChainPlan, num_restarts: int) -> Params:
+    """All probabilities of both policies equal."""
+    s, a, o = chain.num_states, chain.num_actions, chain.num_options
+    shapes = {chain.low: (s, o, a), chain.high: (s, o, o)}
+    device = plan.begin.device
+    return with_counted_parts(
+        chain, plan, {n: torch.full((num_restarts, *v), 1 / v[-1], dtype=torch.float64, device=device) for n, v in shapes.items()}
+    )
 
 
 def with_counted_parts(chain: ChainDescription, plan: ChainPlan, policies: Params) -> Params:
@@ -183,9 +193,12 @@ class Options(Structure):
         """Random policies; or "spectral": the first start from moments (:mod:`inference.moments`), the others at random.
 
         Beside a start from moments, three times as many random ones as asked for run for 30 iterations, and the best go
-        on from there: a random start may sit on a plateau for thousands of iterations, and shows it early.
+        on from there: a random start may sit on a plateau for thousands of iterations, and shows it early. Sequences of one
+        step say nothing of the options: all are alike then, where the prior is largest among the equally likely.
         """
         chain, plan = self.model.chain(), self._plan(problem)
+        if int(plan.lengths.max()) == 1:
+            return _alike(chain, plan, num_restarts)
         if init != "spectral":
             return random_policies(chain, plan, num_restarts, problem.seed)
         from inference.moments import moment_start

@@ -633,13 +633,23 @@ def test_never_seen_actions_are_named() -> None:
         OptionsHMM(3, 3, 2).check_data(GOOD, for_fit=False)
 
 
-def test_one_step_sequences_are_fitted() -> None:
-    """They say nothing of the high-level policy, which keeps its prior mean."""
-    data = pack([[0], [1], [1], [0]], [[0], [1], [1], [0]])
+@pytest.mark.parametrize("init", ["random", "spectral"])
+def test_one_step_sequences_are_fitted_at_once(init: str) -> None:
+    """They say nothing of the high-level policy, which keeps its prior mean, nor of what tells options apart: all are alike,
+    and no parameters that tell them apart have a larger posterior."""
+    model, truth = OptionsHMM(3, 3, 2), options_truth(*SIZES, seed=0)
+    data = simulate(replace(model, num_steps=1), truth, 200, 1)
     with pytest.warns(UnvisitedWarning, match="all sequences have one step"):
-        result = fit(OptionsHMM(2, 2, 2), data, EM(tolerance=1e-6), init="random")
-    close(result.params["high"], torch.full((2, 2, 2), 0.5))
+        result = fit(model, data, init=init)
+    close(result.params["high"], torch.full((3, 2, 2), 0.5))
+    close(result.params["low"][:, 0], result.params["low"][:, 1])
     assert result.converged
+    assert result.num_iterations <= 5
+    plan = plan_of(data, 3, 3)
+    steps, params = OptionSteps(model.chain(), plan), random_policies(model.chain(), plan, 5, 0)
+    for _ in range(200):
+        params = steps.m_step(steps.e_step(params)[0], params)
+    assert float(sum(steps.e_step(params)[1:]).max()) < float(result.restarts.objective.max()) + 1e-6
 
 
 # ---------------------------------------------------------------- termination
