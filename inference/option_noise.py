@@ -27,8 +27,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from inference.along import Along
 from inference.noise import ComponentNoise, numpy_generator
-from inference.option_paths import Along, sample_paths
+from inference.option_paths import sample_paths
 
 __all__ = ["COLUMNS", "option_noise"]
 

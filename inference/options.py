@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Generator, Tensor
 
-from inference.option_paths import parts_of, smooth, steps_of, viterbi
+from inference.along import parts_of, steps_of
+from inference.option_paths import smooth, viterbi
 from inference.program import Params, Program
 from inference.relabelling import Labels
 from inference.structure import Recommendation, Structure

@@ -191,8 +191,8 @@ class PolicyOptions(Structure):
         return len(policy_plan_of(problem.data).states)
 
     def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+        from inference.along import steps_along
         from inference.option_noise import option_noise
-        from inference.option_paths import steps_along
 
         along = steps_along(self.about, params, data)
         data = data[:, : along.shape[1]]
@@ -221,13 +221,15 @@ class PolicyOptions(Structure):
 
     def latent_means(self, program: Program, params: Params) -> Params:
         """P(option at every step | the whole sequence), (B, T, O); zero after the end."""
-        from inference.option_paths import smooth, steps_along
+        from inference.along import steps_along
+        from inference.option_paths import smooth
 
         return {"options": smooth(steps_along(self.about, params, program.args[0])).option}
 
     def latent_modes(self, program: Program, params: Params) -> Params:
         """The most probable path of options, (B, T); -1 after the end."""
-        from inference.option_paths import steps_along, viterbi
+        from inference.along import steps_along
+        from inference.option_paths import viterbi
 
         return {"options": viterbi(steps_along(self.about, params, program.args[0])).option}
 

@@ -24,19 +24,18 @@ from zoo_options import all_paths, by_filter, by_paths, ending, options_truth
 
 from inference import EM, Fit, fit
 from inference.alignment import align
+from inference.along import parts_of, steps_of
 from inference.fit import Problem
 from inference.option_identifiability import check_options
 from inference.option_paths import (
     filter_,
     filter_options,
     log_likelihood_parts,
-    parts_of,
     predict,
     predict_actions,
     sample_paths,
     smooth,
     smooth_options,
-    steps_of,
     viterbi,
     viterbi_options,
 )
@@ -264,6 +263,55 @@ def test_impossible_data_have_no_likelihood_and_a_reason() -> None:
         smooth(steps_of(parts_of(model.chain(), truth), data))
     with pytest.raises(ValueError, match="impossible under the parameters"):
         OptionSteps(model.chain(), plan_of(data, 2, 2)).e_step({name: value[None] for name, value in truth.items()})
+
+
+@pytest.mark.parametrize("num_options", [1, 2, 3])
+def test_pieces_of_long_sequences_change_no_posterior(monkeypatch: pytest.MonkeyPatch, num_options: int) -> None:
+    """Ragged, with gaps: smoothing, pairs, filtering, paths and prediction are those of the recursion over whole sequences."""
+    truth = options_truth(3, 3, num_options, seed=2)
+    data = simulate(OptionsHMM(3, 3, num_options, num_steps=130), truth, 4, 1)
+    data[1, 20:40:3, 1] = -1
+    data = pack(data[..., 0], data[..., 1], torch.tensor([130, 77, 1, 25]))
+    parts = parts_of(OptionsHMM(3, 3, num_options).chain(), truth)
+    found = []
+    for shortest in (130, 7):
+        monkeypatch.setattr("inference.along.SHORTEST", shortest)
+        steps = steps_of(parts, data)
+        assert len(steps.words) == {130: 4, 7: 9 + 6 + 1 + 2}[shortest]
+        smoothed, path = smooth(steps, pairs=True), viterbi(steps)
+        found.append((*filter_(steps), smoothed.option, smoothed.pair, path.option, path.log_joint, predict(steps)))
+    for whole, cut in zip(*found, strict=True):
+        close(cut, whole, 1e-11)
+    assert steps.words.shape[1] == 15
+    draws = sample_paths(steps, 4000, 0)
+    assert torch.equal((draws[0] >= 0).sum(-1), torch.tensor([130, 77, 1, 25]))
+    for option in range(num_options):
+        share, exact = (draws == option).double().mean(0), found[0][2][..., option]
+        assert float(((share - exact).abs() - 5 * (exact * (1 - exact) / 4000).sqrt()).max()) < 1e-9
+    joint, exact = (draws[:, 0, 14] * num_options + draws[:, 0, 15]), found[0][3][0, 15].flatten()  # across a cut
+    share = torch.bincount(joint, minlength=num_options**2) / 4000
+    assert float(((share - exact).abs() - 5 * (exact * (1 - exact) / 4000).sqrt()).max()) < 1e-9
+
+
+def test_pieces_that_underflow_or_are_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference.along.SHORTEST", 2)
+    truth = {
+        "initial": torch.tensor([[0.0, 1.0]], dtype=F64),
+        "low": torch.tensor([[[1 - 1e-12, 1e-12], [0.5, 0.5]]], dtype=F64),
+        "high": torch.eye(2, dtype=F64)[None],
+        "environment": torch.ones(2, 1, 1, dtype=F64),
+    }
+    parts = parts_of(OptionsHMM(1, 2, 2).chain(), truth)
+    state = torch.zeros(1, 4000, dtype=torch.long)
+    steps = steps_of(parts, pack(state, state))
+    assert steps.words.shape == (64, 63)
+    close(filter_(steps)[1], [4000 * math.log(0.5)], 1e-12)
+    close(smooth(steps).option[0, :, 1], torch.ones(4000))
+    truth["low"] = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]], dtype=F64)
+    action = state.clone()
+    action[0, 1000] = 1
+    with pytest.raises(ValueError, match="sequence 0 is impossible under the parameters from step 1000 on"):
+        smooth(steps_of(parts_of(OptionsHMM(1, 2, 2).chain(), truth), pack(state, action)))
 
 
 # ---------------------------------------------------------------- expected counts and EM
