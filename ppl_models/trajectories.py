@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ppl_models.word_codes import slices
 
-__all__ = ["UnvisitedWarning", "as_trajectories", "pack", "trajectory_lengths", "unpack"]
+__all__ = ["UnvisitedWarning", "as_trajectories", "check_present", "pack", "trajectory_lengths", "unpack", "warn_unvisited"]
 
 COLUMNS = ("sequence", "time", "state", "action")
 
@@ -92,8 +92,8 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
         for_fit: whether a fit is to follow.
 
     Raises:
-        ValueError: for states or actions out of range, a missing state (name it: states cannot be summed out), a gap
-            in time, an empty sequence, or what :func:`pack` raises.
+        ValueError: for states or actions out of range, a missing state (name it: states cannot be summed out), no known
+            action at all, a gap in time, an empty sequence, or what :func:`pack` raises.
 
     Warns:
         UnvisitedWarning: naming states and actions that never occur.
@@ -118,7 +118,9 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
         lengths = _whole("length", data["length"]).to(packed.device)
     seen = _check_steps(packed, lengths, num_states, num_actions)
     if for_fit:
-        _warn_unvisited(int(lengths.max()), *seen)
+        if not seen[1].any():
+            raise ValueError("data['action']: at least one known action was expected, got none")
+        warn_unvisited(int(lengths.max()), {name: count == 0 for name, count in zip(("states", "actions"), seen, strict=True)}, 4)
     return packed
 
 
@@ -155,17 +157,25 @@ def _refuse(name: str, sequence: Tensor, step: int, inside: bool, row: int, size
     raise ValueError(f"data[{name!r}]: {allowed} was expected, got {found} at sequence {row}, step {step}")
 
 
-def _warn_unvisited(longest: int, states: Tensor, actions: Tensor) -> None:
+def warn_unvisited(longest: int, never: Mapping[str, Tensor], stacklevel: int) -> None:
+    """Say what the data say nothing of: steps that follow, and values ("states", "actions") that were never seen (n,) bool."""
     if longest == 1:
         text = "all sequences have one step: nothing is learnt of the high-level policy and the environment, and options are not determined"
-        warnings.warn(text, UnvisitedWarning, stacklevel=4)
-    for name, seen in (("states", states), ("actions", actions)):
-        never = (seen == 0).nonzero().ravel().tolist()
-        if never:
-            shown = ", ".join(map(str, never[:10])) + (f" and {len(never) - 10} more" if len(never) > 10 else "")
-            warnings.warn(
-                f"{name} that never occur: {shown}; what is estimated for them is the prior's", UnvisitedWarning, stacklevel=4
-            )
+        warnings.warn(text, UnvisitedWarning, stacklevel=stacklevel + 1)
+    for name, unseen in never.items():
+        values = unseen.nonzero().ravel().tolist()
+        if values:
+            shown = ", ".join(map(str, values[:10])) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
+            text = f"{name} that never occur: {shown}; what is estimated for them is the prior's"
+            warnings.warn(text, UnvisitedWarning, stacklevel=stacklevel + 1)
+
+
+def check_present(frame: Any, names: tuple[str, ...]) -> None:
+    """Refuse a data frame with missing entries in columns that must have none."""
+    for name in names:
+        missing = np.flatnonzero(frame[name].isna().to_numpy())
+        if len(missing):
+            raise ValueError(f"data: column {name!r} must not be empty; it is in row {int(missing[0])}")
 
 
 def _from_frame(frame: Any) -> Tensor:
@@ -173,6 +183,7 @@ def _from_frame(frame: Any) -> Tensor:
     names = [str(name) for name in frame.columns]
     if sorted(names) != sorted(COLUMNS):
         raise ValueError(f"data: columns {', '.join(COLUMNS)} were expected, got {', '.join(names)}")
+    check_present(frame, COLUMNS[:2])
     columns = {}
     for name in COLUMNS[1:]:
         try:

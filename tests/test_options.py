@@ -604,6 +604,7 @@ BAD_DATA = {
         GOOD | {"state": [[0, 1.5, 2]]},
         r"data\['state'\]: whole numbers were expected, got 1.5 at \[0, 1\]",
     ),
+    "no action known": (GOOD | {"action": [[-1, -1, -1]]}, "at least one known action was expected"),
     "shapes": (GOOD | {"action": [[0, 1]]}, "one shape"),
     "length zero": (GOOD | {"length": [0]}, "1 to 3 was expected, got 0 for sequence 0"),
     "length too long": (GOOD | {"length": [4]}, "got 4 for sequence 0"),
@@ -665,6 +666,8 @@ def test_a_data_frame_is_read_in_any_order() -> None:
         (lambda f: pd.concat([f, f.iloc[:1]]), "goes from 3 to 3"),
         (lambda f: f.assign(state=[0, None, 2, 2, 1]), "in sequence 'b' at time 4"),
         (lambda f: f.assign(state=list("abcde")), "column 'state': whole numbers were expected"),
+        (lambda f: f.assign(time=f["time"].mask(f.index == 2)), "column 'time' must not be empty; it is in row 2"),
+        (lambda f: f.assign(sequence=f["sequence"].mask(f.index == 1)), "column 'sequence' must not be empty; it is in row 1"),
         (lambda f: f.iloc[:0], "at least one row"),
     ],
 )
