@@ -169,11 +169,8 @@ class _Again(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         table, log_scale = ctx.saved_tensors
         if torch.is_grad_enabled():  # derivatives of derivatives: all is kept
-            return (
-                torch.autograd.grad(ctx.of.all_products(table, log_scale)[0], table, grad, create_graph=True)[0],
-                None,
-                None,
-            )
+            product, _ = ctx.of.all_products(table, log_scale)
+            return torch.autograd.grad(product, table, grad, create_graph=True)[0], None, None
         size = table.shape[-1]
         out = torch.zeros_like(table).reshape(-1, size * size)
         for rows, begin, end in ctx.of.blocks(table):

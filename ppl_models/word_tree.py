@@ -74,9 +74,7 @@ class WordTree:
     top: Tensor
 
     @classmethod
-    def build(
-        cls, words: np.ndarray, num_steps: np.ndarray, num_words: int, device: Any = None, shared: bool = True
-    ) -> WordTree:
+    def build(cls, words: np.ndarray, num_steps: np.ndarray, num_words: int, device: Any = None, shared: bool = True) -> WordTree:
         """Plan the products.
 
         Args:
@@ -85,29 +83,26 @@ class WordTree:
             num_words: distinct matrices at the start.
             shared: whether words may occur again.
         """
-        ids, lengths, count = words, num_steps.astype(np.int64), num_words
+        ids, lengths, count = words.astype(small_integers(num_words), copy=False), num_steps.astype(np.int64), num_words
         levels: list[Tensor] = []
-        stages: list[Blocks] = []
         while shared and lengths.max() > 1:
             odd = lengths % 2 == 1
-            ids = np.insert(ids.astype(small_integers(count), copy=False), np.cumsum(lengths)[odd], count)
-            pairs = ids.reshape(-1, 2)
+            pairs = np.insert(ids.astype(small_integers(count), copy=False), np.cumsum(lengths)[odd], count).reshape(-1, 2)
             most = min(MAX_WORDS, int(SHARED_SHARE * len(pairs)))
             codes = Codes.of((_coded(pairs[part], count) for part in slices(len(pairs))), (count + 1) ** 2, most)
             if codes is None:
-                ids = np.delete(ids, np.cumsum(lengths + odd)[odd] - 1)
                 break
             levels.append(torch.from_numpy(np.stack(np.divmod(codes.distinct, count + 1))).to(device))
-            above = np.empty(len(pairs), dtype=small_integers(len(codes.distinct)))
+            ids = np.empty(len(pairs), dtype=small_integers(len(codes.distinct)))
             for part in slices(len(pairs)):
-                above[part] = codes.places(_coded(pairs[part], count))
-            ids, count, lengths = above, len(codes.distinct), (lengths + 1) // 2
-        kept = place = ids
+                ids[part] = codes.places(_coded(pairs[part], count))
+            count, lengths = len(codes.distinct), (lengths + 1) // 2
+        stages: list[Blocks] = []
+        place = ids
         while not stages or lengths.max() > 1:
-            blocks, place, lengths = Blocks.build(ids, lengths, device)
+            blocks, place, lengths = Blocks.build(place, lengths, device)
             stages.append(blocks)
-            ids = place
-        return cls(num_words, tuple(levels), kept, num_steps, tuple(stages), torch.from_numpy(place).to(device))
+        return cls(num_words, tuple(levels), ids, num_steps, tuple(stages), torch.from_numpy(place).to(device))
 
     def num_held(self, size: int) -> int:
         """Matrices of a size held at once, and so a measure of the memory needed."""
@@ -120,23 +115,18 @@ class WordTree:
         filled = -(-self.num_steps // 2**depth) * 2**depth
         if (filled == self.num_steps).all():
             return words
-        inside = np.arange(len(words)) - np.repeat(np.cumsum(filled) - filled, filled) < np.repeat(
-            self.num_steps, filled
-        )
-        return words[inside]
+        step = np.arange(len(words)) - np.repeat(np.cumsum(filled) - filled, filled)
+        return words[step < np.repeat(self.num_steps, filled)]
 
     def pieces(self, depth: int) -> Iterator[_Piece]:
         """All sequences piece by piece, as words of a depth are to be read from them; see :meth:`spelt`."""
         kept, wanted = (-(-self.num_steps // 2**d) for d in (len(self.levels), depth))
-        each = 2 ** (len(self.levels) - depth)
-        for row, (end, length, total) in enumerate(
-            zip(np.cumsum(kept).tolist(), kept.tolist(), wanted.tolist(), strict=True)
-        ):
+        first, each = np.cumsum(kept) - kept, 2 ** (len(self.levels) - depth)
+        for row, (length, total) in enumerate(zip(kept.tolist(), wanted.tolist(), strict=True)):
             for begin in range(0, length, PIECE):
-                stop, first = min(length, begin + PIECE), end - length
-                yield _Piece(
-                    row, first + begin, first + stop, min(stop * each, total) - begin * each, begin == 0, stop == length
-                )
+                end, start = min(length, begin + PIECE), int(first[row])
+                num_words = min(end * each, total) - begin * each
+                yield _Piece(row, start + begin, start + end, num_words, begin == 0, end == length)
 
     def spelt(self, piece: _Piece, depth: int) -> np.ndarray:
         """The words of a depth in a piece, without what fills up the end of a sequence."""
@@ -243,9 +233,7 @@ class _Walk(torch.autograd.Function):
             words = tree.spelt(piece, depth)
             order = np.argsort(words, kind="stable")
             cuts = np.flatnonzero(np.diff(words[order].astype(np.int64), prepend=-1))
-            after = np.empty(
-                (len(words), len(ones)), dtype=matrices.dtype
-            )  # what comes after each word, by option there
+            after = np.empty((len(words), len(ones)), dtype=matrices.dtype)  # what comes after each word, by option there
             for r, own in enumerate(matrices):
                 vectors, totals, _ = _walked(own, words, before[r])
                 safe = np.where(totals > 0, totals, np.inf)
