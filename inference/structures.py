@@ -13,10 +13,11 @@ from inference.mixtures import Mixtures
 from inference.options import Options
 from inference.policy_options import PolicyOptions
 from inference.structure import Structure
+from inference.usage import Usage
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options, PolicyOptions, Factorization, Dictionaries, Mixtures)
+STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options, PolicyOptions, Factorization, Usage, Dictionaries, Mixtures)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

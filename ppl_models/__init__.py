@@ -13,6 +13,7 @@ from ppl_models.penalties import SCAD, TruncatedLasso
 from ppl_models.policies import Network, SoftmaxLinear
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 from ppl_models.sparse_coding import SparseCoding
+from ppl_models.usage_factorization import UsageFactorization
 
 __all__ = [
     "SCAD",
@@ -38,4 +39,5 @@ __all__ = [
     "SparseCoding",
     "SoftmaxLinear",
     "TruncatedLasso",
+    "UsageFactorization",
 ]
