@@ -28,7 +28,7 @@ SKEWED = {
     "no skew": (FAR, (0.0, 0.0), (0.5, 0.5)),
     "close, equal": (CLOSE, (-10.0, -10.0), (0.5, 0.5)),
 }
-TRUTH = {name: 2 for name in SKEWED} | {"negative binomial": 3, "50 columns": 3}
+TRUTH = dict.fromkeys(SKEWED, 2) | {"negative binomial": 3, "50 columns": 3}
 WIDTHS = (0.1, 0.2, 0.5, 1.0)
 
 
@@ -55,7 +55,9 @@ def main() -> None:
         for seed in range(options.replicates):
             x, family = draw(name, options.rows, seed)
             fits = {
-                k: fit(Mixture(k, family, x.shape[1]), x, EM(max_iterations=200), num_restarts=options.restarts, seed=seed)
+                k: fit(
+                    Mixture(k, family, x.shape[1]), x, EM(max_iterations=200), num_restarts=options.restarts, seed=seed
+                )
                 for k in range(1, options.largest + 1)
             }
             result = acdc(fits, x, discrepancy=PlugIn() if isinstance(family, Poisson) else KNN(), seed=seed)

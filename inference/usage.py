@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Usage", "UsageDraws"]
 
 NUM_STARTS = 10  # of the factorization without usage from which a fit begins
+SMOOTHED = 0.1  # share of the mean row in the signatures that a fit starts from: their zeros would stay
 PRESENT = 0.01  # share of a row's counts from which a component of that factorization is held to be present
 SHARE_LIMIT = 1e-3  # proportions stay so far from 0 and 1
 NUM_BURN_IN, NUM_BETWEEN = 30, 5  # sweeps before the first draw of noise, and from one to the next
@@ -110,8 +111,8 @@ class Usage(Structure):
             course = Course.begin({"signatures": phi, "activities": z})
             course = Factorize(tolerance=1e-6)._iterate(counts, course, NoProgress(), None)
             best = course.last.argsort(descending=True)[:num_restarts]
-            z, phi = course.params["activities"][best], course.params["signatures"][best].clamp(min=1e-10)
-            phi = phi / phi.sum(-1, keepdim=True)
+            z, phi = course.params["activities"][best], course.params["signatures"][best]
+            phi = (1 - SMOOTHED) * phi + SMOOTHED * x.sum(0) / x.sum()
         present = (z > PRESENT * z.sum(-1, keepdim=True)).to(z)
         amounts = (present * z).sum(-2) / present.sum(-2).clamp(min=1)
         return {
@@ -150,7 +151,10 @@ class Usage(Structure):
 
     def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
         """Splits of every entry at posterior draws of usage and activities: a row counts where a draw uses the component."""
-        gibbs, one = UsageGibbs.build(self.about, data.to(params["signatures"])), {n: v.unsqueeze(0) for n, v in params.items()}
+        gibbs, one = (
+            UsageGibbs.build(self.about, data.to(params["signatures"])),
+            {n: v.unsqueeze(0) for n, v in params.items()},
+        )
         latents = gibbs.begin(one, generator)
         rng, missing = numpy_generator(generator), data.isnan().numpy()
         phi, counts = params["signatures"].numpy(), data.nan_to_num().numpy()

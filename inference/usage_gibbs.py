@@ -207,9 +207,7 @@ class _Amount:
         log_odds = peak.squeeze(-1) + (total * cells).log() + shape * rate.log() - math.lgamma(shape)
         log_odds = log_odds + torch.logit(params["proportions"][:, k]).unsqueeze(-1)
         mean = (weights * amount).sum(-1) / weights.sum(-1)
-        return cls(
-            x, ratio, slope, shape, theta, width, t, weights, peak.squeeze(-1), torch.sigmoid(log_odds), mean
-        )
+        return cls(x, ratio, slope, shape, theta, width, t, weights, peak.squeeze(-1), torch.sigmoid(log_odds), mean)
 
     def draw(self, now: tuple[Tensor, Tensor], uniform: Tensor) -> tuple[Tensor, Tensor]:
         """The next presence and amount, (R, n) each, from the present ones and three uniforms (3, R, n)."""
@@ -220,7 +218,9 @@ class _Amount:
         cell = (passed < goal.unsqueeze(-1)).sum(-1, keepdim=True).clamp(max=cells.shape[-1] - 1)
         low, high = (self.weights.gather(-1, cell + step).squeeze(-1) for step in (0, 1))
         within = (1 - (passed.gather(-1, cell).squeeze(-1) - goal) / cells.gather(-1, cell).squeeze(-1)).clamp(0, 1)
-        place = within * (low + high) / (low + (low.square() + within * (high.square() - low.square())).clamp(min=0).sqrt())
+        place = (
+            within * (low + high) / (low + (low.square() + within * (high.square() - low.square())).clamp(min=0).sqrt())
+        )
         step = self.points[..., 1] - self.points[..., 0]
         t = self.points.gather(-1, cell).squeeze(-1) + place * step
         z = (self.mode + self.width * torch.sinh(t)).exp()
