@@ -178,8 +178,9 @@ class Fit:
 
     def sums_out(self, program: Program) -> bool:
         """Whether the latents can be summed over: few values, and no continuous latents left to integrate."""
-        held = structure_of(self.model).local_sites
-        return not _is_large(program) and set(program.names("local")) <= set(held)
+        structure = structure_of(self.model)
+        settled = {*structure.local_sites, *structure.integrated_sites}
+        return not _is_large(program) and set(program.names("local")) <= settled
 
     def _latent_means(self, program: Program, params: Params) -> dict[str, Tensor]:
         if self.sums_out(program):
@@ -220,7 +221,7 @@ class Fit:
             if structure.local_sites:
                 return {"": structure.conditional_rows(params, program.args[0])}
             if self.sums_out(program):
-                return {"": program.log_marginal_rows(params).detach()}
+                return {"": structure.marginal_rows(program, params)}
             _, latents = self._sweeps(program, params)
             generator = torch.Generator().manual_seed(self.seed)
             one = {name: value.unsqueeze(0) for name, value in params.items()}

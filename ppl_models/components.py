@@ -8,6 +8,7 @@ from ppl_models.responses import ResponseFamily
 
 __all__ = [
     "DictionaryDescription",
+    "FactorDescription",
     "FactorizationDescription",
     "MixtureComponents",
     "MultivariateNormal",
@@ -114,4 +115,20 @@ class UsageDescription:
     num_components: int
     concentration: float
     shape: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class FactorDescription:
+    """What engines are told of a factor analysis.
+
+    Args:
+        num_items, num_components: J and K.
+        noise_shares: share of each component in the variance of an item, (K,), summing to 1.
+        bound: largest entry of a signature or intercept.
+    """
+
+    num_items: int
+    num_components: int
+    noise_shares: tuple[float, ...]
     bound: float

@@ -11,9 +11,10 @@ import torch
 from scipy import stats
 from scipy.special import logsumexp
 
-from inference import SAEM
+from inference import EM, SAEM
 from inference.factorization import Factorize
 from ppl_models import (
+    FactorAnalysis,
     GaussianFactorization,
     NegativeBinomialFactorization,
     PoissonFactorization,
@@ -54,6 +55,11 @@ def normal(width: float) -> Callable[[Arrays, np.ndarray], np.ndarray]:
     return by_hand
 
 
+def factors(params: Arrays, data: np.ndarray) -> np.ndarray:
+    mean = params["activities"] @ params["signatures"] + params["intercepts"]
+    return seen_sum(data, stats.norm.logpdf(data, mean, params["scales"])) + stats.norm.logpdf(params["activities"]).sum(-1)
+
+
 def used(shape: float) -> Callable[[Arrays, np.ndarray], np.ndarray]:
     """The sum over usage, given the activities."""
 
@@ -92,6 +98,11 @@ def factorization_rows(make: Callable[..., Any]) -> list[Any]:
     three: dict[str, Any] = {"activities": (3,), "usage": (3,)}
     sampler = SAEM(max_iterations=2, num_burn_in=1)
     scale = torch.tensor([0.6], dtype=torch.float64)
+    analysis = {
+        "signatures": real,
+        "intercepts": torch.tensor([0.5, -1.0, 2.0, 0.1, 1.0], dtype=torch.float64),
+        "scales": torch.tensor([0.4, 0.9, 0.5, 1.2, 0.7], dtype=torch.float64),
+    }
     return [
         one("factorization-counts", PoissonFactorization(5, 2, **bound), {"signatures": signatures}, counts, 0.15),
         one(
@@ -114,6 +125,7 @@ def factorization_rows(make: Callable[..., Any]) -> list[Any]:
             {"signatures": real.abs(), "scales": scale},
             normal(1e9),
         ),
+        one("factorization-factors", FactorAnalysis(5, 2), analysis, factors, 0.15, EM(max_iterations=2)),
         one("factorization-usage", UsageFactorization(5, 3), usage, used(1.0), 0.15, sampler, **three),
         one("factorization-usage-shape", UsageFactorization(5, 3, shape=2.5), usage, used(2.5), 0.0, sampler, **three),
     ]
