@@ -7,12 +7,13 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import stats
 from scipy.special import gammaln, logsumexp
 
-from inference import SAEM, fit
+from inference import SAEM, Fit, fit
 from inference.acdc import acdc
 from inference.component_metrics import match_components
 from inference.program import Program, simulate
@@ -212,3 +213,23 @@ def test_too_few_components_show_in_their_noise() -> None:
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_command_line_chooses_among_models_with_usage(tmp_path) -> None:
+    from typer.testing import CliRunner
+
+    from inference.cli import app
+
+    table, out = tmp_path / "counts.csv", tmp_path / "out"
+    pd.DataFrame(simulated(80, 1)[0].numpy(), columns=[f"c{j}" for j in range(20)]).to_csv(table, index=False)
+    asked = ["select", "pmf", str(table), "--k", "1:2", "--usage", "--halves", "0", "--out", str(out)]
+    refused = CliRunner().invoke(app, [*asked, "--criterion", "bic"])
+    assert refused.exit_code == 2
+    assert "known by a bound only" in refused.output
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    chances = pd.read_csv(out / "usage.csv", index_col="row")
+    assert chances.shape[1] == Fit.load(out / "fit").model.num_components
+    assert chances.to_numpy().min() >= 0
+    assert chances.to_numpy().max() <= 1
+    assert "BIC" not in pd.read_csv(out / "criteria.csv")["criterion"].tolist()
