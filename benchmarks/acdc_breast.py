@@ -31,11 +31,12 @@ def main() -> None:
     parser.add_argument("--restarts", type=int, default=10)
     parser.add_argument("--sets", nargs="*", default=list(SYNTHETIC_BREAST))
     parser.add_argument("--largest", type=int, default=13)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--fresh", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         for name in options.sets:
             data = load_breast(name)
             counts = data.counts
