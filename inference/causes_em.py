@@ -30,6 +30,7 @@ from ppl_models.causes import (
 __all__ = ["CauseRows", "CauseSteps", "CauseStatistics", "log_beta_prior"]
 
 LARGEST_WEIGHT = 13.8  # -log 1e-6
+NEGLIGIBLE = -60.0  # log-odds below which a configuration counts no less: subnormal numbers are sixty times slower
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +133,7 @@ class CauseSteps:
         else:
             log_density += log_prior.unsqueeze(-2) - seen @ eta.mT
         peak = log_density.amax(-1, keepdim=True)
-        log_density.sub_(peak).exp_()
+        log_density.sub_(peak).clamp_(min=NEGLIGIBLE).exp_()
         total = log_density.sum(-1, keepdim=True)
         return log_density.div_(total), (total.log() + peak).squeeze(-1)
 
