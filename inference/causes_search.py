@@ -164,7 +164,9 @@ class Search:
         found = [unexplained[self._draw(rows.counts * (unexplained.sum(1) + 1e-9), num_new)]]
         on = (posterior @ configurations).clamp(min=1e-9) * (rows.counts * (surprise - surprise.min() + 1e-3)).unsqueeze(1)
         fires = 1 - params[self.causes.failure][0]
-        for latent in self._draw(on.sum(0), self.num_proposals - num_new).tolist():
+        blamed = on.sum(0)  # different latents first, for one that holds the union of two is among many
+        num_split = min(self.num_proposals - num_new, self.size(params))
+        for latent in torch.multinomial(blamed.cpu(), num_split, generator=self.generator).tolist():
             row = self._draw(on[:, latent], 1)
             with_it = posterior[row] * configurations[:, latent]
             found.append((((with_it @ blame) * fires[latent] * rows.ones[row]) + unexplained[row]).clamp(max=1))

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.causes_em import CauseRows, CauseSteps, log_beta_prior
+from inference.causes_em import CauseRows, CauseSteps
+from inference.causes_polish import Polish, summed
 from inference.causes_search import Search
+from inference.causes_truncated import TruncatedSteps
 from inference.program import Params
 from inference.progress import Progress
 from inference.structure import Outcome
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["GrowAndPrune", "used_latents"]
 
 EXACT = 10  # up to so many latents the last EM enumerates all configurations
-SUMMED = 14  # and up to so many the likelihood of the answer does
-LAST = 2048  # configurations of the last EM beyond
+SUMMED = 16  # and up to so many the likelihood of the answer does
+LIKELY = 1024  # configurations from which truncated EM begins
+NUM_THINNINGS = 3  # times that edges are judged
 SPARE = 3  # latents beyond the limit that the search may hold for a while
 
 
@@ -82,14 +85,13 @@ class GrowAndPrune:
         causes: IndependentCauses = describe()
         rows = CauseRows.merge(problem.data)
         generator = torch.Generator().manual_seed(problem.seed)
-        found = []
+        found: list[_Run] = []
         for restart in range(len(start[causes.prior])):
             search = self._search(causes, rows, generator)
             one = {name: value[restart : restart + 1].to(search.rows.ones) for name, value in start.items()}
             begin = _without_empty(causes, one) if problem.start_given else search.empty()
             found.append(self._one(search, begin, rows, progress))
-        price = torch.tensor([len(used_latents(causes, run.params)) for run in found]) * search.penalty
-        return _joined(found, price)
+        return _joined(found)
 
     def _search(self, causes: IndependentCauses, rows: CauseRows, generator: torch.Generator) -> Search:
         single = rows.to(torch.float32)
@@ -138,43 +140,34 @@ class GrowAndPrune:
         return best
 
     def _polished(self, search: Search, params: Params, rows: CauseRows, progress: Progress) -> _Run:
-        """EM on all rows in the data's precision; the likelihood summed over everything where that is affordable."""
-        causes = replace(search.causes, num_causes=search.size(params))
+        """EM on all rows in the data's precision; then the edges that are not paid for are taken away, and EM again."""
+        causes, like = replace(search.causes, num_causes=search.size(params)), rows.ones
+        params = {name: value.to(like) for name, value in params.items()}
         if causes.num_causes <= EXACT:
-            configurations = binary_configurations(causes.num_causes, rows.ones.dtype, rows.ones.device)
+            every = binary_configurations(causes.num_causes, like.dtype, like.device)
+            steps = CauseSteps(causes, rows, every, 2, chunk_elements=2**19)
         else:
-            configurations = search.likely(search.rows, params, LAST, 4 * LAST).to(rows.ones)
-        steps = CauseSteps(causes, rows, configurations, 1, chunk_elements=2**19)
-        params = {name: value.to(rows.ones) for name, value in params.items()}
-        objectives, likelihoods, converged = [], [], False
-        for iteration in range(self.max_iterations):
-            statistics, log_likelihood, log_prior = steps.e_step(params)
-            objectives.append(float(log_likelihood + log_prior))
-            likelihoods.append(float(log_likelihood))
-            progress.update(iteration, objective=objectives[-1], active=1)
-            if iteration and objectives[-1] - objectives[-2] < self.tolerance * max(1.0, abs(objectives[-1])):
-                converged = True
+            likely = search.likely(search.sample, {name: v.float() for name, v in params.items()}, LIKELY, 4 * LIKELY)
+            steps = TruncatedSteps.begin(causes, rows, likely.to(like), params)
+        polish = Polish(steps, params, progress)
+        polish.climb(self.max_iterations, 10 * self.tolerance)
+        for _ in range(NUM_THINNINGS):
+            if not polish.thin():
                 break
-            params = steps.m_step(statistics, params)
-        bound = likelihoods[-1] if converged else float(steps.e_step(params)[1])
-        exact = bound
+            polish.climb(self.max_iterations, self.tolerance)
+        exact = polish.log_likelihood
         if causes.num_causes > EXACT:
-            exact = float("nan")
-            if causes.num_causes <= SUMMED:
-                every = binary_configurations(causes.num_causes, rows.ones.dtype, rows.ones.device)
-                exact = float(replace(steps, configurations=every).e_step(params)[1])
-        prior = float(log_beta_prior(causes, params))
-        params = _padded(search.causes, params)
-        return _Run(search.causes, params, exact, bound, prior, objectives, likelihoods, converged)
+            exact = summed(causes, rows, polish.params) if causes.num_causes <= SUMMED else float("nan")
+        return _Run(
+            _padded(search.causes, polish.params), exact, polish.log_likelihood, polish.objectives, polish.likelihoods, polish.converged
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    causes: IndependentCauses
     params: Params
     log_likelihood: float
     bound: float
-    log_prior: float
     objectives: list[float]
     likelihoods: list[float]
     converged: bool
@@ -202,8 +195,8 @@ def _padded(causes: IndependentCauses, params: Params) -> Params:
     return {causes.prior: prior, causes.failure: failure, causes.leak: params[causes.leak]}
 
 
-def _joined(runs: list[_Run], price: Tensor) -> Outcome:
-    """Runs as restarts of one outcome; the objective is the log-posterior less the description length of the latents."""
+def _joined(runs: list[_Run]) -> Outcome:
+    """Runs as restarts of one outcome."""
     longest = max(len(run.objectives) for run in runs)
 
     def padded(values: list[float]) -> list[float]:
@@ -212,16 +205,14 @@ def _joined(runs: list[_Run], price: Tensor) -> Outcome:
     def table(column: Any) -> Tensor:
         return torch.tensor([padded(column(run)) for run in runs], dtype=torch.float64).T
 
-    bound = torch.tensor([run.bound for run in runs], dtype=torch.float64)
-    prior = torch.tensor([run.log_prior for run in runs], dtype=torch.float64)
     return Outcome(
         params={name: torch.cat([run.params[name] for run in runs]) for name in runs[0].params},
-        objective=bound + prior - price,
+        objective=torch.tensor([run.objectives[-1] for run in runs], dtype=torch.float64),
         objective_name="log-posterior - description length",
         log_likelihood=torch.tensor([run.log_likelihood for run in runs], dtype=torch.float64),
-        history=table(lambda run: run.objectives) - price,
+        history=table(lambda run: run.objectives),
         history_log_likelihood=table(lambda run: run.likelihoods),
         converged=torch.tensor([run.converged for run in runs]),
         num_iterations=torch.tensor([len(run.objectives) for run in runs]),
-        elbo=bound,
+        elbo=torch.tensor([run.bound for run in runs], dtype=torch.float64),
     )
