@@ -204,8 +204,11 @@ class CauseSteps:
         for latent in range(len(edges)):
             one = torch.zeros_like(edges)
             one[latent] = edges[latent]
-            cost[latent] = torch.where(edges[latent], loss(one), torch.inf)
-        unpaid = cost < price
+            each = loss(one)
+            cost[latent] = torch.where(edges[latent], each, torch.inf)
+            if float(each.sum()) < price * (1 + float(one.sum())):
+                edges = edges & ~one  # the latent as a whole
+        unpaid = edges & (cost < price)
         dear = loss(unpaid) > price * unpaid.sum(0)
         cheapest = unpaid & (cost == cost.amin(0))
         return edges & ~torch.where(dear, cheapest, unpaid)

@@ -49,8 +49,8 @@ class Polish:
     def climb(self, max_iterations: int, tolerance: float) -> None:
         """EM until the objective gains less than ``tolerance`` of itself; ends with the objective of the parameters it leaves."""
         causes, first, self.converged = self.steps.causes, len(self.objectives), False
-        size = causes.num_causes * causes.num_items if self.steps.edges is None else int(self.steps.edges.sum())
-        price = (causes.num_causes + size) * self.edge_price
+        edges = torch.ones(causes.num_causes, causes.num_items) if self.steps.edges is None else self.steps.edges
+        price = float(edges.sum() + (edges.sum(1) > 0).sum()) * self.edge_price
         for iteration in range(max_iterations + 1):
             if isinstance(self.steps, TruncatedSteps) and (len(self.objectives) < OFTEN or iteration % SELDOM == 0):
                 self.steps = self.steps.refreshed(self.params)

@@ -28,6 +28,7 @@ EXACT = 10  # up to so many latents the last EM enumerates all configurations
 SUMMED = 16  # and up to so many the likelihood of the answer does
 LIKELY = 1024  # configurations from which truncated EM begins
 NUM_THINNINGS = 3  # times that edges are judged
+LEAST_GAIN = 0.2  # of the mean price of a latent
 SPARE = 3  # latents beyond the limit that the search may hold for a while
 
 
@@ -37,7 +38,8 @@ class GrowAndPrune:
 
     Starting from no latent, patterns of badly explained rows are proposed as a new latent, improved by a few batched EM
     steps on a sample of the rows, and the best is kept, while
-    :math:`-\log p(x \mid \theta) + \frac12 m (J + 1) \log N` falls; then latents are removed while it falls, on all rows.
+    :math:`-\log p(x \mid \theta) + \frac12 (m + e) \log N`, with e edges, falls; then latents are removed while it falls,
+    on all rows, and at last edges.
     The model's ``num_latents`` is the limit: latents that are not paid for come back empty, with prior 1e-6 and failures
     one, which leaves the likelihood what it is without them. ``num_restarts`` independent searches are run one after the
     other, and the one with the best objective less its description length is reported. A start that is given is where
@@ -115,28 +117,27 @@ class GrowAndPrune:
 
     def _grown(self, search: Search, best: Params, progress: Progress) -> Params:
         """Growth with a prune whenever it stalls, until it stalls for good."""
-        price = search.penalty * search.sample.num_rows / search.rows.num_rows
+        sample = search.sample
         limit = search.causes.num_causes + SPARE
         length, score, failures = float("inf"), -float("inf"), 0
         if search.size(best):
-            configurations = search.likely(search.sample, best, search.room(search.size(best)))
-            best, value = search.climb(search.steps(search.sample, configurations, 1), best, 3, search.leak_cap)
+            configurations = search.likely(sample, best, search.room(search.size(best)))
+            best, value = search.climb(search.steps(sample, configurations, 1), best, 3, search.leak_cap)
             score = float(value)
-            length = price * search.size(best) - score
+            length = search.price(best, sample) - score
         while failures < self.patience and search.size(best) < limit:
             trial, value_of_trial = search.grown(best)
-            gain = length - (price * search.size(trial) - value_of_trial)
-            if gain > 0.2 * price:
-                best, score, failures = trial, value_of_trial, 0
-                length = price * search.size(best) - score
-                progress.update(search.size(best), objective=score, active=1)
+            new_length = search.price(trial, sample) - value_of_trial
+            if new_length < length - LEAST_GAIN * search.price(trial, sample) / search.size(trial):
+                best, score, length, failures = trial, value_of_trial, new_length, 0
+                progress.update(search.size(best), objective=-length, active=1)
                 continue
             failures += 1
             if failures in (2, self.patience):
-                fewer, value_of_fewer = search.pruned(best, score, search.sample, None, search.leak_cap, search.size(best))
+                fewer, value_of_fewer = search.pruned(best, score, sample, None, search.leak_cap, search.size(best))
                 if search.size(fewer) < search.size(best):
                     best, score, failures = fewer, value_of_fewer, 0
-                    length = price * search.size(best) - score
+                    length = search.price(best, sample) - score
         return best
 
     def _polished(self, search: Search, params: Params, rows: CauseRows, progress: Progress) -> _Run:
