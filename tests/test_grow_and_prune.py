@@ -22,6 +22,7 @@ from inference.causes_check import (
     trim,
 )
 from inference.causes_em import CauseRows
+from inference.causes_search import Search
 from inference.grow_and_prune import used_latents
 from inference.program import Program
 from ppl_models import NoisyOr
@@ -153,12 +154,41 @@ def test_more_latents_than_can_be_ranked() -> None:
         assert result.elbo <= result.log_likelihood + 1e-6
 
 
-def test_settings_and_models_are_checked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("interrupted_at", [3, 9])
+def test_an_interrupted_search_resumes_to_the_same_answer(tmp_path: Path, interrupted_at: int) -> None:
+    """Early and late in two searches."""
+    model, data, file = NoisyOr(16, 6), small_data()[:800], tmp_path / "run"
+    whole = fit(model, data, QUICK, init="random", num_restarts=2)
+    calls = 0
+
+    original = Search.grown
+
+    def grown(search: Search, params: dict[str, Tensor]) -> tuple[dict[str, Tensor], float]:
+        nonlocal calls
+        calls += 1
+        if calls == interrupted_at:
+            raise KeyboardInterrupt
+        return original(search, params)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Search, "grown", grown)
+        with pytest.raises(KeyboardInterrupt):
+            fit(model, data, QUICK, init="random", num_restarts=2, checkpoint=file)
+    assert file.exists()
+    resumed = fit(model, data, QUICK, init="random", num_restarts=2, checkpoint=file)
+    for name, value in whole.params.items():
+        assert torch.equal(value, resumed.params[name])
+    assert torch.equal(whole.restarts.objective, resumed.restarts.objective)
+    again = fit(model, data, QUICK, init="random", num_restarts=2, checkpoint=file)  # all is in the file
+    assert torch.equal(again.trace.objective, whole.trace.objective)
+    with pytest.raises(ValueError, match="belongs to another fit"):
+        fit(model, data, QUICK, init="random", num_restarts=2, seed=1, checkpoint=file)
+
+
+def test_settings_and_models_are_checked() -> None:
     for bad in ({"num_proposals": 0}, {"patience": 1.5}, {"leak_cap": 1.0}, {"tolerance": 0.0}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             GrowAndPrune(**bad)
-    with pytest.raises(ValueError, match="GrowAndPrune keeps none"):
-        fit(NoisyOr(16, 2), small_data(), QUICK, init="random", checkpoint=tmp_path / "run")
     from ppl_models import DeepDiscreteEncoder
 
     with pytest.raises(ValueError, match=r"offer causes\(\)"):
