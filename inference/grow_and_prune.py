@@ -13,7 +13,7 @@ from torch import Tensor
 from inference.causes_em import CauseRows, CauseSteps
 from inference.causes_polish import Polish, summed
 from inference.causes_search import Search
-from inference.causes_truncated import TruncatedSteps
+from inference.causes_truncated import MAX_BITS, TruncatedSteps
 from inference.checkpoint import Checkpoint
 from inference.program import Params
 from inference.progress import Progress
@@ -61,7 +61,7 @@ class GrowAndPrune:
         max_iterations, tolerance: of the last EM, in relative change of the objective.
 
     Raises:
-        ValueError: for settings that are not positive, at ``fit`` for a model without causes.
+        ValueError: for settings that are not positive, at ``fit`` for a model without causes, or a start of more than 62 latents.
     """
 
     num_search_rows: int = 2000
@@ -98,6 +98,8 @@ class GrowAndPrune:
             if not state.params:
                 one = {name: value[state.restart : state.restart + 1].to(search.rows.ones) for name, value in start.items()}
                 begin = _without_empty(causes, one) if problem.start_given else search.empty()
+                if search.size(begin) > MAX_BITS:
+                    raise ValueError(f"init: at most {MAX_BITS} latents that are not empty were expected, got {search.size(begin)}")
                 state = replace(state, now=generator.get_state(), params=begin)
             generator.set_state(state.now)
             state = self._grown(search, state, progress, store)
@@ -130,7 +132,7 @@ class GrowAndPrune:
     def _grown(self, search: Search, state: _State, progress: Progress, store: Checkpoint | None) -> _State:
         """Growth with a prune whenever it stalls, until it stalls for good."""
         sample = search.sample
-        limit = search.causes.num_causes + SPARE
+        limit = min(search.causes.num_causes + SPARE, MAX_BITS)
         if search.size(state.params) and state.score == -math.inf:
             configurations = search.likely(sample, state.params, search.room(search.size(state.params)))
             best, value = search.climb(search.steps(sample, configurations, 1), state.params, 3, search.leak_cap)
