@@ -1,10 +1,10 @@
-"""Simulation-based calibration of NUTS, and coverage of 95 % intervals of Laplace and SVI, family by family at a small size.
+"""Simulation-based calibration of NUTS, and coverage of 95 % intervals of every engine, family by family at a small size.
 
-``ranks``: truth from the prior, ``--rows`` rows, one chain; the p-value of uniform ranks by parameter group, and the histograms as
+``ranks``: truth from the prior, ``--rows`` rows, two chains; the p-value of uniform ranks by parameter group, and the histograms as
 pictures with ``--figure FOLDER``. ``coverage``: one truth, intervals of each engine on fresh data; the standard error is over data
 sets. One JSON line a family and engine.
 
-Run: ``python benchmarks/calibration.py ranks|coverage [--replicates 100] [--rows 60] [--figure FOLDER]``.
+Run: ``python benchmarks/calibration.py ranks|coverage [--family ...] [--engine ...] [--replicates 100] [--rows 500] [--figure FOLDER]``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from inference import NUTS, SVI, FullRank, Laplace, MeanField
+from inference import NUTS, SVI, Bootstrap, FullRank, Laplace, MeanField
 from inference.calibration import simulation_based_calibration
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr
+from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr, Normal, OptionsHMM
 
 FAMILIES = {
     "mixture": Mixture(2, component=Bernoulli(), num_items=6, bound=3.0),
@@ -26,16 +26,42 @@ FAMILIES = {
     "one attribute": DeepDiscreteEncoder(5, (1,), bound=3.0),
 }
 GRAPH = ((1, 0), (1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1), (0, 1))
-TRUTH = {
-    "proportions": torch.tensor([0.4, 0.6], dtype=torch.float64),
-    "loadings_1": 2.5 * torch.tensor(GRAPH, dtype=torch.float64),
-    "intercepts_1": torch.full((8,), -1.25, dtype=torch.float64),
-}
+
+
+def tensor(values: object) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+# one truth a family, away from the bounds, so that intervals have something to cover
+TRUTHS = {
+    "two attributes, graph given": (
+        DeepDiscreteEncoder(8, (2,), graphs=(GRAPH,)),
+        {"proportions": tensor([0.4, 0.6]), "loadings_1": 2.5 * tensor(GRAPH), "intercepts_1": torch.full((8,), -1.25, dtype=torch.float64)},
+    ),
+    "mixture": (
+        Mixture(2, component=Normal(), num_items=3),
+        {"weights": tensor([0.6, 0.4]), "predictors": tensor([[0.0, 0.0, 0.0], [2.5, 2.0, -2.0]]), "dispersion": tensor([[1.0] * 3, [1.5] * 3])},
+    ),
+    "noisy-or": (
+        NoisyOr(8, 2, (2.0, 2.0), (2.0, 2.0), (1.5, 6.0)),
+        {"prior": tensor([0.45, 0.3]), "failure": tensor([[0.2] * 4 + [0.85] * 4, [0.85] * 4 + [0.2] * 4]), "leak": torch.full((8,), 0.1, dtype=torch.float64)},
+    ),
+    "options": (
+        OptionsHMM(2, 3, 2, concentration=2.0, num_steps=20),
+        {
+            "initial": torch.full((2, 2), 0.25, dtype=torch.float64),
+            "low": tensor([[[0.8, 0.1, 0.1], [0.1, 0.3, 0.6]], [[0.1, 0.8, 0.1], [0.6, 0.1, 0.3]]]),
+            "high": tensor([[[0.9, 0.1], [0.15, 0.85]], [[0.85, 0.15], [0.1, 0.9]]]),
+            "environment": tensor([[[0.7, 0.3], [0.4, 0.6]], [[0.3, 0.7], [0.5, 0.5]], [[0.5, 0.5], [0.2, 0.8]]]),
+        },
+    ),
+}  # fmt: skip
 ENGINES = {
     "Laplace": Laplace(400),
     "SVI, full rank": SVI(FullRank(), 150, num_draws=400),
     "SVI, mean field": SVI(MeanField(), 150, num_draws=400),
-    "NUTS": NUTS(2, 150, 200),
+    "Bootstrap": Bootstrap(num_replicates=60),
+    "NUTS": NUTS(2, 150, 200, warm_start=None),
 }
 
 
@@ -44,19 +70,21 @@ def main() -> None:
     parser.add_argument("study", choices=["ranks", "coverage"])
     parser.add_argument("--replicates", type=int, default=100)
     parser.add_argument("--rows", type=int, default=None)
-    parser.add_argument("--only", nargs="*", default=None)
+    parser.add_argument("--family", nargs="*", default=None)
+    parser.add_argument("--engine", nargs="*", default=None)
     parser.add_argument("--figure", type=Path, default=None)
     args = parser.parse_args()
-    cases = (
-        [(name, "NUTS", model, NUTS(1, 100, 190, warm_start=None), None, args.rows or 60) for name, model in FAMILIES.items()]
-        if args.study == "ranks"
-        else [
-            ("two attributes, graph given", name, DeepDiscreteEncoder(8, (2,), graphs=(GRAPH,)), engine, lambda seed: TRUTH, args.rows or 500)
+    if args.study == "ranks":
+        sampler = NUTS(2, 150, 95, warm_start=None)
+        cases = [(name, "NUTS", model, sampler, None, args.rows or 60) for name, model in FAMILIES.items()]
+    else:
+        cases = [
+            (family, name, model, engine, (lambda seed, truth=truth: truth), args.rows or 500)
+            for family, (model, truth) in TRUTHS.items()
             for name, engine in ENGINES.items()
         ]
-    )
     for family, engine, model, method, prior, rows in cases:
-        if args.only is not None and family not in args.only and engine not in args.only:
+        if (args.family is not None and family not in args.family) or (args.engine is not None and engine not in args.engine):
             continue
         began = time.monotonic()
         result = simulation_based_calibration(model, rows, method, args.replicates, 19, prior=prior)

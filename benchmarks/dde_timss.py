@@ -2,7 +2,9 @@
 
 Fifty random starts as one batch, the spread of what they reach, the mean decoded latents by answer to "mathematics is one of
 my favourite subjects" with standard errors; the same for the second-best optimum, whose table is what a user with one start
-may see. Also the log-likelihood of one layer and of a latent class model with as many classes as its BIC asks for (EM below).
+may see. The table is compared with the published one pair of answers by pair: how many pairs the published table orders (ties left
+out), how many of these ours orders alike, and how many it reverses by more than two standard errors. Also the log-likelihood
+of one layer and of a latent class model with as many classes as its BIC asks for (EM below).
 Published (Lee and Gu 2025, arXiv:2501.01414, table 5): higher-order latent .83 .80 .76 .69 from "agree a lot" to "disagree a
 lot", the four content skills falling too. One JSON line a model; needs ``timss2019_dde.npz`` (``PPL_MODELS_DATA``).
 Run: ``python benchmarks/dde_timss.py [--starts 50]``.
@@ -12,10 +14,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,13 +30,28 @@ from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal
 from ppl_models.datasets import ResponseTimes, load_response_times, load_timss
 
 BOUND = 6.0  # the published box
+REFERENCE = Path(__file__).parent.parent / "tests" / "references" / "deep_discrete_encoder.json"
 
 
 def survey_table(result: Fit, items: np.ndarray, survey: np.ndarray) -> dict:
     """Mean decoded latents, higher-order first, by answer; standard errors beside."""
     codes = result.decode_latents(items)
     table = group_means(torch.cat([codes["latents_2"], codes["latents_1"][:, :4]], 1), survey)
-    return {"means": table.means.round(3).tolist(), "standard_errors": table.standard_errors.round(3).tolist()}
+    figures = {"means": table.means.round(3).tolist(), "standard_errors": table.standard_errors.round(3).tolist()}
+    return figures | order(table.means, table.standard_errors)
+
+
+def order(means: np.ndarray, errors: np.ndarray) -> dict[str, int]:
+    """Pairs of answers (rows) that a published column orders, and what ours makes of them."""
+    published = np.array(json.loads(REFERENCE.read_text(encoding="utf-8"))["survey"]["means"])
+    counts = {"pairs_published": 0, "pairs_ordered_alike": 0, "pairs_reversed_beyond_error": 0}
+    for a, b in itertools.combinations(range(len(published)), 2):
+        theirs, ours = published[a] - published[b], means[a] - means[b]
+        spread = np.hypot(errors[a], errors[b])
+        counts["pairs_published"] += int((theirs != 0).sum())
+        counts["pairs_ordered_alike"] += int((theirs * ours > 0).sum())
+        counts["pairs_reversed_beyond_error"] += int(((theirs * ours < 0) & (np.abs(ours) > 2 * spread)).sum())
+    return counts
 
 
 def encoder_lines(data: ResponseTimes, items: np.ndarray, starts: int) -> list[dict]:

@@ -1,6 +1,7 @@
 """NUTS on a deep discrete encoder (18, 6, 2), N = 500: R-hat, divergences, effective draws a second.
 
-Strict design of Lee and Gu 2025 (arXiv:2501.01414), data drawn at ``--seed``; flat priors on [-bound, bound]. The truth is
+Strict design of Lee and Gu 2025 (arXiv:2501.01414), data drawn at ``--seed``; flat priors on [-bound, bound], or normal
+loadings with ``--ridge``. The truth is
 not used. With ``--numpyro`` the same model with the latents summed out by hand, written in NumPyro (not a dependency of
 this library: install it beside), runs afterwards with the same warm-up and draws from the same start. One JSON line each.
 
@@ -22,7 +23,7 @@ from inference.export import ess_of_draws, rhat_of_draws
 from inference.program import simulate
 from inference.relabelling import relabel_draws
 from inference.structures import structure_of
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson
+from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, Ridge
 from ppl_models.datasets.deep_discrete_encoder import strict_design
 from ppl_models.distributions import binary_configurations
 
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=4)
     parser.add_argument("--bound", type=float, default=5.0)
     parser.add_argument("--target", type=float, default=0.8)
+    parser.add_argument("--ridge", type=float, default=None, help="standard deviation of a normal prior of the loadings, flat without")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--numpyro", action="store_true")
     parser.add_argument("--progress", action="store_true")
@@ -64,7 +66,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     response = FAMILIES[args.family]
     truth = strict_design(2, response)
-    model = DeepDiscreteEncoder(18, (6, 2), response=response, bound=args.bound)
+    penalty = None if args.ridge is None else Ridge(args.ridge)
+    model = DeepDiscreteEncoder(18, (6, 2), response=response, bound=args.bound, penalty=penalty)
     x = simulate(model, truth, args.seed, None, args.rows)["items"]
     point = fit(model, x, EM())
     method = NUTS(args.chains, args.warmup, args.draws, target_acceptance=args.target)
@@ -74,7 +77,7 @@ def main() -> None:
     report(
         "NUTS", result.draws, int(stats["diverging"].sum()), time.monotonic() - began, family=args.family, rows=args.rows,
         mean_steps=round(float(stats["num_steps"].mean()), 1), relabelled=round(float(stats["relabelled"].double().mean()), 4),
-        num_warmup=args.warmup, num_draws=args.draws, bound=args.bound, target=args.target,
+        num_warmup=args.warmup, num_draws=args.draws, bound=args.bound, ridge=args.ridge, target=args.target,
     )  # fmt: skip
     if args.numpyro:
         in_numpyro(args, model, x, {name: value.numpy() for name, value in point.params.items()})
@@ -93,11 +96,16 @@ def in_numpyro(args: argparse.Namespace, model: DeepDiscreteEncoder, x: torch.Te
     below, above = (jnp.asarray(binary_configurations(k).numpy()) for k in (6, 2))
     b = args.bound
 
+    def loadings(*shape: int) -> dist.Distribution:
+        if args.ridge is None:
+            return dist.Uniform(-b * jnp.ones(shape), b)
+        return dist.TruncatedNormal(jnp.zeros(shape), args.ridge, low=-b, high=b)
+
     def program() -> None:
         proportions = numpyro.sample("proportions", dist.Beta(jnp.ones(2), jnp.ones(2)))
-        w1 = numpyro.sample("loadings_1", dist.Uniform(-b * jnp.ones((18, 6)), b))
+        w1 = numpyro.sample("loadings_1", loadings(18, 6))
         b1 = numpyro.sample("intercepts_1", dist.Uniform(-b * jnp.ones(18), b))
-        w2 = numpyro.sample("loadings_2", dist.Uniform(-b * jnp.ones((6, 2)), b))
+        w2 = numpyro.sample("loadings_2", loadings(6, 2))
         b2 = numpyro.sample("intercepts_2", dist.Uniform(-b * jnp.ones(6), b))
         eta = below @ w1.T + b1  # (64, 18)
         if args.family == "Normal":

@@ -1,24 +1,36 @@
-"""Cost of SAEM: seconds to convergence at (90, 30, 10), seconds an iteration by rows and by latents, bytes of the state.
+"""Cost of SAEM: seconds to convergence at (90, 30, 10), seconds an iteration by rows and by latents, memory by iterations.
 
-One JSON line a measurement. Run: ``python benchmarks/saem_speed.py [--threads 2]``.
+An iteration is a sweep, its statistics and a maximisation, with every loading away from zero (the dearest graph; fits soon have
+sparse ones). ``rows`` and ``latents`` each vary one number, so that cost in proportion is a straight line through the
+origin of what does not depend on it. ``memory``: bytes of what an iteration hands to the next, and resident memory beyond
+that before the first. One JSON line a measurement.
+
+Run: ``python benchmarks/saem_speed.py [rows latents memory fit] [--threads 2] [--figure PATH]`` (about two minutes).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 import warnings
+from pathlib import Path
 
 import torch
 
 from inference import SAEM, fit
 from inference.alignment import align
+from inference.draws import DrawSteps
 from inference.fit import Problem
 from inference.metrics import graph_accuracy
 from inference.program import Program
 from ppl_models import Bernoulli, DeepDiscreteEncoder, TruncatedLasso
 from ppl_models.datasets import strict_design
+
+ROWS = (1000, 2000, 4000, 8000, 16000)
+LATENTS = (8, 16, 24, 32, 48)
+PARTS = ("rows", "latents", "memory", "fit")
 
 
 def example(top: int, num_rows: int) -> tuple[DeepDiscreteEncoder, torch.Tensor, dict[str, torch.Tensor]]:
@@ -27,15 +39,36 @@ def example(top: int, num_rows: int) -> tuple[DeepDiscreteEncoder, torch.Tensor,
     return model, Program(model, None, num_rows).simulate(truth, 0)["items"], truth
 
 
-def iteration(top: int, num_rows: int, repeats: int = 10) -> dict:
-    """Sweep, statistics and maximisation at a dense start."""
-    model, x, truth = example(top, num_rows)
-    steps = SAEM().steps(Problem.check(model, x, 0))
-    params = {name: value.unsqueeze(0) + 0.01 * (value.dim() == 2) for name, value in truth.items()}
+def dense(num_latents: int, num_rows: int) -> tuple[DrawSteps, dict[str, torch.Tensor]]:
+    """Steps for 90 items on so many latents under two, and parameters without a zero."""
+    generator = torch.Generator().manual_seed(0)
+    model = DeepDiscreteEncoder(90, (num_latents, 2), penalty=TruncatedLasso.bic(num_rows), bound=5.0)
+    params = {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64) / num_latents**0.5
+        for name, shape in (
+            ("loadings_1", (1, 90, num_latents)),
+            ("intercepts_1", (1, 90)),
+            ("loadings_2", (1, num_latents, 2)),
+            ("intercepts_2", (1, num_latents)),
+        )
+    }
+    params["proportions"] = torch.full((1, 2), 0.5, dtype=torch.float64)
+    one = {name: value[0] for name, value in params.items()}
+    return SAEM().steps(Problem.check(model, Program(model, None, num_rows).simulate(one, 0)["items"], 0)), params
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def iterations(num_latents: int, num_rows: int, repeats: int) -> tuple[dict[str, float], list[dict[str, int]]]:
+    """Median seconds of the parts of an iteration, and the memory after each."""
+    steps, params = dense(num_latents, num_rows)
     generator = torch.Generator().manual_seed(0)
     latents, averages = steps.gibbs.begin(params, generator), None
-    parts = {"sweep": 0.0, "statistics": 0.0, "maximise": 0.0}
-    sizes = []
+    seconds: dict[str, list[float]] = {"sweep": [], "statistics": [], "maximise": []}
+    memory, before = [], resident()
     for _ in range(repeats + 1):
         began = time.perf_counter()
         latents, chances = steps.gibbs.sweep(params, latents, generator)
@@ -43,20 +76,27 @@ def iteration(top: int, num_rows: int, repeats: int = 10) -> dict:
         statistics, _ = steps.statistics(params, latents, chances)
         averages = steps.average(averages, statistics, 0.5)
         counted = time.perf_counter()
-        steps.maximise(averages, params)
+        steps.maximise(averages, params)  # the parameters stay dense
         done = time.perf_counter()
-        sizes.append(sum(value.numel() * value.element_size() for value in (*averages.values(), *latents.values())))
-        if len(sizes) > 1:  # the first warms up
-            for name, seconds in zip(parts, (swept - began, counted - swept, done - counted), strict=True):
-                parts[name] += seconds / repeats
-    return {
-        "sizes": [9 * top, 3 * top, top],
-        "num_rows": num_rows,
-        "seconds_iteration": sum(parts.values()),
-        **{f"seconds_{name}": seconds for name, seconds in parts.items()},
-        "state_bytes_first": sizes[0],
-        "state_bytes_last": sizes[-1],
-    }
+        for name, value in zip(seconds, (swept - began, counted - swept, done - counted), strict=True):
+            seconds[name].append(value)
+        state = sum(value.numel() * value.element_size() for value in (*averages.values(), *latents.values()))
+        memory.append({"state_bytes": state, "resident_bytes_beyond_start": resident() - before})
+    return {name: sorted(values[1:])[repeats // 2] for name, values in seconds.items()}, memory  # the first warms up
+
+
+def lines(what: str) -> list[dict]:
+    if what == "fit":
+        return [convergence(num_rows) for num_rows in (1000, 8000)]
+    if what == "memory":
+        memory = iterations(30, 4000, 200)[1]
+        return [{"sizes": [90, 30, 2], "num_rows": 4000, "iteration": i + 1, **memory[i]} for i in (0, 1, 9, 49, 99, 199)]
+    out = []
+    for num_latents, num_rows in [(30, n) for n in ROWS] if what == "rows" else [(k, 8000) for k in LATENTS]:
+        parts = iterations(num_latents, num_rows, 8)[0]
+        line = {"sizes": [90, num_latents, 2], "num_rows": num_rows, "seconds_iteration": sum(parts.values())}
+        out.append(line | {f"seconds_{name}": seconds for name, seconds in parts.items()})
+    return out
 
 
 def convergence(num_rows: int) -> dict:
@@ -73,17 +113,46 @@ def convergence(num_rows: int) -> dict:
     }
 
 
+def draw(found: dict[str, list[dict]], path: Path) -> None:
+    """Seconds by rows and by latents, bytes by iterations."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    rows, latents, memory = figure.subplots(1, 3)
+    for ax, part, label in ((rows, "rows", "rows"), (latents, "latents", "latents of the first layer")):
+        x = [line["num_rows"] if part == "rows" else line["sizes"][1] for line in found.get(part, [])]
+        for name, colour in (("iteration", "#222222"), ("sweep", "#2166ac"), ("statistics", "#e08214"), ("maximise", "#b2182b")):
+            ax.plot(x, [line[f"seconds_{name}"] for line in found.get(part, [])], marker="o", ms=3, color=colour, label=name)
+        ax.set(xlabel=label, ylabel="seconds", xlim=(0, None), ylim=(0, None))
+        ax.xaxis.set_major_locator(MaxNLocator(4))
+    rows.legend(frameon=False)
+    x = [line["iteration"] for line in found.get("memory", [])]
+    for name, colour, label in (
+        ("state_bytes", "#222222", "state"),
+        ("resident_bytes_beyond_start", "#2166ac", "resident beyond the start"),
+    ):
+        memory.plot(x, [line[name] / 1e6 for line in found.get("memory", [])], marker="o", ms=3, color=colour, label=label)
+    memory.set(xlabel="iteration", ylabel="MB", xlim=(0, None), ylim=(0, None))
+    memory.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--figure", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     warnings.simplefilter("ignore")
-    common = {"benchmark": "saem_speed", "threads": args.threads}
-    for top, num_rows in ((2, 8000), (6, 8000), (10, 8000), (20, 8000), (10, 1000), (10, 2000), (10, 4000), (10, 16000)):
-        print(json.dumps({**common, "what": "iteration", **iteration(top, num_rows)}), flush=True)
-    for num_rows in (1000, 8000):
-        print(json.dumps({**common, "what": "fit", **convergence(num_rows)}), flush=True)
+    found: dict[str, list[dict]] = {}
+    for what in args.parts:
+        found[what] = lines(what)
+        for line in found[what]:
+            print(json.dumps({"benchmark": "saem_speed", "threads": args.threads, "what": what} | line), flush=True)
+    if args.figure is not None:
+        draw(found, args.figure)
 
 
 if __name__ == "__main__":

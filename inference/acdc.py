@@ -35,7 +35,7 @@ PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
 MIN_COLUMN = 50  # noises in a column, where columns have different numbers of them; fewer are passed over
 NUM_RESAMPLES, SETTLED = 40, 0.95  # bootstrap samples of the draws, and the share of them that must agree
-MIN_WIDTH = 0.3  # of a segment that is taken for stable, in nats: the same for every model and data set
+MIN_WIDTH = 0.3  # of a segment that is taken for stable, in nats a use of a component: the same for every model and data set
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,7 @@ def _values(noise: ComponentNoise, discrepancy: Discrepancy | PlugIn) -> tuple[n
                 for d in range(width):
                     column = scores[~np.isnan(scores[:, d]), d]
                     enough = len(column) >= MIN_COLUMN
-                    out[m, k, d] = discrepancy.columns(column[:, None])[0] * len(column) / len(scores) if enough else 0.0
+                    out[m, k, d] = discrepancy.columns(column[:, None])[0] * len(column) / noise.uses[m, k] if enough else 0.0
             elif len(scores) >= MIN_USE:
                 out[m, k] = discrepancy.columns(scores)
     value = out.mean(-1) if discrepancy.mean else out.sum(-1)
@@ -402,10 +402,10 @@ def _null(
 
 
 def _null_by_column(noise: ComponentNoise, discrepancy: Discrepancy) -> tuple[np.ndarray, np.ndarray]:
-    """Where the columns of a component have noise in different numbers of rows: a column counts by its share of the rows."""
+    """Where the columns of a component have noise in different numbers of rows: a column counts by its noises to one use."""
     counts = (noise.used[..., None] & ~np.isnan(noise.scores)).sum(1).mean(0)  # (K, D)
     each = [[null_moments(discrepancy, round(float(n)), 1) if n >= MIN_COLUMN else (0.0, 0.0) for n in row] for row in counts]
-    share = counts / np.maximum(noise.used.sum(1).mean(0), 1.0)[:, None]
+    share = counts / np.maximum(noise.uses.mean(0), 1.0)[:, None]
     mean, sd = np.moveaxis(np.array(each), -1, 0) * share  # (K, D) each
     width = counts.shape[1] if discrepancy.mean else 1
     return mean.sum(1) / width, np.sqrt((sd**2).sum(1)) / width

@@ -12,8 +12,9 @@ a model without such a convention, and beside it always, the log-likelihood of t
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +22,12 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from inference.draw_rows import log_likelihood_of_draws
 from inference.fit import Method
 from inference.fit import fit as fit_one
+from inference.nuts import NUTS
 from inference.program import Params, Program, simulate
 from inference.progress import NoProgress, RichProgress
+from inference.replicates import MOST_SETS, draws_of_sets
 from inference.structures import structure_of
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["Calibration", "simulation_based_calibration"]
 
 BINS = 20
+MOST_CELLS = 50_000  # rows of all data sets times data sets, in one batch
+Replicate = tuple[Params, Tensor]  # truth and data
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -126,7 +130,7 @@ def simulation_based_calibration(
     Args:
         model: a program called as ``model(None, num_rows)`` to draw rows.
         num_rows: rows a data set.
-        method: an engine that draws (NUTS, SVI, Laplace).
+        method: an engine that draws (NUTS, SVI, Laplace). ``NUTS(warm_start=None)`` runs on up to 25 data sets as one batch.
         num_replicates: S; num_draws: L, draws kept a fit, evenly spaced, so that they are nearly independent.
         level: of the central intervals.
         prior: seed -> one truth by site name; the model's own prior if None. Ranks are uniform for the prior only; with another
@@ -148,33 +152,35 @@ def simulation_based_calibration(
     ranks: dict[str, list[np.ndarray]] = {}
     covered: dict[str, list[np.ndarray]] = {}
     failed = 0
+
+    def replicate(s: int) -> Replicate:
+        truth = {n: v[0] for n, v in blank.draw_prior(1, seed + s).items()} if prior is None else prior(seed + s)
+        truth = {name: truth[name] for name in blank.names("parameter")}
+        return truth, simulate(model, truth, seed + s, None, num_rows)[observed[0]]
+
+    replicates = [replicate(s) for s in range(num_replicates)]
     bar = RichProgress("calibration", num_replicates) if progress else NoProgress()
     with bar:
-        for s in range(num_replicates):
-            truth = {n: v[0] for n, v in blank.draw_prior(1, seed + s).items()} if prior is None else prior(seed + s)
-            truth = {name: truth[name] for name in blank.names("parameter")}
-            data = simulate(model, truth, seed + s, None, num_rows)[observed[0]]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what single fits warn of shows in the ranks
-                try:
-                    result = fit_one(model, data, method, seed=seed + s)
-                except (ValueError, RuntimeError):
-                    failed += 1
-                    continue
-            if result.draws is None:
-                raise ValueError(f"simulation_based_calibration: an engine that draws was expected, got {method!r}")
-            flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()}
+        if isinstance(method, NUTS) and method.warm_start is None:
+            drawn = _all_at_once(model, method, replicates, seed)
+        else:
+            drawn = _one_by_one(model, method, replicates, seed)
+        for s, flat in enumerate(drawn):
+            if flat is None:
+                failed += 1
+                continue
+            truth, data = replicates[s]
             count = len(next(iter(flat.values())))
             picked = torch.linspace(0, count - 1, num_draws).round().long()
-            some = {name: value[picked] for name, value in flat.items()}
             named = [structure.canonical({name: value[d] for name, value in flat.items()}) for d in range(count)]
             target = structure.canonical(truth)
             for site, true in target.items():
                 _rank(ranks, covered, site, true.reshape(-1), torch.stack([one[site].reshape(-1) for one in named]), level, picked)
-            both = {name: torch.cat([truth[name][None].to(value), value]) for name, value in some.items()}
-            total = log_likelihood_of_draws(result, both, data).sum(-1, keepdim=True)
+            both = {name: torch.cat([truth[name][None].to(value), value[picked]]) for name, value in flat.items()}
+            with torch.no_grad():
+                total = Program(model, data).log_marginal(both)[:, None]
             _rank(ranks, covered, "log_likelihood", total[0], total[1:], level, torch.arange(num_draws))
-            bar.update(s + 1, objective=result.objective, active=1)
+            bar.update(s + 1, objective=float(total.mean()), active=1)
     if not ranks:
         raise ValueError("simulation_based_calibration: no data set could be fitted")
     return Calibration(
@@ -184,6 +190,35 @@ def simulation_based_calibration(
         level,
         failed,
     )
+
+
+def _one_by_one(model: Callable[..., Any], method: Method, replicates: Sequence[Replicate], seed: int) -> Iterator[Params | None]:
+    """Draws (D, ...) of each data set, None where the engine raised."""
+    for s, (_, data) in enumerate(replicates):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what single fits warn of shows in the ranks
+            try:
+                result = fit_one(model, data, method, seed=seed + s)
+            except (ValueError, RuntimeError):
+                yield None
+                continue
+        if result.draws is None:
+            raise ValueError(f"simulation_based_calibration: an engine that draws was expected, got {method!r}")
+        yield {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()}
+
+
+def _all_at_once(model: Callable[..., Any], method: NUTS, replicates: Sequence[Replicate], seed: int) -> Iterator[Params | None]:
+    """The same by one batch of chains for many data sets, from starts drawn from the prior."""
+    size = max(1, min(MOST_SETS, math.isqrt(MOST_CELLS // len(replicates[0][1]))))
+    for first in range(0, len(replicates), size):
+        some = [data for _, data in replicates[first : first + size]]
+        program = Program(model, torch.cat(some))
+        drawn = program.draw_prior(method.num_chains * len(some), seed + first + len(replicates))
+        starts = [
+            {name: value[s * method.num_chains : (s + 1) * method.num_chains] for name, value in drawn.items()} for s in range(len(some))
+        ]
+        for draws in draws_of_sets(method, program, len(some), starts, seed + first):
+            yield {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
 
 
 def _rank(

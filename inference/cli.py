@@ -20,6 +20,7 @@ from inference import cli_options
 if TYPE_CHECKING:
     import pandas as pd
 
+    from inference.fit import Method
     from inference.result import Fit
     from ppl_models.responses import ResponseFamily
 
@@ -57,6 +58,9 @@ class Engine(StrEnum):
     auto = "auto"
     em = "em"
     saem = "saem"
+    laplace = "laplace"
+    svi = "svi"
+    nuts = "nuts"
 
 
 class Bottom(StrEnum):
@@ -116,7 +120,8 @@ def fit_dde(
         str,
         typer.Option(
             metavar="auto|none|SLOPE,THRESHOLD",
-            help="Truncated Lasso of the loadings; auto is the recommended one for the number of rows, none with --graph.",
+            help="Truncated Lasso of the loadings; auto is the better by EBIC of two for the number of rows (the level of BIC where "
+            "latents are sampled), none with --graph.",
         ),
     ] = "auto",
     restarts: Annotated[
@@ -126,7 +131,10 @@ def fit_dde(
     init: Annotated[Start, typer.Option(help="Where the fit starts.")] = Start.spectral,
     engine: Annotated[
         Engine,
-        typer.Option(help="Exact EM, or stochastic EM with sampled latents; auto takes EM up to 14 latents a layer."),
+        typer.Option(
+            help="Exact EM, or stochastic EM with sampled latents (auto takes EM up to 14 latents a layer); or posterior draws: "
+            "laplace (a normal around EM's optimum), svi (a normal fitted), nuts (four chains)."
+        ),
     ] = Engine.auto,
     graph: Annotated[
         str | None,
@@ -164,6 +172,8 @@ def fit_dde(
             graphs=graphs,
             bottom=ExpDINA() if bottom is Bottom.dina else ExpGDM() if bottom is Bottom.gdm else Additive(),
         )
+        if penalty == "auto" and graph is None and engine is not Engine.saem:
+            model = _with_better_penalty(model, frame, restarts, seed)
         result = _run(model, frame, init.value, restarts, seed, checkpoint, not no_progress, engine)
         _deliver(result, frame, out, shape)
 
@@ -236,9 +246,13 @@ def _run(
     engine: Engine = Engine.auto,
 ) -> Fit:
     """Fit, and say on standard error what the library warned of."""
-    from inference import EM, SAEM, fit
+    from inference import EM, NUTS, SAEM, SVI, FullRank, Laplace, fit
 
-    method = {Engine.auto: None, Engine.em: EM(), Engine.saem: SAEM()}[engine]
+    methods: dict[Engine, Method | None] = {
+        Engine.auto: None, Engine.em: EM(), Engine.saem: SAEM(),
+        Engine.laplace: Laplace(), Engine.svi: SVI(FullRank()), Engine.nuts: NUTS(),
+    }  # fmt: skip
+    method = methods[engine]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # kept by the fit, and said below in one line each
         result = fit(
@@ -321,13 +335,31 @@ def _check_image(shape: tuple[int, int] | None, num_items: int) -> None:
         raise ValueError(f"--image-shape: {shape[0]} x {shape[1]} pixels do not make the {num_items} items of the data")
 
 
+def _with_better_penalty(model: Any, frame: pd.DataFrame, restarts: int | None, seed: int) -> Any:
+    """The model with the penalty whose polished fit has the smaller EBIC; as it is where its latents are to be sampled."""
+    import dataclasses
+
+    from inference.em import EM
+    from inference.fit import Problem
+    from inference.sparsity import penalty_path
+    from ppl_models.penalties import TruncatedLasso
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fit that follows says the same of the one that is kept
+        problem = Problem.check(model, frame, seed)
+        if not isinstance(problem.structure.recommended(problem).method, EM):
+            return model
+        path = penalty_path(model, frame, TruncatedLasso.candidates(len(frame)), num_restarts=restarts, seed=seed)
+    return dataclasses.replace(model, penalty=path.penalty)
+
+
 def _penalty(text: str, num_rows: int, confirmatory: bool) -> Any:
     from ppl_models.penalties import TruncatedLasso
 
     if text == "none" or (text == "auto" and confirmatory):
         return None
     if text == "auto":
-        return TruncatedLasso.for_rows(num_rows)
+        return TruncatedLasso.bic(num_rows)
     try:
         slope, threshold = (float(part) for part in text.split(","))
     except ValueError:
@@ -354,6 +386,7 @@ def _response(text: str) -> ResponseFamily:
     return ppl_models.Blocks(*blocks)
 
 
+from inference import cli_compare as _compare  # noqa: E402, F401  (registers compare)
 from inference import cli_components as _components  # noqa: E402, F401  (registers select pmf)
 from inference import cli_noisy_or as _noisy_or  # noqa: E402, F401  (registers its command on fit_app)
 from inference import cli_select as _select  # noqa: E402, F401  (registers select dde)

@@ -47,7 +47,7 @@ def select_dde(
     ],
     out: Out,
     criterion: Annotated[Rule, typer.Option(help="What chooses; spectral fits nothing.")] = Rule.ebic,
-    penalty: Annotated[str, typer.Option(metavar="auto|none|SLOPE,THRESHOLD", help="As for fit dde.")] = "auto",
+    penalty: Annotated[str, typer.Option(metavar="auto|none|SLOPE,THRESHOLD", help="As for fit dde; auto: BIC's.")] = "auto",
     restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 1,
     seed: Seed = 0,
     no_progress: NoProgress = False,

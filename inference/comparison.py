@@ -4,6 +4,9 @@ The ranking is by expected log predictive density of unseen rows (:mod:`inferenc
 folds where it is a point estimate. Differences are taken row by row, so that their standard errors know that the rows are the
 same. Weights are those of stacking: they maximise :math:`\sum_i \log \sum_k w_k \, p_k(x_i \mid x_{-i})`.
 
+A rank says which model predicts better, not whether any is right. Where a family describes its components, the largest
+discrepancy of their noise from the assumed law (ACDC, :mod:`inference.acdc`) stands beside it.
+
 Source: Y. Yao, A. Vehtari, D. Simpson and A. Gelman (2018), doi:10.1214/17-BA1091.
 """
 
@@ -18,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from inference.acdc import acdc
 from inference.approximate import GOOD_K
 from inference.export import pareto_k
 from inference.loo import Prediction, cross_validate, loo
+from inference.output import identifiability_of
 from inference.result import Fit
 
 if TYPE_CHECKING:
@@ -49,9 +54,12 @@ class Comparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line a fit: ``elpd`` of unseen rows with its standard error, the difference to the best with its own, the weight in
+        """One line a fit: ``likelihood`` says of which kind the log-likelihoods and BIC are (marginal, conditional on activities of
+        the rows, or a lower bound); ``elpd`` of unseen rows with its standard error, the difference to the best with its own, the weight in
         a stack, how it was found, rows it cannot be trusted for, effective and free parameters, log-likelihood and BIC at
-        the estimate, log-likelihood of a test set, the identifiability verdict, convergence, seconds."""
+        the estimate, log-likelihood of a test set, the identifiability verdict, convergence, seconds; ``discrepancy`` is the
+        largest divergence (nats) of a component's noise from its law beyond what exact noise gives, ``misfitting`` the number of
+        components more than three standard deviations off, NaN for families without components."""
         import pandas as pd
 
         return pd.DataFrame(list(self.records), index=pd.Index(self.names, name="fit"))
@@ -62,7 +70,7 @@ class Comparison:
         return self.names[0]
 
     def plot(self, ax: Any = None) -> Any:
-        """Differences of predictive density to the best, with two standard errors; a matplotlib figure."""
+        """Differences of predictive density to the best with two standard errors, and the other columns beside it."""
         from inference.plots_comparison import plot_comparison
 
         return plot_comparison(self, ax)
@@ -117,11 +125,12 @@ def compare(
                 "bad_rows": prediction.num_bad, "p_eff": prediction.effective_parameters,
             }  # fmt: skip
         record |= {
-            "num_parameters": one.num_parameters, "log_likelihood": one.log_likelihood, "bic": one.bic,
+            "num_parameters": one.num_parameters, "likelihood": _kind(one), "log_likelihood": one.log_likelihood, "bic": one.bic,
             "test_log_likelihood": math.nan if test is None else _test_density(one, test),
+            "discrepancy": math.nan, "misfitting": math.nan,
             "identifiability": _verdict(one), "converged": one.converged, "seconds": one.seconds,
         }  # fmt: skip
-        records.append(record)
+        records.append(record | _discrepancy(one, data, seed))
     return Comparison(tuple(order), tuple(records), {name: predictions[name] for name in order}, tuple(notes))
 
 
@@ -208,12 +217,27 @@ def _test_density(one: Fit, test: Any) -> float:
     return float((torch.logsumexp(values, 0) - math.log(len(values))).sum())
 
 
-def _verdict(one: Fit) -> str:
-    if not (hasattr(one.model, "layers") and hasattr(one.model, "root")):
-        return "not decided"
-    from inference.identifiability import check_identifiability
+def _kind(one: Fit) -> str:
+    return "conditional" if one.local else "bound" if one.elbo is not None and one.draws is None else "marginal"
 
+
+def _discrepancy(one: Fit, data: Any, seed: int) -> dict[str, float]:
+    """What ACDC says of the components of one fit; nothing where a family has none."""
+    number = getattr(one.model, "num_components", None)
+    if number is None:
+        return {}
     try:
-        return str(check_identifiability(one).verdict)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            line = acdc({number: one}, data, seed=seed).table.loc[number]
+    except ValueError:  # the noise of these components, or of these data, has no law to be held against
+        return {}
+    return {"discrepancy": float(line["largest_discrepancy"]), "misfitting": float(line["misfitting"])}
+
+
+def _verdict(one: Fit) -> str:
+    try:
+        report: Any = identifiability_of(one)
     except ValueError as error:
         return f"not decided ({error})"
+    return "not decided" if report is None else str(report.verdict)

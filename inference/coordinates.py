@@ -1,16 +1,21 @@
-"""Free coordinates of parameters: logits of probabilities, logs of positive numbers, everything else as it is."""
+"""Free coordinates of parameters: logits of probabilities, logs of positive numbers, log-ratios of probability vectors, the
+factor L of a positive definite matrix L L' with the log of its diagonal, everything else as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.autograd.functional import jacobian
 from torch.distributions import constraints
 
 from inference.information import entry_names
 from inference.program import Params, Program
+from ppl_models.option_chain import MatrixSimplex
+from ppl_models.precisions import LogCholesky
 
 __all__ = ["Coordinates"]
 
@@ -22,10 +27,42 @@ SMALL = 2e-6  # a probability this near 0 or 1 is on the bound
 @dataclass(frozen=True, eq=False)
 class _SitePart:
     name: str
-    scale: str  # "identity", "logit", "log" or "simplex"
+    scale: str  # "identity", "logit", "log", "simplex" or "cholesky"
     lower: Tensor  # of the shape of the site
     upper: Tensor
-    free: Tensor  # bool, of the shape of the site
+    free: Tensor  # bool, of the shape of the site: entries that are coordinates
+    width: int = 1  # entries that sum to one, of a simplex
+
+    def coordinates(self, value: Tensor) -> Tensor:
+        """Free coordinates of a value of the site, (P,)."""
+        return self._moved(value)[self.free]
+
+    def value(self, own: Tensor, center: Tensor) -> Tensor:
+        """The value that free coordinates (P,) stand for; held entries as in ``center``."""
+        if self.scale == "simplex":
+            ratios = self._moved(center).masked_scatter(self.free, own)
+            return torch.softmax(ratios.reshape(-1, self.width), -1).reshape(center.shape)
+        if self.scale == "cholesky":
+            size = center.shape[-1]
+            lower = self._moved(center).masked_scatter(self.free, own)
+            rows, columns = torch.tril_indices(size, size)
+            return LogCholesky(size)(lower[..., rows, columns])
+        back: dict[str, Callable[[Tensor], Tensor]] = {
+            "identity": lambda v: v,
+            "logit": torch.sigmoid,
+            "log": torch.exp,
+        }
+        return center.masked_scatter(self.free, back[self.scale](own))
+
+    def _moved(self, value: Tensor) -> Tensor:
+        if self.scale == "simplex":
+            rows = value.reshape(-1, self.width).log()
+            return (rows - rows[:, -1:]).reshape(value.shape)
+        if self.scale == "cholesky":
+            factor = torch.linalg.cholesky(value)
+            return factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log())
+        forth: dict[str, Callable[[Tensor], Tensor]] = {"identity": lambda v: v, "logit": torch.logit, "log": torch.log}
+        return forth[self.scale](value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +85,7 @@ class Coordinates:
             ValueError: for a site whose support has no rule here, naming it, or local sites.
         """
         if program.names("local"):
-            raise ValueError(f"standard_errors: local sites {program.names('local')} cannot be summed out")
+            raise ValueError(f"local sites {program.names('local')} cannot be summed out")
         parts = []
         for name in program.names("parameter"):
             value = params[name]
@@ -64,9 +101,12 @@ class Coordinates:
             free = torch.ones_like(value, dtype=torch.bool)
             if scale == "identity":
                 free = value != 0 if graph is None else graph.to(value.device) & (value != 0)
+            width = math.prod(value.shape[value.dim() - base.event_dim :])
             if scale == "simplex":
-                free[..., -1] = False
-            parts.append(_SitePart(name, scale, low, high, free))
+                free.reshape(-1, width)[:, -1] = False
+            elif scale == "cholesky":
+                free = free.tril()
+            parts.append(_SitePart(name, scale, low, high, free, width))
         return cls(params, tuple(parts))
 
     @property
@@ -105,27 +145,12 @@ class Coordinates:
 
     def vector(self) -> Tensor:
         """The estimate as a free vector, (P,)."""
-        out = []
-        for part in self.parts:
-            value = self.center[part.name]
-            moved = {"identity": lambda v: v, "logit": torch.logit, "log": torch.log, "simplex": _log_ratio}[part.scale](value)
-            out.append(moved[part.free])
-        return torch.cat(out)
+        return torch.cat([part.coordinates(self.center[part.name]) for part in self.parts])
 
     def params(self, free: Tensor) -> Params:
         """The parameters a free vector stands for; differentiable."""
-        out, start = {}, 0
-        for part in self.parts:
-            size = int(part.free.sum())
-            own, value = free[start : start + size], self.center[part.name]
-            start += size
-            if part.scale == "simplex":
-                ratios = _log_ratio(value).masked_scatter(part.free, own)
-                out[part.name] = torch.softmax(ratios, -1)
-            else:
-                own = {"identity": lambda v: v, "logit": torch.sigmoid, "log": torch.exp}[part.scale](own)
-                out[part.name] = value.masked_scatter(part.free, own)
-        return out
+        own = free.split([int(part.free.sum()) for part in self.parts])
+        return {part.name: part.value(mine, self.center[part.name]) for part, mine in zip(self.parts, own, strict=True)}
 
     def log_jacobian(self, draws: Params) -> Tensor:
         """Log of the volume of parameters a unit of coordinates, at draws (D, ...), (D,)."""
@@ -133,6 +158,12 @@ class Coordinates:
         for part in self.parts:
             value = draws[part.name]
             if part.scale == "identity":
+                continue
+            if part.scale == "cholesky":
+                move = LogCholesky(value.shape[-1])
+                total = total.to(value) + move.log_abs_det_jacobian(move.inv(value), value).reshape(len(value), -1).sum(
+                    -1
+                )
                 continue
             log = value.log() + (torch.log1p(-value) if part.scale == "logit" else 0.0)
             kept = torch.ones_like(part.free) if part.scale == "simplex" else part.free
@@ -150,17 +181,18 @@ class Coordinates:
         return out, inside
 
     def spread(self, free: Tensor, covariance: Tensor) -> Params:
-        """Standard errors in the parameters' own units, NaN where held."""
+        """Standard errors in the parameters' own units by the delta method, NaN where held."""
         out, start = {}, 0
         for part in self.parts:
             size = int(part.free.sum())
             own = slice(start, start + size)
             start += size
-            value = self.center[part.name]
-            error = covariance[own, own].diagonal().clamp(min=0).sqrt()
-            if part.scale == "simplex":
-                out[part.name] = _simplex_spread(value, part.free, covariance[own, own])
+            value, block = self.center[part.name], covariance[own, own]
+            if part.scale in ("simplex", "cholesky"):
+                slopes = jacobian(lambda mine, p=part, v=value: p.value(mine, v).flatten(), free[own], vectorize=True)
+                out[part.name] = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
                 continue
+            error = block.diagonal().clamp(min=0).sqrt()
             if part.scale == "logit":
                 error = error * value[part.free] * (1 - value[part.free])
             elif part.scale == "log":
@@ -175,8 +207,10 @@ class Coordinates:
         spread = self.spread(free, covariance)
         out = {}
         for part in self.parts:
-            if part.scale == "simplex":  # on the logit of each entry
-                value = self.center[part.name]
+            value = self.center[part.name]
+            if part.scale == "cholesky":  # on the scale of the entries
+                out[part.name] = (value - width * spread[part.name], value + width * spread[part.name])
+            elif part.scale == "simplex":  # on the logit of each entry
                 step = width * spread[part.name] / (value * (1 - value))
                 out[part.name] = (torch.sigmoid(torch.logit(value) - step), torch.sigmoid(torch.logit(value) + step))
             else:
@@ -190,7 +224,9 @@ class Coordinates:
 
 def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Tensor]:
     infinite = torch.tensor(torch.inf, dtype=torch.float64)
-    if support is constraints.simplex:
+    if isinstance(support, type(constraints.positive_definite)):
+        return "cholesky", -infinite, infinite
+    if support is constraints.simplex or isinstance(support, MatrixSimplex):
         return "simplex", torch.zeros(()), torch.ones(())
     if support is constraints.real or support is constraints.real_vector:
         return "identity", -infinite, infinite
@@ -201,7 +237,7 @@ def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Ten
         if upper is not None and bool((low == 0).all() and (high == 1).all()):
             return "logit", low, high
         return ("log" if bool((low >= 0).all()) else "identity"), low, high
-    raise ValueError(f"standard_errors: site {name!r} with support {support} has no coordinates here")
+    raise ValueError(f"site {name!r} with support {support} has no free coordinates here")
 
 
 def _filled(limit: Tensor, value: Tensor, graph: Tensor | None) -> Tensor:
@@ -209,23 +245,3 @@ def _filled(limit: Tensor, value: Tensor, graph: Tensor | None) -> Tensor:
     if graph is None or not limit.dim():
         return limit.expand(value.shape)
     return torch.zeros_like(value).masked_scatter(graph.to(value.device), limit)
-
-
-def _log_ratio(value: Tensor) -> Tensor:
-    return value.log() - value[..., -1:].log()
-
-
-def _simplex_spread(value: Tensor, free: Tensor, covariance: Tensor) -> Tensor:
-    """Delta method through softmax; entries share the ratios of their own row."""
-    rows = value.reshape(-1, value.shape[-1])
-    mask = free.reshape(rows.shape)
-    place = torch.full(rows.shape, -1, dtype=torch.long)
-    place[mask] = torch.arange(int(mask.sum()))
-    out = []
-    for p, own in zip(rows, place, strict=True):
-        jacobian = torch.diag(p) - torch.outer(p, p)
-        jacobian = jacobian[:, own >= 0]
-        index = own[own >= 0]
-        block = covariance[index][:, index]
-        out.append(((jacobian @ block) * jacobian).sum(-1).clamp(min=0).sqrt())
-    return torch.stack(out).reshape(value.shape)

@@ -8,11 +8,13 @@ current coefficients :math:`\beta`, is the quadratic :math:`r \cdot \beta' - \be
 Both are averaged over iterations: (1 + K)^2 numbers a child, whatever the number of rows, iterations or configurations.
 For linear families they are the sufficient statistics themselves. For the others the expansion points converge with the
 estimate, and a fixed point has mean score zero, which is the equation that EM solves (the stochastic-approximation view of
-Gu and Kong 1998, doi:10.1073/pnas.95.13.7270).
+Gu and Kong 1998, doi:10.1073/pnas.95.13.7270). That holds for any H used on both sides of r, so for these families H is
+summed over every so many rows only: it steers the steps, it does not move where they end.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -45,7 +47,7 @@ class DrawSteps(Protocol):
         ...
 
     def log_joint(self, params: Params, latents: Latents) -> Tensor:
-        """log p(rows, latents), (R,)."""
+        """log p(rows, latents), (R,); where the rows are very many, of some of them, scaled up."""
         ...
 
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
@@ -76,15 +78,22 @@ class LayeredDraws:
     Args:
         gibbs: the sampler, which holds the data.
         scale: weight of a row, above 1 for mini-batches.
+        max_rows: about so many rows at most are summed over for H, where the family is not linear, and for the log-density.
     """
 
     gibbs: LayeredGibbs
     scale: float = 1.0
+    max_rows: int = 2000
 
     @property
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         """The model's layers, bottom-up."""
         return self.gibbs.layers
+
+    @property
+    def stride(self) -> int:
+        """H and the log-density of a draw are sums over every so many rows, scaled up."""
+        return max(1, self.gibbs.statistic.shape[1] // self.max_rows)
 
     def statistics(self, params: Params, latents: Latents, chances: Latents) -> tuple[Averages, Tensor]:
         out: Averages = {}
@@ -92,7 +101,8 @@ class LayeredDraws:
             below = self.gibbs.statistic if depth == 0 else latents[layer.child]
             mask = self.gibbs.mask if depth == 0 else None
             beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
-            gradient, hessian = _expansion(layer.response, beta, below, mask, with_ones(features(layer, latents)))
+            h = with_ones(features(layer, latents))
+            gradient, hessian = _expansion(layer.response, beta, below, mask, h, self.stride)
             out[f"{layer.loadings}/linear"] = gradient + (hessian @ beta.unsqueeze(-1)).squeeze(-1)
             out[f"{layer.loadings}/hessian"] = hessian
         out = {name: value * self.scale for name, value in out.items()}
@@ -100,7 +110,16 @@ class LayeredDraws:
         return out, self.log_joint(params, latents)
 
     def log_joint(self, params: Params, latents: Latents) -> Tensor:
-        return self.gibbs.log_joint_rows(params, latents).sum(-1) * self.scale
+        few = {name: value[..., :: self.stride] for name, value in latents.items()}
+        rows = self._few.log_joint_rows(params, few)
+        return rows.sum(-1) * (self.scale * self.gibbs.statistic.shape[1] / rows.shape[-1])
+
+    @functools.cached_property
+    def _few(self) -> LayeredGibbs:
+        """Every so many of the rows: enough for a figure that fluctuates by its draws."""
+        if self.stride == 1:
+            return self.gibbs
+        return self.gibbs.rows(torch.arange(0, self.gibbs.statistic.shape[1], self.stride, device=self.gibbs.data.device))
 
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
         return new if old is None else {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
@@ -152,7 +171,7 @@ class LayeredDraws:
 
 
 def _expansion(
-    family: ResponseFamily, beta: Tensor, below: Tensor, mask: Tensor | None, design: Tensor
+    family: ResponseFamily, beta: Tensor, below: Tensor, mask: Tensor | None, design: Tensor, stride: int = 1
 ) -> tuple[Tensor, Tensor]:
     """Gradient (R, C, P) and minus the Hessian (R, C or 1, P, P) of the children's log-density, chunked over rows.
 
@@ -160,24 +179,28 @@ def _expansion(
         beta: (R, C, P).
         below: (C, N) or (R, C, N), 0 where missing; mask: (C, N) 0/1 or None.
         design: h, (R, P, N).
+        stride: the Hessian of families that are not linear is that of every so many rows, scaled up.
     """
     size, num_rows = design.shape[-2:]
     shared = family.is_linear and mask is None  # every child has the same Hessian, the rows' cross products
+    stride = 1 if family.is_linear else stride
     i, j = torch.triu_indices(size, size, device=design.device)
     gradient = torch.zeros_like(beta)
     packed = beta.new_zeros(*beta.shape[:-1], len(i))  # the distinct entries of the sum of w h h'
-    rows = max(1, CHUNK_ELEMENTS // (len(design) * len(i)))
+    rows = max(stride, CHUNK_ELEMENTS // (len(design) * max(len(i) // stride, beta.shape[-2])) // stride * stride)
     for start in range(0, num_rows, rows):
         part = slice(start, start + rows)
         h = design[..., part]
-        mean, weight = family.moments(h.mT @ beta.mT)  # (R, n, C)
-        seen = None if mask is None else mask[:, part].mT
-        mean, weight = (mean, weight) if seen is None else (mean * seen, weight * seen)
-        gradient += (below[..., part].mT - mean).mT @ h.mT
+        mean, weight = (value.mT for value in family.moments((beta @ h).mT))  # (R, C, n)
+        if mask is not None:
+            mean, weight = mean * mask[:, part], weight * mask[:, part]
+        gradient += (below[..., part] - mean) @ h.mT
         if not shared:
-            packed += weight.mT @ (h[:, i] * h[:, j]).mT
+            few = h[..., ::stride]
+            packed += weight[..., ::stride] @ (few[:, i] * few[:, j]).mT
     if shared:
         return gradient, (design @ design.mT).unsqueeze(1)
+    packed *= num_rows / len(range(0, num_rows, stride))
     hessian = beta.new_zeros(*beta.shape, size)
     hessian[..., i, j] = packed
     hessian[..., j, i] = packed

@@ -146,15 +146,31 @@ def psis(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Where no weight is more than twice the mean, every draw counts alike and a k-hat above 0.5 is reported as 0.5: the shape of a
     tail that is not there says nothing.
     """
-    if _has_datatree():
-        from arviz_stats.base import array_stats  # type: ignore[import-not-found]
-
-        log_weights, k_hat = array_stats.psislw(log_ratios, r_eff=1.0, axis=-1)
-    else:
-        log_weights, k_hat = _arviz().psislw(log_ratios)
+    log_ratios = np.asarray(log_ratios, dtype=float)
+    alike = np.ptp(log_ratios, axis=-1) == 0  # no tail to fit, which ArviZ 1 refuses
+    log_weights = np.full_like(log_ratios, -np.log(log_ratios.shape[-1]))
+    k_hat = np.zeros(len(log_ratios))
+    if not alike.all():
+        log_weights[~alike], k_hat[~alike] = _smoothed(log_ratios[~alike])
     level = np.exp(log_ratios - log_ratios.max(-1, keepdims=True)).mean(-1) > 0.5
-    k_hat = np.atleast_1d(np.asarray(k_hat))
-    return np.asarray(log_weights), np.where(level, np.minimum(k_hat, 0.5), k_hat)
+    return log_weights, np.where(level, np.minimum(k_hat, 0.5), k_hat)
+
+
+def _smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """ArviZ's smoothed log weights, which sum to one in each row, and k-hats."""
+    if not _has_datatree():
+        log_weights, k_hat = _arviz().psislw(log_ratios)
+        return np.asarray(log_weights), np.atleast_1d(np.asarray(k_hat))
+    from arviz_stats.base import array_stats  # type: ignore[import-not-found]
+
+    def one(row: np.ndarray) -> tuple[np.ndarray, float]:
+        try:
+            return array_stats.psislw(-row)  # takes log-likelihoods, not ratios
+        except ValueError:  # the largest fifth alike
+            return row - np.logaddexp.reduce(row), 0.0
+
+    pairs = [one(row) for row in log_ratios]
+    return np.stack([weights for weights, _ in pairs]), np.array([float(k) for _, k in pairs])
 
 
 def pareto_k(log_ratios: Tensor) -> float:

@@ -13,8 +13,9 @@ Children whose loading is zero drop out, so a sweep costs as much as the graph h
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,10 +24,38 @@ from inference.program import Params, Program
 from ppl_models.layers import GeneralizedLinearLayer, RootLayer
 from ppl_models.responses import Bernoulli, filled
 
-__all__ = ["GenericGibbs", "Gibbs", "LayeredGibbs"]
+__all__ = ["GenericGibbs", "Gibbs", "LayeredGibbs", "Scan"]
 
 Latents = dict[str, Tensor]
-CHUNK_ELEMENTS = 2**16  # children times rows at once: they stay in the processor's cache through a sweep
+T = TypeVar("T")
+CHUNK_ELEMENTS = 2**17  # children that one latent moves, times rows at once: they stay in the processor's cache
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """How a sweep goes: every latent in turn, bottom to top, given the newest values of all others, unless said otherwise.
+
+    Args:
+        synchronous: draw every latent given the *previous* values of all others. Not a Gibbs sampler: its stationary law is
+            not the posterior. It is what the published SAEM does.
+        backwards: visit the latents in the opposite order: the time reversal of the chain.
+        forced: values that the draws must take, so that their chances give the probability of that move.
+    """
+
+    synchronous: bool = False
+    backwards: bool = False
+    forced: Latents | None = None
+
+    def order(self, latents: Iterable[T]) -> Iterable[T]:
+        """Sites or latents given bottom to top, in the order of the visit."""
+        return reversed(list(latents)) if self.backwards else latents
+
+    def uniform(self, name: str, like: Tensor, generator: torch.Generator) -> Tensor:
+        """Numbers that decide the draws of a site: uniform, or below or above every chance where the draw is forced."""
+        return _uniform(like, generator) if self.forced is None else torch.where(self.forced[name] > 0.5, -1.0, 2.0).to(like)
+
+
+FORWARD = Scan()
 
 
 class Gibbs(Protocol):
@@ -37,23 +66,14 @@ class Gibbs(Protocol):
         ...
 
     def sweep(
-        self,
-        params: Params,
-        latents: Latents,
-        generator: torch.Generator,
-        synchronous: bool = False,
-        backwards: bool = False,
-        forced: Latents | None = None,
+        self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = FORWARD
     ) -> tuple[Latents, Latents]:
         """One update of every latent of every row: the new state, and P(latent = 1 | all else) as each was drawn.
 
         Args:
             params: (R, ...).
             latents: the state; generator: of the draws.
-            synchronous: draw every latent given the *previous* values of all others. Not a Gibbs sampler: its stationary
-                law is not the posterior. It is what the published SAEM does.
-            backwards: visit the latents in the opposite order: the time reversal of the chain.
-            forced: values that the draws must take, so that their chances give the probability of that move.
+            scan: in what order, and from what.
         """
         ...
 
@@ -104,24 +124,17 @@ class LayeredGibbs:
         return latents
 
     def sweep(
-        self,
-        params: Params,
-        latents: Latents,
-        generator: torch.Generator,
-        synchronous: bool = False,
-        backwards: bool = False,
-        forced: Latents | None = None,
+        self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = FORWARD
     ) -> tuple[Latents, Latents]:
         new, chances = dict(latents), {}
-        layers = list(enumerate(self.layers))
-        for depth, layer in reversed(layers) if backwards else layers:
-            state = latents if synchronous else new
+        for depth, layer in scan.order(enumerate(self.layers)):
+            state = latents if scan.synchronous else new
             below = self.statistic if depth == 0 else state[layer.child]
             mask = self.mask if depth == 0 else None
             prior = self.prior_logits(depth, params, state)
-            uniform = _uniform(latents[layer.parent], generator) if forced is None else _decided(forced[layer.parent])
+            uniform = scan.uniform(layer.parent, latents[layer.parent], generator)
             new[layer.parent], chances[layer.parent] = _sweep_layer(
-                layer, params, state, below, mask, prior, uniform, synchronous, backwards
+                layer, params, state, below, mask, prior, uniform, scan
             )
         return new, chances
 
@@ -155,11 +168,6 @@ def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=generator.device).to(like.device)
 
 
-def _decided(forced: Tensor) -> Tensor:
-    """Numbers in the place of uniform ones, below or above every chance."""
-    return torch.where(forced > 0.5, -1.0, 2.0).to(forced)
-
-
 def _bits(chances: Tensor, generator: torch.Generator) -> Tensor:
     return (_uniform(chances, generator) < chances).to(chances.dtype)
 
@@ -172,8 +180,7 @@ def _sweep_layer(
     mask: Tensor | None,
     prior: Tensor,
     uniform: Tensor,
-    synchronous: bool,
-    backwards: bool,
+    scan: Scan,
 ) -> tuple[Tensor, Tensor]:
     """Draw the parents of one layer: their new values and the chances they were drawn with, (R, K, N)."""
     parents = latents[layer.parent]
@@ -181,33 +188,30 @@ def _sweep_layer(
     new, chances = torch.empty_like(parents), torch.empty_like(parents)
     dispersion = params[layer.dispersion] if layer.dispersion else None
     scale = layer.response.scale(dispersion, layer.num_children)  # (R, C)
-    if isinstance(
-        layer.response, Bernoulli
-    ):  # log-odds within a few hundred: single precision is ample, and twice as fast
+    if isinstance(layer.response, Bernoulli):  # log-odds within a few hundred: single precision is ample, and twice as fast
         kind = torch.float32
     scale = None if scale is None else scale.to(kind)
-    steps = (_Steps if layer.terms is None else _ProductSteps)(
+    conditionals = (_Conditionals if layer.terms is None else _ProductConditionals)(
         layer, params[layer.loadings].to(kind), params[layer.intercepts].to(kind), scale
     )
-    rows = max(1, CHUNK_ELEMENTS // (max(layer.num_children, layer.num_features) * len(parents)))
+    rows = max(1, CHUNK_ELEMENTS // (conditionals.num_moved * len(parents)))
     for start in range(0, num_rows, rows):
         part = slice(start, start + rows)
         own = None if mask is None else mask[:, part].to(kind)
         odds = prior if prior.shape[-1] == 1 else prior[..., part]
-        new[..., part], chances[..., part] = steps.sweep(
-            parents[..., part].to(kind),
-            below[..., part].to(kind),
-            own,
-            odds.to(kind),
-            uniform[..., part],
-            synchronous,
-            backwards,
-        )
+        state = parents[..., part].to(kind)
+        conditionals.begin(state, below[..., part].to(kind), own, odds.to(kind))
+        for k in scan.order(range(parents.shape[1])):
+            chance = torch.sigmoid(conditionals.logit(k))  # (R, n)
+            draw = (uniform[:, k, part] < chance).to(kind)
+            new[:, k, part], chances[:, k, part] = draw, chance
+            if not scan.synchronous:
+                conditionals.put(k, draw)
     return new, chances
 
 
-class _Steps:
-    """The children that each parent of a layer moves, and by how much.
+class _Conditionals:
+    """Log-odds of each parent of a layer given the others and the children, for a few rows at a time.
 
     Args:
         layer: the layer's description.
@@ -219,53 +223,43 @@ class _Steps:
     ) -> None:
         self.loadings, self.intercepts = loadings, intercepts.unsqueeze(-1)
         self.weighted = loadings if scale is None else loadings * scale.unsqueeze(-1)
-        self.moves = []
+        self.moves = []  # for each parent and family: the children it moves, by how much, and the change of A that makes
         touched = (loadings != 0).any(0)  # (C, K)
         for k in range(layer.num_parents):
             moved = []
             for family, columns, _ in layer.response.blocks(layer.num_children):
-                children: Tensor | slice = columns
-                if not touched[columns, k].all():
-                    children = touched[columns, k].nonzero().ravel() + columns.start
-                own = None if scale is None else scale[:, children, None]
-                moved.append((family, children, loadings[:, children, k, None], own))
+                children = touched[columns, k].nonzero().ravel() + columns.start
+                if len(children):
+                    step = loadings[:, children, k, None]
+                    own = None if scale is None else scale[:, children, None]
+                    moved.append((children, step, family.total_increment(step, own)))
             self.moves.append(moved)
+        self.num_moved = max(1, int(touched.sum(0).max()))
 
-    def sweep(
-        self,
-        parents: Tensor,
-        below: Tensor,
-        mask: Tensor | None,
-        prior: Tensor,
-        uniform: Tensor,
-        synchronous: bool,
-        backwards: bool,
-    ) -> tuple[Tensor, Tensor]:
-        """New parents and their chances for a few rows, (R, K, n)."""
-        eta = self.loadings @ parents + self.intercepts  # (R, C, n)
-        logits = prior + self.weighted.mT @ below  # (R, K, n)
-        new, drawn = parents.clone(), torch.empty_like(parents)
-        moves = list(enumerate(self.moves))
-        for k, moved in reversed(moves) if backwards else moves:
-            offs = []
-            for family, children, step, scale in moved:
-                off = eta[:, children] - step * new[:, k, None]  # the predictor at a_k = 0
-                change = family.increment(off, step)
-                change = change if mask is None else change * mask[children]
-                change = change if scale is None else change * scale
-                logits[:, k] -= change.sum(1)
-                offs.append(off)
-            draw = (uniform[:, k] < torch.sigmoid(logits[:, k])).to(parents.dtype)
-            drawn[:, k] = draw
-            if not synchronous:
-                new[:, k] = draw
-                for (_, children, step, _), off in zip(moved, offs, strict=True):
-                    eta[:, children] = torch.addcmul(off, step, draw.unsqueeze(1))
-        return drawn, torch.sigmoid(logits)
+    def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None, prior: Tensor) -> None:
+        """Take up rows: parents (R, K, n), children's statistics (C, n) or (R, C, n), mask (C, n), prior log-odds."""
+        self.parents, self.mask = parents.clone(), mask
+        self.eta = self.loadings @ parents + self.intercepts  # (R, C, n)
+        self.linear = prior + self.weighted.mT @ below  # (R, K, n)
+
+    def logit(self, k: int) -> Tensor:
+        """Of parent k, (R, n)."""
+        total = self.linear[:, k]
+        for children, step, increment in self.moves[k]:
+            off = self.eta.index_select(1, children).addcmul_(step, self.parents[:, k, None], value=-1.0)  # at a_k = 0
+            total = total - increment(off, None if self.mask is None else self.mask[children])
+        return total
+
+    def put(self, k: int, value: Tensor) -> None:
+        """Set parent k to (R, n)."""
+        change = (value - self.parents[:, k]).unsqueeze(1)
+        for children, step, _ in self.moves[k]:
+            self.eta.index_add_(1, children, step * change)
+        self.parents[:, k] = value
 
 
-class _ProductSteps:
-    """As :class:`_Steps`, where children depend on products of parents: both values of a latent are tried.
+class _ProductConditionals:
+    """As :class:`_Conditionals`, where children depend on products of parents: both values of a latent are tried.
 
     Args:
         layer: the layer's description, with terms and a graph.
@@ -276,32 +270,20 @@ class _ProductSteps:
         self, layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, scale: Tensor | None
     ) -> None:
         self.layer, self.loadings, self.intercepts, self.scale = layer, loadings, intercepts.unsqueeze(-1), scale
+        self.num_moved = max(layer.num_children, layer.num_features)
 
-    def sweep(
-        self,
-        parents: Tensor,
-        below: Tensor,
-        mask: Tensor | None,
-        prior: Tensor,
-        uniform: Tensor,
-        synchronous: bool,
-        backwards: bool,
-    ) -> tuple[Tensor, Tensor]:
-        """New parents and their chances for a few rows, (R, K, n)."""
-        new, drawn = parents.clone(), torch.empty_like(parents)
-        logits = prior.expand(parents.shape).clone()
-        bits = range(parents.shape[1])
-        for k in reversed(bits) if backwards else bits:
-            off, on = new.clone(), new.clone()
-            off[:, k], on[:, k] = 0.0, 1.0
-            logits[:, k] += self._log_density(on, below, mask, k) - self._log_density(off, below, mask, k)
-            draw = (uniform[:, k] < torch.sigmoid(logits[:, k])).to(parents.dtype)
-            drawn[:, k] = draw
-            if not synchronous:
-                new[:, k] = draw
-        return drawn, torch.sigmoid(logits)
+    def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None, prior: Tensor) -> None:
+        self.parents, self.below, self.mask, self.prior = parents.clone(), below, mask, prior.expand(parents.shape)
 
-    def _log_density(self, parents: Tensor, below: Tensor, mask: Tensor | None, k: int) -> Tensor:
+    def logit(self, k: int) -> Tensor:
+        off, on = self.parents.clone(), self.parents.clone()
+        off[:, k], on[:, k] = 0.0, 1.0
+        return self.prior[:, k] + self._log_density(on, k) - self._log_density(off, k)
+
+    def put(self, k: int, value: Tensor) -> None:
+        self.parents[:, k] = value
+
+    def _log_density(self, parents: Tensor, k: int) -> Tensor:
         """Of the children that depend on parent k, without the base measure, (R, n)."""
         layer = self.layer
         designs = layer.features(parents.mT).mT  # (R, P, n)
@@ -310,8 +292,8 @@ class _ProductSteps:
         for family, columns, _ in layer.response.blocks(layer.num_children):
             own = edges[columns, k].nonzero().ravel().to(parents.device) + columns.start
             eta = self.loadings[:, own] @ designs + self.intercepts[:, own]
-            density = below[..., own, :] * eta - family.log_partition(eta)
-            density = density if mask is None else density * mask[own]
+            density = self.below[..., own, :] * eta - family.log_partition(eta)
+            density = density if self.mask is None else density * self.mask[own]
             total += (density if self.scale is None else density * self.scale[:, own, None]).sum(-2)
         return total
 
@@ -324,12 +306,19 @@ class GenericGibbs:
         program: the program with its data.
 
     Raises:
-        ValueError: naming a latent site that is not made of bits, or stands outside a single plate over the rows.
+        ValueError: naming a latent site that is not made of bits, or stands outside a single plate over the rows; for a
+            program without latent sites.
     """
 
     program: Program
 
     def __post_init__(self) -> None:
+        for name in self.program.names("local"):
+            raise ValueError(f"latent site {name!r} is continuous and cannot be sampled: bits were expected")
+        if not self.program.names("latent"):
+            raise ValueError(
+                f"the program has no latent site to sample: it sums its latents out inside {self.program.names('observed')}"
+            )
         for name in self.program.names("latent"):
             site = self.program.site(name)
             if not site.is_binary or len(site.plates) != 1 or self.program.max_plate_nesting != 1:
@@ -348,22 +337,14 @@ class GenericGibbs:
         return out
 
     def sweep(
-        self,
-        params: Params,
-        latents: Latents,
-        generator: torch.Generator,
-        synchronous: bool = False,
-        backwards: bool = False,
-        forced: Latents | None = None,
+        self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = FORWARD
     ) -> tuple[Latents, Latents]:
         new, chances = dict(latents), {}
-        names = self.program.names("latent")
-        for name in names if backwards else reversed(names):  # bottom to top
-            uniform = _uniform(latents[name], generator) if forced is None else _decided(forced[name])
+        for name in scan.order(self.program.names("latent")[::-1]):
+            uniform = scan.uniform(name, latents[name], generator)
             drawn, chance = latents[name].clone(), torch.empty_like(latents[name])
-            bits = range(drawn.shape[1])
-            for k in reversed(bits) if backwards else bits:
-                base = dict(latents if synchronous else new)
+            for k in scan.order(range(drawn.shape[1])):
+                base = dict(latents if scan.synchronous else new)
                 values = []
                 for bit in (0.0, 1.0):
                     changed = base[name].clone()
@@ -371,7 +352,7 @@ class GenericGibbs:
                     values.append(self.log_joint_rows(params, base | {name: changed}))
                 chance[:, k] = torch.sigmoid(values[1] - values[0])
                 drawn[:, k] = (uniform[:, k] < chance[:, k]).to(drawn.dtype)
-                if not synchronous:
+                if not scan.synchronous:
                     new[name] = drawn.clone()
             new[name], chances[name] = drawn, chance
         return new, chances

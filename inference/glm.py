@@ -34,6 +34,7 @@ __all__ = [
 
 Params = dict[str, Tensor]
 DISPERSION_LIMITS = (1e-6, 1e6)
+MAX_STEP = 1.0  # of a coefficient, where only an expansion is maximised
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ def _maximise_products(
 
 
 def maximise_quadratic(
-    layer: GeneralizedLinearLayer, linear: Tensor, hessian: Tensor, beta: Tensor, scale: Tensor | None, num_steps: int = 2
+    layer: GeneralizedLinearLayer, linear: Tensor, hessian: Tensor, beta: Tensor, scale: Tensor | None, num_steps: int = 1
 ) -> Tensor:
     r"""Maximise :math:`s_j (r_j \cdot \beta_j - \beta_j^\top H_j \beta_j / 2)` minus the layer's penalty, in its box.
 
@@ -233,6 +234,9 @@ def maximise_quadratic(
 
     for _ in range(num_steps):
         proposal = _solve(beta, linear - pull(beta), hessian, layer.penalty, fixed, bound)
+        if not layer.response.is_linear:  # there the quadratic is an expansion: good near beta
+            longest = (proposal - beta).abs().amax(-1, keepdim=True)
+            proposal = torch.where(longest > MAX_STEP, beta + (proposal - beta) * (MAX_STEP / longest), proposal)
         beta, _ = _halve(objective, beta, objective(beta), proposal)
     return beta
 
@@ -274,8 +278,9 @@ def maximise_rows(
     Returns:
         (R, J, P); no child's objective is below its value at the start.
     """
-    outer = (design.unsqueeze(-1) * design.unsqueeze(-2)).flatten(-2)  # (C, P * P)
     size = design.shape[-1]
+    i, j = torch.triu_indices(size, size, device=design.device)
+    outer = design[:, i] * design[:, j]  # (C, P (P + 1) / 2): the distinct entries of h h'
     fixed = None
     if free is not None:
         fixed = torch.cat([torch.zeros_like(free[..., :1]), ~free], -1).expand(beta.shape)
@@ -289,9 +294,12 @@ def maximise_rows(
 
     value = objective(beta)
     for _ in range(num_steps):
-        eta = beta @ design.mT
-        gradient = cross - (counts * family.mean(eta)) @ design
-        hessian = ((counts * family.curvature(eta)) @ outer).unflatten(-1, (size, size))
+        mean, curvature = family.moments(beta @ design.mT)
+        gradient = cross - (counts * mean) @ design
+        packed = (counts * curvature) @ outer
+        hessian = packed.new_empty(*packed.shape[:-1], size, size)
+        hessian[..., i, j] = packed
+        hessian[..., j, i] = packed
         if weight is not None:
             gradient, hessian = gradient * weight, hessian * weight.unsqueeze(-1)
         proposal = _solve(beta, gradient, hessian, penalty, fixed, bound)

@@ -13,9 +13,10 @@ from inference.draws import DrawSteps, LayeredDraws
 from inference.gibbs import Gibbs, LayeredGibbs
 from inference.program import Params, Program
 from inference.relabelling import Labels
-from inference.spectral import CUTS, EPSILONS, layer_factors, random_start, spectral_start
+from inference.spectral import CUTS, EPSILONS, centred_values, layer_factors, random_start, spectral_start
 from inference.steps import LayeredSteps, Steps
 from inference.structure import Recommendation, Structure
+from ppl_models.responses import Bernoulli, filled
 
 if TYPE_CHECKING:
     from inference.em import EM
@@ -26,6 +27,7 @@ __all__ = ["Layered"]
 MAX_SUMMED = 2.0**24  # rows times configurations of the first layer, and configurations of two layers
 MAX_ENUMERATED = 14  # latents of a layer
 PRODUCT_STARTS = 4  # where items depend on products of latents: a second spectral start, and latents of both flipped
+RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 
 
@@ -122,10 +124,27 @@ class Layered(Structure):
                 f"{num_values} singular values were asked for, but the data of layer {depth + 1} have rank at most "
                 f"{min(below.shape)}"
             )
+        if depth == 0 and isinstance(layer.response, Bernoulli):
+            return centred_values(below, num_values, problem.seed)
         factors = layer_factors(
             below, num_values - 1, layer.response, CUTS[depth > 0], problem.seed, num_values, EPSILONS[depth > 0]
         )
         return factors.singular_values[:num_values]
+
+    def check_rank(self, problem: Problem) -> None:
+        if not isinstance(problem.data, Tensor):
+            return
+        layer = self.model.layers()[0]
+        complete, mask = filled(layer.response, problem.data)
+        statistic = layer.response.statistic(complete) if mask is None else layer.response.statistic(complete) * mask
+        centred = statistic - statistic.mean(0)
+        values = torch.linalg.eigvalsh(centred.mT @ centred if len(centred) > centred.shape[1] else centred @ centred.mT)
+        rank = int((values > RANK_TOLERANCE * values.max()).sum())
+        if layer.num_parents > rank:
+            raise ValueError(
+                f"{layer.num_parents} latents in layer 1 are beyond the data: {len(centred)} rows of {centred.shape[1]} items "
+                f"have rank {rank} after centring"
+            )
 
     def recommended(self, problem: Problem) -> Recommendation:
         """Exact EM up to 2^14 configurations of a layer, SAEM beyond; more starts where items depend on products."""

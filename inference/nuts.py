@@ -35,7 +35,7 @@ from inference.structure import Outcome
 if TYPE_CHECKING:
     from inference.fit import Problem
 
-__all__ = ["NUTS"]
+__all__ = ["MOST_DENSE", "NUTS", "STATS", "Chain", "Run"]
 
 MOST_DENSE = 400  # coordinates up to which the mass matrix is dense
 LEAST_CURVATURE = 0.1  # of a coordinate that the optimum leaves flat
@@ -99,7 +99,7 @@ class NUTS:
             chains = saved.chains()
         else:
             chains = self._begin(problem, potential, self._optimum(problem, start, progress))
-        run = _Run(self, potential, chains, problem.seed)
+        run = Run(self, potential, chains, problem.seed)
         try:
             run.sample(progress, store)
         except BaseException:
@@ -133,7 +133,7 @@ class NUTS:
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
         return {name: value[best : best + 1] for name, value in outcome.params.items()}
 
-    def _begin(self, problem: Problem, potential: Potential, optimum: Params) -> list[_Chain]:
+    def _begin(self, problem: Problem, potential: Potential, optimum: Params) -> list[Chain]:
         centers = potential.vector(optimum)  # (1 or C, P)
         dense = potential.size <= MOST_DENSE if self.dense is None else self.dense
         covariance: Array = np.ones(potential.size)
@@ -157,7 +157,7 @@ class NUTS:
             else:
                 raise ValueError("NUTS: the log-posterior is not finite at the start; give another init")
             chains.append(
-                _Chain(
+                Chain(
                     position=point.cpu().double().numpy(),
                     log_density=float(value),
                     gradient=gradient[0].cpu().double().numpy(),
@@ -173,7 +173,7 @@ class NUTS:
 
 
 @dataclasses.dataclass(eq=False)
-class _Chain:
+class Chain:
     """All that a chain needs to go on after any transition; its random numbers follow from seed, chain and iteration."""
 
     position: Array
@@ -187,12 +187,13 @@ class _Chain:
     step: float = 0.0  # 0: to be found
     averaging: DualAveraging | None = None
     pooled_at: int = 0
+    group: int = 0  # chains of one posterior share a metric
 
 
-class _Run:
+class Run:
     """Chains in lockstep of evaluations, each at its own transition."""
 
-    def __init__(self, method: NUTS, potential: Potential, chains: list[_Chain], seed: int) -> None:
+    def __init__(self, method: NUTS, potential: Potential, chains: list[Chain], seed: int) -> None:
         self.method, self.potential, self.chains, self.seed = method, potential, chains, seed
         self.ends = window_ends(method.num_warmup)
         self.count = 0  # evaluations of the whole batch
@@ -226,10 +227,11 @@ class _Run:
                 table, slopes = values.cpu().double().numpy(), gradients.cpu().double().numpy()
                 answers = {c: (float(table[c]), slopes[c]) for c in asked}
                 asked = {}
-            elif waiting:
-                pooled = self._pooled()
-                answers = dict.fromkeys(waiting, pooled)
-                waiting = set()
+            for group in {self.chains[c].group for c in waiting}:
+                members = {c for c in running if self.chains[c].group == group}
+                if members <= waiting:
+                    answers |= dict.fromkeys(members, self._pooled(group))
+                    waiting -= members
             slowest = min(chain.iteration for chain in self.chains)
             if slowest > shown:
                 shown = slowest
@@ -257,7 +259,7 @@ class _Run:
             )
             self._record(chain, new)
 
-    def _record(self, chain: _Chain, new: Transition) -> None:
+    def _record(self, chain: Chain, new: Transition) -> None:
         method = self.method
         chain.position, chain.log_density, chain.gradient = new.position, new.log_density, new.gradient
         if chain.iteration < method.num_warmup:
@@ -275,10 +277,11 @@ class _Run:
             chain.stats[draw] = row
         chain.iteration += 1
 
-    def _pooled(self) -> Array:
-        """Regularised covariance within chains, averaged over them; the old one where nothing was gathered."""
-        windows = [np.stack(chain.window) for chain in self.chains if len(chain.window) > 1]
-        old = self.chains[0].covariance
+    def _pooled(self, group: int) -> Array:
+        """Regularised covariance within chains, averaged over those of a posterior; the old one where nothing was gathered."""
+        chains = [chain for chain in self.chains if chain.group == group]
+        windows = [np.stack(chain.window) for chain in chains if len(chain.window) > 1]
+        old = chains[0].covariance
         if not windows:
             return old
         count = sum(len(w) - 1 for w in windows)
@@ -316,7 +319,7 @@ class _Saved:
     numbers: list[dict[str, Any]]
 
     @classmethod
-    def of(cls, chains: list[_Chain]) -> _Saved:
+    def of(cls, chains: list[Chain]) -> _Saved:
         arrays, numbers = {}, []
         for c, chain in enumerate(chains):
             for name in ("position", "gradient", "covariance", "draws", "stats"):
@@ -330,11 +333,11 @@ class _Saved:
             )
         return cls(arrays, numbers)
 
-    def chains(self) -> list[_Chain]:
+    def chains(self) -> list[Chain]:
         out = []
         for c, record in enumerate(self.numbers):
             own: dict[str, Any] = {name: self.arrays[f"{c}.{name}"].numpy().copy() for name in ("position", "gradient", "covariance", "draws", "stats")}
             window = list(self.arrays[f"{c}.window"].numpy()) if f"{c}.window" in self.arrays else []
             averaging = None if record["averaging"] is None else DualAveraging(**record["averaging"])
-            out.append(_Chain(**own, **{**record, "averaging": averaging}, window=window))
+            out.append(Chain(**own, **{**record, "averaging": averaging}, window=window))
         return out

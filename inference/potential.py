@@ -19,7 +19,7 @@ from torch.distributions import biject_to, constraints
 from inference.program import Params, Program
 from inference.recording import recorded
 
-__all__ = ["Potential"]
+__all__ = ["Potential", "PotentialOfSets"]
 
 BEYOND, EDGE = 25.0, 6.0  # an estimate on its bound (logit beyond 25) starts inside: sigmoid(6) = 0.9975
 CHUNK = 64  # points evaluated at once
@@ -79,11 +79,15 @@ class Potential:
             params[name] = self._maps[name](value)
             log_det = self._maps[name].log_abs_det_jacobian(value, params[name])
             log_jacobian = log_jacobian + log_det.reshape(len(points), -1).sum(-1)
-        return self.program.log_marginal(params) + self.program.log_prior(params) + log_jacobian
+        return self.log_marginal(params) + self.program.log_prior(params) + log_jacobian
+
+    def log_marginal(self, params: Params) -> Tensor:
+        """Log-likelihood of each point, latents summed out, (R,)."""
+        return self.program.log_marginal(params)
 
     def __call__(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """l(z) and its gradient, (R,) and (R, P); a point without a finite density has -inf and a zero gradient."""
-        if len(points) > CHUNK:
+        if len(points) > CHUNK and type(self) is Potential:  # sets are one batch
             parts = [self(part) for part in points.split(CHUNK)]
             return torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts])
         if len(points) not in self._functions:
@@ -117,6 +121,27 @@ class Potential:
             name: piece.reshape(len(points), *shape)
             for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
         }
+
+
+class PotentialOfSets(Potential):
+    """As :class:`Potential`, for several data sets of one model: the points of one batch belong to one set each.
+
+    The rows of all sets stand one after the other in one table, and a point is charged with the rows of its own set alone. Rows of
+    other sets are evaluated too, which is little work beside that of many small programs one by one.
+
+    Args:
+        program: with the rows of all sets; like: as there.
+        num_sets: sets of equally many rows; a batch holds equally many points of each, those of the first set first.
+    """
+
+    def __init__(self, program: Program, like: Params, num_sets: int) -> None:
+        super().__init__(program, like)
+        self.num_sets = num_sets
+
+    def log_marginal(self, params: Params) -> Tensor:
+        rows = self.program.log_marginal_rows(params)  # (R, sets * rows)
+        own = rows.reshape(self.num_sets, -1, self.num_sets, rows.shape[-1] // self.num_sets)
+        return own.diagonal(dim1=0, dim2=2).sum(1).mT.reshape(-1)  # (points, rows, sets) -> (R,)
 
 
 def _is_real(support: constraints.Constraint) -> bool:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import inspect
-import io
-import math
-import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,12 +14,11 @@ import numpy as np
 
 from inference import plots, plots_options
 from inference.labels import Names, check_image_shape, dims_of, labels_of, present_edges
+from inference.page import note, number, paragraph, picture, table, write_page
 from inference.predictive import as_matrix
 from ppl_models.responses import Bernoulli, LogNormal, Normal, Poisson, ResponseFamily
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from inference.result import Fit
 
@@ -90,49 +84,10 @@ def write_report(
     ]
     if hasattr(fit.model, "num_options"):
         sections[3:5] = [("policies", "Policies", _policies(fit)), ("time", "Options over time", _option_times(fit, data))]
-    links = " ".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in sections)
-    body = "\n".join(f'<section id="{key}"><h2>{escape(title)}</h2>\n{text}</section>' for key, title, text in sections)
-    title = f"{_model_name(fit)}: fit report"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(
-        _PAGE.format(title=escape(title), links=links, body=body, foot=escape(_versions())), encoding="utf-8"
-    )
-    return file
+    return write_page(file, f"{_model_name(fit)}: fit report", sections)
 
 
-# -------------------------------------------------------------------- pieces of page
-
-
-def _paragraph(text: str) -> str:
-    return f"<p>{escape(text)}</p>\n"
-
-
-def _note(text: str) -> str:
-    return f'<p class="note">{escape(text)}</p>\n'
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of escaped texts; ``head`` may be ()."""
-    top = f"<thead><tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr></thead>" if head else ""
-    lines = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="wide"><table>{top}<tbody>\n{lines}\n</tbody></table></div>\n'
-
-
-def _picture(draw: Callable[[], Axes | Figure], alt: str) -> str:
-    """A picture in the page; where it cannot be drawn, the reason."""
-    try:
-        drawn: Any = draw()
-    except ValueError as reason:
-        return _note(f"Not drawn: {alt}. {reason}.")
-    figure = drawn if hasattr(drawn, "savefig") else drawn.figure
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    code = base64.b64encode(buffer.getvalue()).decode("ascii")
-    return f'<figure><img alt="{escape(alt)}" src="data:image/png;base64,{code}"></figure>\n'
-
-
-def _number(value: float, digits: int = 2) -> str:
-    return f"{value:,.{digits}f}" if math.isfinite(value) else "not available"
+# -------------------------------------------------------------------- names
 
 
 def _shape(shape: Sequence[int]) -> str:
@@ -150,31 +105,21 @@ def _settings(record: Any) -> str:
     return re.sub(r"\d+\.\d{5,}", lambda digits: f"{float(digits[0]):.4g}", repr(record))
 
 
-def _versions() -> str:
-    parts = [f"Python {platform.python_version()}"]
-    for package in ("ppl-models", "torch", "pyro-ppl"):
-        try:
-            parts.append(f"{package} {metadata.version(package)}")
-        except metadata.PackageNotFoundError:  # run from a source tree
-            continue
-    return ", ".join(parts)
-
-
 # -------------------------------------------------------------------- sections
 
 
 def _fitted(fit: Fit) -> str:
     words = (inspect.getdoc(fit.model) or "").strip().split("\n\n")[0].replace("\n", " ")
     described = not isinstance(fit.model, type) and bool(words)
-    text = _paragraph(words) if described else ""
-    text += _paragraph(f"Fitted to {fit.num_rows:,} rows by {_settings(fit.method)}.")
+    text = paragraph(words) if described else ""
+    text += paragraph(f"Fitted to {fit.num_rows:,} rows by {_settings(fit.method)}.")
     if not hasattr(fit.model, "layers") or not hasattr(fit.model, "root"):
         if hasattr(fit.model, "num_options"):
             text += "".join(f'<p class="equation">{line}</p>\n' for line in OPTION_EQUATIONS)
         else:
-            text += _note("The model describes no layers, so its parameters are listed without an equation.")
+            text += note("The model describes no layers, so its parameters are listed without an equation.")
         rows = [[name, _shape(value.shape)] for name, value in fit.params.items()]
-        return text + _table(("parameter", "shape"), rows)
+        return text + table(("parameter", "shape"), rows)
     layers, root = fit.model.layers(), fit.model.root()
     depth = len(layers)
     equations = [f"a<sub>{depth},k</sub> ~ Bernoulli(π<sub>k</sub>)"]
@@ -203,12 +148,12 @@ def _fitted(fit: Fit) -> str:
         if layer.dispersion is not None:
             rows.append(["γ", layer.dispersion, _shape(fit.params[layer.dispersion].shape), "variances"])
     sizes = " and ".join(str(layer.num_parents) for layer in layers)
-    text += _paragraph(
+    text += paragraph(
         f"{layers[0].num_children} items x rest on {depth} layer{'s' if depth > 1 else ''} of binary latents a, "
         f"with {sizes} latents from the bottom up; σ is the logistic function."
     )
     text += "".join(f'<p class="equation">{line}</p>\n' for line in equations)
-    return text + _table(("symbol", "name", "size", "prior or range"), rows)
+    return text + table(("symbol", "name", "size", "prior or range"), rows)
 
 
 def _responses(layer: Any, eta: str) -> list[str]:
@@ -235,26 +180,26 @@ def _numbers(fit: Fit) -> str:
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     ends = ends[np.isfinite(ends)]
     rows = [
-        ["log-likelihood (latents summed out)", _number(fit.log_likelihood)],
-        ["log-likelihood a row", _number(fit.log_likelihood / fit.num_rows, 4)],
-        [f"objective: {fit.objective_name}", _number(fit.objective)],
+        ["log-likelihood (latents summed out)", number(fit.log_likelihood)],
+        ["log-likelihood a row", number(fit.log_likelihood / fit.num_rows, 4)],
+        [f"objective: {fit.objective_name}", number(fit.objective)],
         ["free parameters", f"{fit.num_parameters:,}"],
-        ["BIC (smaller is better)", _number(fit.bic)],
+        ["BIC (smaller is better)", number(fit.bic)],
         ["rows", f"{fit.num_rows:,}"],
         *([["steps of all sequences", f"{fit.num_observations:,}"]] if fit.num_observations not in (None, fit.num_rows) else []),
         ["converged", "yes" if fit.converged else "no"],
         ["iterations", f"{fit.num_iterations:,}"],
-        ["seconds, whole call", _number(fit.seconds)],
+        ["seconds, whole call", number(fit.seconds)],
         ["seed", str(fit.seed)],
     ]
     if len(ends) > 1:
         near = int((ends > ends.max() - 1.0).sum())
-        spread = f"best {_number(ends.max())}, median {_number(float(np.median(ends)))}, worst {_number(ends.min())}"
+        spread = f"best {number(ends.max())}, median {number(float(np.median(ends)))}, worst {number(ends.min())}"
         converged = int(np.asarray(fit.restarts.converged).sum())
         rows.append([f"{len(ends)} starts, {fit.objective_name}", spread])
         rows.append(["starts that converged", f"{converged} of {len(ends)}"])
         rows.append(["starts within 1 nat of the best", f"{near} of {len(ends)}"])
-    return _table((), rows)
+    return table((), rows)
 
 
 def _warnings(fit: Fit) -> str:
@@ -262,7 +207,7 @@ def _warnings(fit: Fit) -> str:
     if not fit.converged and not any("converge" in text for text in texts):
         texts.append("The fit did not converge.")
     if not texts:
-        return _paragraph("None.")
+        return paragraph("None.")
     return f'<ul class="warnings">{"".join(f"<li>{escape(text)}</li>" for text in texts)}</ul>\n'
 
 
@@ -270,16 +215,16 @@ def _loadings(fit: Fit, image_shape: tuple[int, int] | None, names: Names | None
     if hasattr(fit.model, "causes"):
         return _causes(fit, image_shape)
     if not hasattr(fit.model, "layers"):
-        return _note("Not drawn: the model describes no layers with loadings.")
+        return note("Not drawn: the model describes no layers with loadings.")
     text = ""
     for depth, layer in enumerate(fit.model.layers()):
         if depth == 0 and image_shape is not None:
             alt = "intercepts and loadings of each latent as pictures"
-            text += _picture(lambda: plots.plot_loading_images(fit, image_shape, names=names), alt)
+            text += picture(lambda: plots.plot_loading_images(fit, image_shape, names=names), alt)
         else:
             site = layer.loadings
-            text += _picture(lambda site=site: plots.plot_loadings(fit, site, names=names), f"heat map of {site}")  # type: ignore[misc]
-    return text + _paragraph("Red raises, blue lowers the chance (or mean) of an item or latent below; white is none.")
+            text += picture(lambda site=site: plots.plot_loadings(fit, site, names=names), f"heat map of {site}")  # type: ignore[misc]
+    return text + paragraph("Red raises, blue lowers the chance (or mean) of an item or latent below; white is none.")
 
 
 def _causes(fit: Fit, image_shape: tuple[int, int] | None) -> str:
@@ -292,46 +237,46 @@ def _causes(fit: Fit, image_shape: tuple[int, int] | None) -> str:
     verdict = filter_latents(params)
     if image_shape is not None:
         alt = "each latent as an image of what it switches on"
-        text = _picture(lambda: plots_noisy_or.plot_latents(params, image_shape, verdict), alt)
+        text = picture(lambda: plots_noisy_or.plot_latents(params, image_shape, verdict), alt)
     else:
-        text = _picture(lambda: plots_noisy_or.plot_failures(params, fit.item_names), "heat map of 1 - failure")
+        text = picture(lambda: plots_noisy_or.plot_failures(params, fit.item_names), "heat map of 1 - failure")
     rows = []
     for i, (prior, failure) in enumerate(zip(params["prior"], params["failure"], strict=True)):
         word = "discarded" if i in verdict.discarded else f"double of {verdict.doubles[i]}" if i in verdict.doubles else "kept"
         strong = failure.argsort()[: int((failure < 0.5).sum())].tolist()
         shown = ", ".join(fit.item_names[j] if fit.item_names else str(j) for j in strong[:12])
-        rows.append([str(i), _number(float(prior), 4), str(len(strong)), shown + (", ..." if len(strong) > 12 else ""), word])
-    text += _paragraph("Black: the latent, being on, always switches the item on; white: never.")
-    return text + _table(("latent", "prior", "items with failure below 0.5", "the surest first", "by the filter"), rows[:MOST_LATENTS])
+        rows.append([str(i), number(float(prior), 4), str(len(strong)), shown + (", ..." if len(strong) > 12 else ""), word])
+    text += paragraph("Black: the latent, being on, always switches the item on; white: never.")
+    return text + table(("latent", "prior", "items with failure below 0.5", "the surest first", "by the filter"), rows[:MOST_LATENTS])
 
 
 def _policies(fit: Fit) -> str:
     """Of a model of hidden options."""
     names = fit.item_names[:-1] if hasattr(fit.model, "policy_chain") else ()
-    text = _picture(lambda: plots_options.plot_policy_tables(fit, names), "what every option does")
+    text = picture(lambda: plots_options.plot_policy_tables(fit, names), "what every option does")
     if hasattr(fit.model, "chain"):
-        text += _picture(lambda: plots_options.plot_option_switches(fit), "where options are kept and where they end")
+        text += picture(lambda: plots_options.plot_option_switches(fit), "where options are kept and where they end")
     return text
 
 
 def _option_times(fit: Fit, data: Any) -> str:
     if data is None:
-        return _note("Needs the data.")
-    text = _picture(lambda: plots_options.plot_option_occupancy(fit, data, sequence=0), "options over the first sequence")
+        return note("Needs the data.")
+    text = picture(lambda: plots_options.plot_option_occupancy(fit, data, sequence=0), "options over the first sequence")
     if fit.num_rows > 1:
-        text += _picture(lambda: plots_options.plot_option_occupancy(fit, data), "share of every option over time")
-        text += _paragraph(f"First the first sequence, then the average over all {fit.num_rows:,}.")
+        text += picture(lambda: plots_options.plot_option_occupancy(fit, data), "share of every option over time")
+        text += paragraph(f"First the first sequence, then the average over all {fit.num_rows:,}.")
     return text
 
 
 def _graph(fit: Fit, names: Names | None) -> str:
-    text = _picture(lambda: plots.plot_latent_graph(fit, names=names), "graph of latents and items")
+    text = picture(lambda: plots.plot_latent_graph(fit, names=names), "graph of latents and items")
     for layer in fit.model.layers() if hasattr(fit.model, "layers") else ():
         present, cut = present_edges(layer, layer.effects(fit.params[layer.loadings]).detach().cpu().numpy())
         labels = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, names)
         loose = [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied]
         if loose:
-            text += _paragraph(
+            text += paragraph(
                 f"In {layer.parent}, tied to nothing below (no loading over {cut:.3g}): {', '.join(loose)}."
             )
     return text
@@ -339,7 +284,7 @@ def _graph(fit: Fit, names: Names | None) -> str:
 
 def _latents(fit: Fit, data: Any, names: Names | None) -> str:
     if data is None:
-        return _note("Needs the data.")
+        return note("Needs the data.")
     rows, num_rows = [], 0
     for site, posterior in fit.posterior_latents(data).items():
         values = posterior.detach().cpu().numpy()
@@ -352,68 +297,32 @@ def _latents(fit: Fit, data: Any, names: Names | None) -> str:
         entropy = -(on * np.log2(clipped) + (1.0 - on) * np.log2(complement))
         unsure = (on > 0.1) & (on < 0.9)
         for k, label in enumerate(labels):
-            share = [_number(float(part[:, k].mean()), 3) for part in (on, entropy, unsure)]
+            share = [number(float(part[:, k].mean()), 3) for part in (on, entropy, unsure)]
             rows.append([site, str(label), *share])
-    more = _note(f"The first {MOST_LATENTS} of {len(rows)} are shown.") if len(rows) > MOST_LATENTS else ""
+    more = note(f"The first {MOST_LATENTS} of {len(rows)} are shown.") if len(rows) > MOST_LATENTS else ""
     head = ("site", "latent", "share of rows on", "mean posterior entropy (bits)", "share of rows unsure (0.1 to 0.9)")
-    return _paragraph(f"Over the {num_rows:,} rows given.") + _table(head, rows[:MOST_LATENTS]) + more
+    return paragraph(f"Over the {num_rows:,} rows given.") + table(head, rows[:MOST_LATENTS]) + more
 
 
 def _convergence(fit: Fit) -> str:
-    text = _picture(lambda: plots.plot_trace(fit), f"{fit.trace.name} over iterations")
+    text = picture(lambda: plots.plot_trace(fit), f"{fit.trace.name} over iterations")
     if len(fit.restarts.objective) > 1:
-        text += _picture(lambda: plots.plot_restarts(fit), "spread of the objective over starts")
+        text += picture(lambda: plots.plot_restarts(fit), "spread of the objective over starts")
     return text
 
 
 def _predictive(fit: Fit, data: Any, image_shape: tuple[int, int] | None) -> str:
     if data is None:
-        return _note("Needs the data.")
-    text = _picture(lambda: plots.plot_posterior_predictive(fit, data), "data simulated from the fit beside the data")
+        return note("Needs the data.")
+    text = picture(lambda: plots.plot_posterior_predictive(fit, data), "data simulated from the fit beside the data")
     if image_shape is not None:
         alt = "rows of the data and their reconstructions"
-        text += _picture(lambda: plots.plot_reconstructions(fit, data, image_shape), alt)
+        text += picture(lambda: plots.plot_reconstructions(fit, data, image_shape), alt)
     return text
 
 
 def _identifiability(verdict: str | HasText | None) -> str:
     if verdict is None:
-        return _note("Not checked in this run: a good fit does not by itself mean that its latents are determined.")
+        return note("Not checked in this run: a good fit does not by itself mean that its latents are determined.")
     text = verdict if isinstance(verdict, str) else verdict.text()
     return f"<pre>{escape(text)}</pre>\n"
-
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #222; background: #fff; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.6rem; margin-bottom: .3rem; }}
-h2 {{ font-size: 1.2rem; border-bottom: 1px solid #ccc; padding-bottom: .2rem; margin-top: 2.2rem; }}
-nav {{ font-size: .9rem; }} nav a {{ margin-right: .8rem; color: #2166ac; }}
-table {{ border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }}
-th, td {{ text-align: left; vertical-align: top; padding: .25rem 1rem .25rem 0; border-bottom: 1px solid #e5e5e5; }}
-td:last-child {{ overflow-wrap: anywhere; }}
-th {{ font-weight: 600; }}
-figure {{ margin: 1rem 0; }} img {{ max-width: 100%; height: auto; }}
-pre {{ white-space: pre-wrap; background: #f6f6f6; padding: .8rem; }}
-.wide {{ overflow-x: auto; }}
-.equation {{ font-family: "DejaVu Serif", Georgia, serif; margin: .3rem 0 .3rem 2rem; }}
-.note {{ color: #666; font-style: italic; }}
-.warnings li {{ background: #fff4e0; border-left: 4px solid #e08214; list-style: none; padding: .3rem .7rem; margin: .3rem 0; overflow-wrap: anywhere; }}
-.warnings {{ padding: 0; }}
-footer {{ margin-top: 3rem; font-size: .8rem; color: #666; }}
-@media print {{ body {{ max-width: none; margin: 0; font-size: 11pt; }} nav {{ display: none; }} figure, tr, li, .equation {{ break-inside: avoid; }} h2 {{ break-after: avoid; }} img {{ max-height: 22cm; }} }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-<nav>{links}</nav>
-{body}
-<footer>{foot}</footer>
-</body>
-</html>
-"""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inference.page import note, number, paragraph, picture, table, write_page
 from inference.plots_acdc import plot_discrepancies, plot_loss, plot_return, plot_scree, plot_signatures
-from inference.report import _PAGE, _note, _number, _paragraph, _picture, _table, _versions
 from inference.reproducibility import RETURNS
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def why(result: AcdcResult, chosen: int, halves: Reproducibility | None = None) 
     words = [f"{chosen} components."]
     if chosen != choice.num_components:
         words.append(f"Another criterion chose; ACDC itself would take {choice.num_components}.")
-    start, end = _number(choice.segment.start, 3), _number(choice.segment.end, 3)
+    start, end = number(choice.segment.start, 3), number(choice.segment.end, 3)
     words.append(
         f"Going up from a cutoff of zero, K = {choice.num_components} is the first number that stays best over a range as wide as "
         f"{result.min_width:g}: for every cutoff from {start} to {end} nats."
@@ -74,8 +73,8 @@ def _fewer(result: AcdcResult, chosen: int) -> str:
     k = max(below)
     worst = int(np.argmax(result.component_discrepancy[k]))
     value, sd = result.component_discrepancy[k][worst], result.null_sd[k][worst]
-    times = f", {_number(value / sd, 1)} standard deviations of exact noise" if sd > 0 else ""
-    return f"Why not fewer: with K = {k}, the noise of component {worst + 1} is {_number(float(value), 3)} nats from its law{times}."
+    times = f", {number(value / sd, 1)} standard deviations of exact noise" if sd > 0 else ""
+    return f"Why not fewer: with K = {k}, the noise of component {worst + 1} is {number(float(value), 3)} nats from its law{times}."
 
 
 def _more(result: AcdcResult, chosen: int, rho: float) -> str:
@@ -85,8 +84,8 @@ def _more(result: AcdcResult, chosen: int, rho: float) -> str:
     k = min(above)
     gain = float((result.loss(chosen, rho) - result.loss(k, rho))[0]) + (k - chosen) * result.penalty
     return (
-        f"Why not more: at a cutoff of {_number(rho, 3)}, K = {k} would lower the accumulated misfit by {_number(max(gain, 0.0), 3)} "
-        f"nats; {k - chosen} more component(s) cost {_number((k - chosen) * result.penalty, 3)}."
+        f"Why not more: at a cutoff of {number(rho, 3)}, K = {k} would lower the accumulated misfit by {number(max(gain, 0.0), 3)} "
+        f"nats; {k - chosen} more component(s) cost {number((k - chosen) * result.penalty, 3)}."
     )
 
 
@@ -105,7 +104,7 @@ def _returning(halves: Reproducibility, chosen: int) -> list[str]:
     error = halves.by_component[chosen]
     lost = ", ".join(str(i + 1) for i in np.flatnonzero(error >= RETURNS))
     words = [
-        f"Fitted to halves of the rows, the components of K = {chosen} come back with cosine errors up to {_number(error.max(), 3)} "
+        f"Fitted to halves of the rows, the components of K = {chosen} come back with cosine errors up to {number(error.max(), 3)} "
         f"(component {int(error.argmax()) + 1})."
     ]
     if lost:
@@ -146,16 +145,16 @@ def write_selection_report(
     best, file = fits[k], Path(path)
     names = list(channels) if channels is not None else list(best.item_names)
     sections = [
-        ("why", f"Why K = {k}?", "".join(_paragraph(sentence) for sentence in why(result, k, halves))),
+        ("why", f"Why K = {k}?", "".join(paragraph(sentence) for sentence in why(result, k, halves))),
         (
             "loss",
             "Loss against cutoff",
-            _picture(lambda: plot_loss(result), "loss of every number against the cutoff") + _LOSS,
+            picture(lambda: plot_loss(result), "loss of every number against the cutoff") + _LOSS,
         ),
         (
             "components",
             "Misfit of each component",
-            _picture(lambda: plot_discrepancies(result, k), "misfit of each component") + _misfit(result, k, names),
+            picture(lambda: plot_discrepancies(result, k), "misfit of each component") + _misfit(result, k, names),
         ),
         ("halves", "Components that return", _halves(halves)),
         ("signatures", "Signatures", _signatures(best, names)),
@@ -163,16 +162,10 @@ def write_selection_report(
         ("rivals", "What other criteria say", _rivals(table)),
         ("settings", "Settings", _settings(best, result)),
     ]
-    links = " ".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in sections)
-    body = "\n".join(f'<section id="{key}"><h2>{escape(title)}</h2>\n{text}</section>' for key, title, text in sections)
-    title = f"How many components? {k}, for {best.num_rows} rows"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    page = _PAGE.format(title=escape(title), links=links, body=body, foot=escape(_versions()))
-    file.write_text(page, encoding="utf-8")
-    return file
+    return write_page(file, f"How many components? {k}, for {best.num_rows} rows", sections)
 
 
-_LOSS = _note(
+_LOSS = note(
     "Each line adds up, over the components of one K, how far their noise is from its law beyond the cutoff. The shaded range is "
     "where the chosen K is best; "
     "to its right, fewer components do, at the price of a larger misfit."
@@ -187,8 +180,8 @@ def _misfit(result: AcdcResult, k: int, names: Sequence[str]) -> str:
             [
                 str(i + 1),
                 f"{result.num_used[k][i]:g}",
-                _number(float(excess), 3),
-                _number(float(excess / sd), 1) if sd > 0 else "-",
+                number(float(excess), 3),
+                number(float(excess / sd), 1) if sd > 0 else "-",
             ]
         )
     columns = result.by_column[k]
@@ -196,9 +189,9 @@ def _misfit(result: AcdcResult, k: int, names: Sequence[str]) -> str:
     if columns is not None and columns.shape[1] > 1:
         worst = int(np.argmax(result.component_discrepancy[k]))
         top = ", ".join(str(names[j]) for j in np.argsort(-columns[worst])[:5])
-        where = _note(f"Component {worst + 1} is farthest off; most of all in {top}.")
+        where = note(f"Component {worst + 1} is farthest off; most of all in {top}.")
     return (
-        _table(
+        table(
             ("component", "rows that use it", "divergence less that of exact noise", "in its standard deviations"), rows
         )
         + where
@@ -207,36 +200,36 @@ def _misfit(result: AcdcResult, k: int, names: Sequence[str]) -> str:
 
 def _halves(halves: Reproducibility | None) -> str:
     if halves is None:
-        return _note("Not looked at.")
+        return note("Not looked at.")
     text = "Rows are halved at random and each half is fitted anew. A component that follows one row, or one of several equally good splits, does not come back."
-    return _picture(lambda: plot_return(halves), "error of components fitted to halves") + _note(text)
+    return picture(lambda: plot_return(halves), "error of components fitted to halves") + note(text)
 
 
 def _signatures(fit: Fit, names: Sequence[str]) -> str:
     activities = fit.local["activities"].abs() if fit.local is not None else None
     values = fit.params["signatures"]
     labels = [f"component {i + 1}" for i in range(len(values))]
-    picture = _picture(lambda: plot_signatures(values, names, labels), "signatures over the columns")
+    drawn = picture(lambda: plot_signatures(values, names, labels), "signatures over the columns")
     if activities is None:
-        return picture
+        return drawn
     share = (activities.sum(0) / activities.sum()).tolist()
     largest = (activities.max(0).values / activities.sum(0)).tolist()
     rows = [[label, f"{100 * s:.1f} %", f"{100 * m:.0f} %"] for label, s, m in zip(labels, share, largest, strict=True)]
-    return picture + _table(("", "share of all activity", "of it in one row"), rows)
+    return drawn + table(("", "share of all activity", "of it in one row"), rows)
 
 
 def _scree(analysis: ParallelAnalysis | None) -> str:
     if analysis is None:
-        return _note("Not looked at.")
-    return _picture(lambda: plot_scree(analysis), "eigenvalues beside those of shuffled columns")
+        return note("Not looked at.")
+    return picture(lambda: plot_scree(analysis), "eigenvalues beside those of shuffled columns")
 
 
-def _rivals(table: pd.DataFrame) -> str:
-    rows = [[str(name), f"{int(row['chosen'])}", MEANING.get(str(name), "")] for name, row in table.iterrows()]
-    largest = max(int(c) for c in table.columns if str(c).isdigit())
-    at_end = [str(name) for name, row in table.iterrows() if int(row["chosen"]) == largest]
-    warning = _note(f"{', '.join(at_end)}: the largest number compared, so no answer.") if at_end else ""
-    return _table(("criterion", "K", "what it is"), rows) + warning
+def _rivals(choices: pd.DataFrame) -> str:
+    rows = [[str(name), f"{int(row['chosen'])}", MEANING.get(str(name), "")] for name, row in choices.iterrows()]
+    largest = max(int(c) for c in choices.columns if str(c).isdigit())
+    at_end = [str(name) for name, row in choices.iterrows() if int(row["chosen"]) == largest]
+    warning = note(f"{', '.join(at_end)}: the largest number compared, so no answer.") if at_end else ""
+    return table(("criterion", "K", "what it is"), rows) + warning
 
 
 def _settings(fit: Fit, result: AcdcResult) -> str:
@@ -248,4 +241,4 @@ def _settings(fit: Fit, result: AcdcResult) -> str:
         ["discrepancy", result.convention],
         ["numbers compared", ", ".join(map(str, sorted(result.raw)))],
     ]
-    return _table((), rows)
+    return table((), rows)

@@ -325,6 +325,20 @@ class Fit:
         return cls(**fields)
 
 
+@dataclasses.dataclass(frozen=True)
+class SavedFunction:
+    """Stands in a loaded fit for a function of the user's, such as a guide, of which a file without code keeps the name.
+
+    Args:
+        name: of the function.
+    """
+
+    name: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueError(f"the fit was saved, and its file keeps no code: {self.name} is needed again to fit")
+
+
 def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """A value as JSON; tensors go aside under their path."""
     if isinstance(value, Tensor):
@@ -344,6 +358,8 @@ def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         return {"record": f"{kind.__module__}:{kind.__qualname__}", "fields": fields}
     if name == "model":
         return None  # a user's program: given again at load
+    if callable(value) and name.startswith("method."):
+        return _pack(SavedFunction(getattr(value, "__qualname__", kind.__qualname__)), name, tensors)
     raise ValueError(f"save: {name} holds a {kind.__name__}, which has no place in a file without code")
 
 

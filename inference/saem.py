@@ -15,7 +15,7 @@ from torch import Tensor
 from inference.checkpoint import Checkpoint
 from inference.draws import Averages, DrawSteps, GenericDraws
 from inference.em import ConvergenceWarning
-from inference.gibbs import GenericGibbs, Latents
+from inference.gibbs import GenericGibbs, Latents, Scan
 from inference.program import Params, Program
 from inference.progress import Progress
 from inference.sampled import log_likelihood_rows
@@ -30,7 +30,7 @@ TRACE_NAME = "complete-data log-posterior"  # at the draw of each iteration: it 
 AVERAGING = 3  # iteration t of the averaging weighs about t^3: early ones are forgotten, later ones are many
 BURN_IN_ROWS = 2000
 BOUND_SWEEPS = 10
-FIRST_SWEEPS = 10  # from the prior towards the posterior, at the start's parameters
+FIRST_SWEEPS = 4  # from the prior towards the posterior, at the start's parameters
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class SAEM:
     """
 
     max_iterations: int = 500
-    num_burn_in: int = 20
-    num_relaxed: int = 30
+    num_burn_in: int = 10
+    num_relaxed: int = 10
     rate: float = 0.7
     num_draws: int = 1
     synchronous: bool = False
     batch_rows: int | None = None
     window: int = 10
-    tolerance: float = 3e-3
+    tolerance: float = 5e-3
     accelerate: bool = True
     num_kept: int = 16
 
@@ -149,7 +149,7 @@ class SAEM:
         store: Checkpoint | None,
     ) -> SAEMState:
         began = time.monotonic() - state.seconds
-        num_rows = next(iter(state.latents.values())).shape[-1]
+        num_rows, scan = next(iter(state.latents.values())).shape[-1], Scan(self.synchronous)
         try:
             while state.iteration < lead + self.max_iterations and not state.converged.all():
                 is_burn_in = state.iteration < self.num_burn_in
@@ -165,7 +165,7 @@ class SAEM:
                 drawn: Averages | None = None
                 params, log_joint = state.params, torch.zeros(())
                 for draw in range(self.num_draws):
-                    latents, chances = now.gibbs.sweep(params, latents, generator, self.synchronous)
+                    latents, chances = now.gibbs.sweep(params, latents, generator, scan)
                     if not is_burn_in:
                         statistics, log_joint = now.statistics(params, latents, chances)
                         drawn = now.average(drawn, statistics, 1 / (draw + 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from inference.gibbs import Gibbs, Latents
+from inference.gibbs import Gibbs, Latents, Scan
 from inference.program import Params
 from inference.usage_gibbs import UsageGibbs
 
@@ -52,12 +52,12 @@ def log_likelihood_rows(
         total = {name: value + chances[name] for name, value in total.items()}
     chosen = {name: (value > num_sweeps / 2).to(value) for name, value in total.items()}
     place = int(torch.randint(num_sweeps, (), generator=generator))
-    middle, _ = gibbs.sweep(params, chosen, generator, backwards=True)
+    middle, _ = gibbs.sweep(params, chosen, generator, Scan(backwards=True))
     moves = [_log_move(gibbs, params, middle, chosen, generator)]
     for backwards, length in ((False, num_sweeps - 1 - place), (True, place)):
         state = middle
         for _ in range(length):
-            state, _ = gibbs.sweep(params, state, generator, backwards=backwards)
+            state, _ = gibbs.sweep(params, state, generator, Scan(backwards=backwards))
             moves.append(_log_move(gibbs, params, state, chosen, generator))
     log_posterior = torch.stack(moves).double().logsumexp(0) - torch.tensor(float(num_sweeps)).log()
     return gibbs.log_joint_rows(params, chosen) - log_posterior
@@ -65,7 +65,7 @@ def log_likelihood_rows(
 
 def _log_move(gibbs: Gibbs, params: Params, state: Latents, target: Latents, generator: torch.Generator) -> Tensor:
     """log T(target | state), (R, N)."""
-    _, chances = gibbs.sweep(params, state, generator, forced=target)
+    _, chances = gibbs.sweep(params, state, generator, Scan(forced=target))
     total = torch.zeros(())
     for name, chance in chances.items():
         hit = torch.where(target[name] > 0.5, chance, 1 - chance).double()

@@ -1,7 +1,7 @@
 r"""How many latents? Criteria behind one call, their figures in one table.
 
-- :class:`SpectralRatio`: no fit at all; the largest :math:`s_k / s_{k+1}` of the singular values of a layer's linearised,
-  centred children.
+- :class:`SpectralRatio`: no fit at all; the largest :math:`s_k / s_{k+1}` of the singular values of a layer's centred
+  children, linearised where they are not observed bits.
 - :class:`InformationCriterion`: EBIC, BIC or AIC of a fit for each size (thresholded and refitted where penalised).
 - :class:`LikelihoodRatio`: from the smallest size up, :math:`2(\ell_{k+1} - \ell_k)` against a chi-square quantile, until
   a first step is not significant. Its law is only a guide: with one latent too many the information is singular.
@@ -337,6 +337,8 @@ def select_dimension(
         if not callable(model):
             raise ValueError(f"select_dimension: family({size!r}) must return a model, got {model!r}")
     checked = Problem.check(models[0], data, seed).data
+    for model in models:
+        structure_of(model).check_rank(Problem.check(model, data, seed))
     return criterion.choose(Study(sizes, models, data, checked, method, num_restarts, seed, progress))
 
 

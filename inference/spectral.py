@@ -20,7 +20,7 @@ from inference.ideal_responses import ideal_latents
 from ppl_models.layers import GeneralizedLinearLayer, RootLayer
 from ppl_models.responses import ResponseFamily
 
-__all__ = ["LayerFactors", "layer_factors", "random_start", "spectral_start", "varimax"]
+__all__ = ["LayerFactors", "centred_values", "layer_factors", "random_start", "spectral_start", "varimax"]
 
 EPSILON = 1e-2  # clip of fitted means before the inverse link: a smaller one turns noise near 0 into outliers
 EPSILONS = (EPSILON, 1e-3)  # of the bottom layer and of those above, whose children are estimated bits
@@ -151,6 +151,16 @@ def layer_factors(
     directions = directions * torch.where(directions.sum(0) < 0, -1.0, 1.0).to(directions.dtype)
     scores = centred @ directions @ torch.linalg.pinv(directions.mT @ directions)
     return LayerFactors((scores > 0).to(x.dtype), directions, singular_values)
+
+
+def centred_values(x: Tensor, num_values: int, seed: int = 0) -> Tensor:
+    """Leading singular values of centred bits (N, J), NaN where missing: what tells how many latents stand behind them.
+
+    Not linearised: the clipped log-odds of a low-rank approximation of bits hold factors of their own, and with an infinity
+    of rows they stay. The bits' own covariance has the latents' factors, others from the curvature of the link far below.
+    """
+    complete = _complete(x, num_values, seed)
+    return _leading_svd(complete - complete.mean(0), num_values, seed)[1]
 
 
 def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Params:

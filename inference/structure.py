@@ -172,12 +172,20 @@ class Structure:
         return sum(value.numel() for value in params.values())
 
     def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
-        """Leading singular values of what layer ``depth`` (counted from 0) explains: its children, linearised and centred.
+        """Leading singular values of what layer ``depth`` (counted from 0) explains: its children, linearised (but for
+        observed bits) and centred.
 
         Raises:
             ValueError: for a model that does not describe its layers.
         """
         raise ValueError(f"singular values need a model that describes its layers, got {type(self.model).__name__}")
+
+    def check_rank(self, problem: Problem) -> None:
+        """Refuse more latents than the data could tell apart, where there is such a bound.
+
+        Raises:
+            ValueError: for a layer with more latents than the rank of its centred children.
+        """
 
     def latent_means(self, program: Program, params: Params) -> Params:
         """Posterior mean of every latent's value, by latent site; a categorical latent gives its probabilities."""

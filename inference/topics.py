@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +160,8 @@ def top_words(weights: Any, words: Sequence[str], num_words: int = 15) -> list[t
 def negative_coherence(topics: Sequence[Sequence[str]], counts: Any, words: Sequence[str]) -> float:
     r"""Mean over topics of :math:`\sum_{u < v} -\log((n_{uv} + 1) / n_v)`; smaller is more coherent.
 
-    n counts the documents that hold a word, or both; v is ranked below u.
+    n counts the documents that hold a word, or both; v is ranked below u. A topic with fewer than two words has no pair, so
+    nothing speaks for or against it: it is left out of the mean, with a warning, and not counted as perfectly coherent.
 
     Args:
         topics: ranked words of each topic.
@@ -167,10 +169,18 @@ def negative_coherence(topics: Sequence[Sequence[str]], counts: Any, words: Sequ
         words: J names.
 
     Raises:
-        ValueError: if there is no topic, or a word is unknown or in no document.
+        ValueError: if no topic has two words, or a word is unknown or in no document.
     """
-    if not topics:
-        raise ValueError("negative_coherence: at least one topic was expected, got none")
+    few = [k for k, topic in enumerate(topics) if len(topic) < 2]
+    if len(few) == len(topics):
+        raise ValueError(f"negative_coherence: a topic of at least two words was expected, got {len(topics)} without")
+    if few:
+        warnings.warn(
+            f"negative_coherence: topics {few} of {len(topics)} have fewer than two words and are left out of the mean; do not "
+            "compare it with that of another number of topics",
+            UserWarning,
+            stacklevel=2,
+        )
     holds = (_counts(counts, "counts") > 0).double().numpy()
     if holds.shape[1] != len(words):
         raise ValueError(f"negative_coherence: counts with {len(words)} columns, one a word, expected, got {holds.shape[1]}")
@@ -187,7 +197,7 @@ def negative_coherence(topics: Sequence[Sequence[str]], counts: Any, words: Sequ
             raise ValueError(f"negative_coherence: the word {topic[int(absent[0])]!r} is in no document")
         u, v = np.triu_indices(len(topic), 1)
         total -= float(np.log((together[u, v] + 1) / together[v, v]).sum())
-    return total / len(topics)
+    return total / (len(topics) - len(few))
 
 
 def topic_similarity(topics: Sequence[Sequence[str]]) -> int:

@@ -10,7 +10,7 @@ from ppl_models.matrix_factorization import GaussianFactorization, NegativeBinom
 from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
-from ppl_models.penalties import SCAD, TruncatedLasso
+from ppl_models.penalties import SCAD, Ridge, TruncatedLasso
 from ppl_models.policies import Network, SoftmaxLinear
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 from ppl_models.sparse_coding import SparseCoding
@@ -38,6 +38,7 @@ __all__ = [
     "OptionsHMM",
     "Poisson",
     "PoissonFactorization",
+    "Ridge",
     "SparseCoding",
     "SoftmaxLinear",
     "TruncatedLasso",

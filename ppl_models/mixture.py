@@ -14,20 +14,13 @@ from torch import Tensor
 from ppl_models.components import MixtureComponents, MultivariateNormal
 from ppl_models.distributions import Flat
 from ppl_models.item_response import ItemResponse
+from ppl_models.precisions import Precision
 from ppl_models.responses import Normal, ResponseFamily
 from ppl_models.validation import as_items, check_size
 
 __all__ = ["Mixture"]
 
 VARIANCE_RANGE = (1e-6, 1e6)  # the flat prior of a variance is proper on it
-
-
-class _QuietWishart(dist.Wishart):
-    """Wishart that draws without torch's repeated check for singular draws, which warns where the scale is large."""
-
-    def rsample(self, sample_shape: Any = torch.Size(), max_try_correction: Any = None) -> Tensor:
-        draw = self._bartlett_sampling(torch.Size(sample_shape))
-        return (draw + draw.mT) / 2
 
 
 @dataclass(frozen=True)
@@ -131,7 +124,7 @@ class Mixture:
         if isinstance(self.component, MultivariateNormal):
             means = pyro.sample("means", flat.expand(shape).to_event(2))
             inverse_scale = self.component.regularization * torch.eye(self.num_items, **kind)
-            wishart = _QuietWishart(zero + self.num_items + 1, precision_matrix=inverse_scale)
+            wishart = Precision(zero + self.num_items + 1, precision_matrix=inverse_scale)
             precisions = pyro.sample("precisions", wishart.expand(shape[:1]).to_event(1))
         else:
             predictors = pyro.sample("predictors", flat.expand(shape).to_event(2))

@@ -11,7 +11,7 @@ log-density of all rows against all enumerated configurations is therefore one m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -20,6 +20,9 @@ from torch import Tensor
 from ppl_models.distributions import pairwise_dot, softplus
 
 __all__ = ["Bernoulli", "Blocks", "LogNormal", "Normal", "Poisson", "ResponseFamily", "filled"]
+
+TotalIncrement = Callable[[Tensor, Tensor | None], Tensor]
+MAX_LOG_PRODUCT = 80.0  # e^80 is a finite number in single precision
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,23 @@ class ResponseFamily:
         """A'(eta) and A''(eta)."""
         return self.mean(eta), self.curvature(eta)
 
-    def increment(self, eta: Tensor, step: Tensor) -> Tensor:
-        """A(eta + step) - A(eta)."""
-        return self.log_partition(eta + step) - self.log_partition(eta)
+    def total_increment(self, step: Tensor, scale: Tensor | None = None) -> TotalIncrement:
+        r"""The sum over children of :math:`s_j \{A(\eta_j + \delta_j) - A(\eta_j)\}`, as a function of the predictors.
+
+        Args:
+            step: :math:`\delta`, (R, C, 1).
+            scale: s, (R, C, 1), None for 1.
+
+        Returns:
+            A function of :math:`\eta` (R, C, n) and of a 0/1 mask (C, n), None where nothing is missing, to (R, n).
+        """
+
+        def total(eta: Tensor, mask: Tensor | None) -> Tensor:
+            change = self.log_partition(eta + step) - self.log_partition(eta)
+            change = change if mask is None else change * mask
+            return (change if scale is None else change * scale).sum(1)
+
+        return total
 
     def expected_response(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
         """E[x | eta, dispersion]."""
@@ -124,10 +141,36 @@ class Bernoulli(ResponseFamily):
         p = torch.sigmoid(eta)
         return p, p * (1 - p)
 
-    def increment(self, eta: Tensor, step: Tensor) -> Tensor:
-        change = torch.log1p(torch.sigmoid(eta) * torch.expm1(step))  # half the cost of two softplus
-        steep = step.numel() and step.abs().amax() > 15  # there 1 + sigma expm1 cancels
-        return super().increment(eta, step) if steep else change
+    def total_increment(self, step: Tensor, scale: Tensor | None = None) -> TotalIncrement:
+        r"""As products: with :math:`\eta^-` the smaller of the two predictors, a factor is :math:`1 + \sigma(\eta^-)(e^{|\delta|} - 1)`.
+
+        Every factor is at least 1, so nothing cancels, in single precision either; a logarithm is taken of each run of
+        factors whose product cannot overflow, not of each factor. The scale of the family is 1.
+        """
+        down = step.clamp(max=0.0)
+        grown, shrunk = torch.expm1(step.clamp(min=0.0)), torch.expm1(-down)
+        size = step.abs().amax((0, 2)).tolist()
+        if any(s > MAX_LOG_PRODUCT for s in size):
+            return super().total_increment(step, scale)
+        runs, start, total_size = [], 0, 0.0
+        for j, s in enumerate(size):
+            if total_size + s > MAX_LOG_PRODUCT:
+                runs.append(slice(start, j))
+                start, total_size = j, 0.0
+            total_size += s
+        runs.append(slice(start, len(size)))
+        sides = [(factor, sign) for factor, sign in ((grown, 1.0), (shrunk, -1.0)) if bool((factor != 0).any())]
+
+        def total(eta: Tensor, mask: Tensor | None) -> Tensor:
+            chance = torch.sigmoid(eta if len(sides) == 1 and sides[0][1] > 0 else eta + down)
+            chance = chance if mask is None else chance * mask
+            out = eta.new_zeros(len(eta), eta.shape[-1])
+            for factor, sign in sides:
+                for run in runs:
+                    out.add_((chance[:, run] * factor[:, run]).add_(1.0).prod(1).log_(), alpha=sign)
+            return out
+
+        return total
 
     def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
         return torch.bernoulli(torch.sigmoid(eta))
@@ -157,8 +200,8 @@ class Poisson(ResponseFamily):
         mean = eta.exp()
         return mean, mean
 
-    def increment(self, eta: Tensor, step: Tensor) -> Tensor:
-        return eta.exp() * torch.expm1(step)
+    def total_increment(self, step: Tensor, scale: Tensor | None = None) -> TotalIncrement:
+        return _weighted(torch.expm1(step), scale, torch.exp)
 
     def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
         return -(torch.lgamma(x + 1) * mask).sum(-1)
@@ -200,8 +243,8 @@ class Normal(ResponseFamily):
     def curvature(self, eta: Tensor) -> Tensor:
         return torch.ones_like(eta)
 
-    def increment(self, eta: Tensor, step: Tensor) -> Tensor:
-        return (eta + step / 2) * step
+    def total_increment(self, step: Tensor, scale: Tensor | None = None) -> TotalIncrement:
+        return _weighted(step, scale, lambda eta: eta + step / 2)
 
     def scale(self, dispersion: Tensor | None, num_items: int) -> Tensor | None:
         return None if dispersion is None else dispersion.reciprocal()
@@ -333,6 +376,17 @@ class Blocks(ResponseFamily):
 
 def _part(dispersion: Tensor | None, part: slice) -> Tensor | None:
     return None if dispersion is None or part.stop == part.start else dispersion[..., part]
+
+
+def _weighted(weight: Tensor, scale: Tensor | None, change: Callable[[Tensor], Tensor]) -> TotalIncrement:
+    """Where an increment is a function of the predictor times one of the step: a product of a row and a matrix."""
+    row = (weight if scale is None else weight * scale).mT  # (R, 1, C)
+
+    def total(eta: Tensor, mask: Tensor | None) -> Tensor:
+        value = change(eta)
+        return (row @ (value if mask is None else value * mask)).squeeze(1)
+
+    return total
 
 
 def filled(family: ResponseFamily, x: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -20,7 +20,7 @@ def named(pattern: str) -> set[str]:
 
 ONLY = {  # module -> files that may import it
     "arviz": {"inference/export.py"},
-    "matplotlib": {"inference/report.py", *named("plots*.py")},
+    "matplotlib": {"inference/page.py", *named("plots*.py")},
     "typer": named("cli*.py"),
 }
 

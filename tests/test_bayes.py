@@ -11,11 +11,13 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from matplotlib.figure import Figure
 from pyro import poutine
 from pyro.infer import config_enumerate
 from pyro.infer.mcmc.util import initialize_model
 from scipy import stats
 from scipy.special import logsumexp
+from torch.distributions import constraints
 
 from inference import EM, NUTS, SVI, Bootstrap, Fit, FullRank, Laplace, LowRank, MeanField, fit
 from inference.calibration import Calibration, simulation_based_calibration
@@ -29,6 +31,7 @@ from inference.potential import Potential
 from inference.program import Program, simulate
 from inference.recording import recorded
 from inference.relabelling import relabel_draws
+from inference.report_comparison import write_comparison_report
 from inference.structures import structure_of
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr, Normal, PoissonFactorization
 
@@ -396,7 +399,7 @@ def test_draws_are_saved_exported_and_summarised(screened, tmp_path):
     for name, value in result.sample_stats.items():
         assert torch.equal(back.sample_stats[name], value)
     idata = result.to_arviz(data, num_prior=3, num_predictive=4)
-    assert {"posterior", "sample_stats", "prior", "prior_predictive", "log_likelihood", "latent_posterior"} <= set(idata.groups())
+    assert {"posterior", "sample_stats", "prior", "prior_predictive", "log_likelihood", "latent_posterior"} <= set(getattr(idata, "children", idata))
     assert idata.log_likelihood["items"].shape == (2, 20, 400)
     one = dataclasses.replace(result, params={name: value[1, 7] for name, value in result.draws.items()}, draws=None)
     np.testing.assert_allclose(idata.log_likelihood["items"].values[1, 7], one.log_likelihood_rows(data), rtol=1e-9)
@@ -413,6 +416,31 @@ def test_draws_are_saved_exported_and_summarised(screened, tmp_path):
 
 
 # ---------------------------------------------------------------- prediction and comparison
+
+
+def test_a_fit_with_a_guide_of_the_users_is_saved_without_its_code(tmp_path):
+    def own_guide(data=None):
+        spread = pyro.param("spread", torch.tensor([2.0, 3.0], dtype=F64), constraint=constraints.positive)
+        pyro.sample("share", dist.Beta(spread[0], spread[1]))
+
+    data = results(40)
+    result = fit(screening, data, SVI(own_guide, 60, num_draws=50))
+    result.save(tmp_path / "fit")
+    back = Fit.load(tmp_path / "fit", model=screening)
+    assert torch.equal(back.draws["share"], result.draws["share"])
+    assert "own_guide" in repr(back.method)
+    with pytest.raises(ValueError, match="own_guide is needed again"):
+        fit(screening, data, back.method)
+
+
+def test_weights_of_ratios_that_do_not_differ_are_equal():
+    ratios = np.zeros((2, 200))
+    ratios[1] = np.linspace(0.0, 3.0, 200)
+    log_weights, k_hat = psis(ratios)
+    np.testing.assert_allclose(log_weights[0], -np.log(200))
+    np.testing.assert_allclose(np.exp(log_weights).sum(1), 1.0)
+    assert log_weights[1, -1] > log_weights[1, 0]  # a larger ratio weighs more
+    assert k_hat[0] == 0.0
 
 
 def test_loo_is_what_refits_without_each_row_give(screened):
@@ -460,7 +488,7 @@ def test_moved_draws_repair_an_outlier():
     assert abs(moved.rows[-1] - exact) < 0.3 < abs(plain.rows[-1] - exact)
 
 
-def test_compare_ranks_the_true_family_first_and_names_what_differs():
+def test_compare_ranks_the_true_family_first_and_names_what_differs(tmp_path):
     truth = encoder_truth()
     model = DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,))
     data = simulate(model, truth, 4, None, 250)["items"]
@@ -493,9 +521,17 @@ def test_compare_ranks_the_true_family_first_and_names_what_differs():
     with pytest.raises(ValueError, match="two fits"):
         compare({"encoder": fits["encoder"]}, data)
     with pytest.warns(UserWarning, match="different ways|average over"):
-        picture = compare({name: fits[name] for name in order}, data, num_folds=4).plot()
-    assert len(picture.get_yticklabels()) == 4
-    assert [len(line.get_xdata()) for line in picture.get_lines()].count(1) >= 4  # what is drawn, not only that it ran
+        comparison = compare({name: fits[name] for name in order}, data, num_folds=4)
+    first, *others = comparison.plot().axes
+    assert len(first.get_yticklabels()) == 4
+    assert [len(line.get_xdata()) for line in first.get_lines()].count(1) >= 4  # what is drawn, not only that it ran
+    assert [panel.get_xlabel().split()[0] for panel in others] == ["BIC,", "largest", "seconds"]
+    assert comparison.plot(Figure().subplots()).get_ylim()[0] == 3.5
+    assert table.loc["normal", "misfitting"] == 1  # zeros and ones are not normal
+    assert np.isnan(table.loc["encoder", "discrepancy"])
+    page = write_comparison_report(comparison, tmp_path / "comparison.html").read_text()
+    assert "encoder predicts unseen rows best." in page
+    assert page.count("data:image/png") == 1
 
 
 def test_folds_of_one_row_are_leave_one_out():

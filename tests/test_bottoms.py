@@ -18,7 +18,7 @@ from inference import EM, SAEM, Fit, fit
 from inference.alignment import canonical_signs, relabel
 from inference.cli import app
 from inference.export import to_arviz
-from inference.gibbs import GenericGibbs, LayeredGibbs
+from inference.gibbs import GenericGibbs, LayeredGibbs, Scan
 from inference.ideal_responses import ideal_latents
 from inference.identifiability import check_graph, check_identifiability
 from inference.products import flippable
@@ -199,8 +199,8 @@ def test_gibbs_draws_with_the_programs_own_odds(bottom: Any) -> None:
     latents = slow.begin(batch, generator)
     forced = {name: value.clone() for name, value in latents.items()}  # both then walk through the same states
     for backwards in (False, True):
-        one = fast.sweep(batch, latents, generator, backwards=backwards, forced=forced)
-        two = slow.sweep(batch, latents, generator, backwards=backwards, forced=forced)
+        one = fast.sweep(batch, latents, generator, Scan(backwards=backwards, forced=forced))
+        two = slow.sweep(batch, latents, generator, Scan(backwards=backwards, forced=forced))
         torch.testing.assert_close(one[1]["latents_1"], two[1]["latents_1"], rtol=1e-9, atol=1e-9)
         assert torch.equal(one[0]["latents_1"], two[0]["latents_1"])
 

@@ -78,7 +78,8 @@ def test_fit_writes_everything(table, tmp_path):
     assert str(out) in result.stdout
 
     fit = Fit.load(out / "fit")
-    assert fit.model == DeepDiscreteEncoder(6, (2,), Bernoulli(), TruncatedLasso.for_rows(150))
+    assert fit.model.penalty in TruncatedLasso.candidates(150)
+    assert fit.model == DeepDiscreteEncoder(6, (2,), Bernoulli(), fit.model.penalty)
     assert fit.item_names == tuple(NAMES)
     assert (fit.seed, fit.num_rows, len(fit.restarts.objective)) == (3, 150, 2)
 
@@ -170,7 +171,7 @@ def test_options_reach_the_model(tmp_path, no_report):
 @pytest.mark.parametrize(
     ("text", "confirmatory", "penalty"),
     [
-        ("auto", False, TruncatedLasso.for_rows(80)),
+        ("auto", False, TruncatedLasso.bic(80)),
         ("auto", True, None),  # a given graph needs none
         ("none", False, None),
         ("2.5,0.3", False, TruncatedLasso(2.5, 0.3)),

@@ -13,7 +13,9 @@ from fitted_examples import NAMES, bernoulli_table, blocks_fit, encoder_fit, mix
 
 from inference import export
 
-BOTH_LINES = pytest.mark.parametrize("version", ["0.23.4", "1.0.0"])
+# 0.23 can be told that it is 1, for a DataTree is xarray's; 1.x has no InferenceData to play 0.23 with
+LINES = ["0.23.4", "1.0.0"] if arviz.__version__.startswith("0") else [arviz.__version__]
+BOTH_LINES = pytest.mark.parametrize("version", LINES)
 
 
 def groups_of(idata: object) -> set[str]:
@@ -27,7 +29,7 @@ def dataset(idata: object, group: str) -> object:
 def test_groups_dims_and_coords_of_a_point_fit() -> None:
     fit, table = encoder_fit(), bernoulli_table()
     idata = fit.to_arviz(table)
-    assert set(idata.groups()) == {
+    assert groups_of(idata) == {
         "posterior",
         "log_likelihood",
         "observed_data",
@@ -80,9 +82,9 @@ def test_a_point_fit_says_that_it_is_one_draw() -> None:
 def test_without_data_only_the_posterior_and_simulated_rows() -> None:
     fit = encoder_fit()
     idata = fit.to_arviz()
-    assert set(idata.groups()) == {"posterior", "posterior_predictive"}
+    assert groups_of(idata) == {"posterior", "posterior_predictive"}
     assert idata.posterior_predictive["items"].shape == (1, 1, fit.num_rows, 8)
-    assert set(export.to_arviz(fit, num_predictive=0).groups()) == {"posterior"}
+    assert groups_of(export.to_arviz(fit, num_predictive=0)) == {"posterior"}
 
 
 def test_simulated_rows_follow_the_seed() -> None:
@@ -119,7 +121,7 @@ def test_a_users_program_gets_dims_of_its_own() -> None:
     assert idata.posterior["chance"].shape == (1, 1, 3, 4)
     np.testing.assert_array_equal(idata.observed_data["answers"].values, data.numpy())
     assert idata.log_likelihood["answers"].shape == (1, 1, 30)
-    assert "posterior_predictive" not in idata.groups()  # the program cannot be called without data
+    assert "posterior_predictive" not in groups_of(idata)  # the program cannot be called without data
     np.testing.assert_allclose(idata.latent_posterior["group"].values.sum(-1), 1.0)
 
 
@@ -167,7 +169,7 @@ def test_arviz_reads_the_draws() -> None:
     assert "r_hat" in table.columns
     loo = arviz.loo(idata, pointwise=True)
     assert loo.n_data_points == 60
-    assert np.isfinite(loo.elpd_loo)
+    assert np.isfinite(loo.elpd_loo if hasattr(loo, "elpd_loo") else loo.elpd)  # ArviZ 1 calls it elpd
 
 
 @BOTH_LINES

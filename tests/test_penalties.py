@@ -16,7 +16,7 @@ from scipy import integrate, stats
 from torch import Tensor
 from torch.distributions import biject_to
 
-from ppl_models.penalties import SCAD, Penalty, PenaltyPrior, TruncatedLasso
+from ppl_models.penalties import SCAD, Penalty, PenaltyPrior, Ridge, TruncatedLasso, stacked
 
 F64 = torch.float64
 PENALTIES: dict[str, Penalty] = {
@@ -121,6 +121,32 @@ def test_a_matching_scad_has_the_threshold_and_the_level(shape: float) -> None:
     close(scad(far), [4.2 * 0.7] * 3)
     assert float(scad(torch.tensor([0.5 * lasso.threshold], dtype=F64))) > 0
     assert scad.shape == shape
+
+
+# ---------------------------------------------------------------- the normal prior
+
+
+@pytest.mark.parametrize(("scale", "bound"), [(2.0, 10.0), (2.5, 1000.0), (5.0, 3.0)])
+def test_a_ridge_is_a_normal_law_on_the_interval(scale: float, bound: float) -> None:
+    prior, law = PenaltyPrior(Ridge(scale), bound), stats.truncnorm(-bound / scale, bound / scale, scale=scale)
+    grid = torch.linspace(-min(bound, 12.0), min(bound, 12.0), 41, dtype=F64)
+    close(prior.log_prob(grid), law.logpdf(grid.numpy()), 1e-9)
+    torch.manual_seed(0)
+    draws = prior.expand(torch.Size([4000])).sample().numpy()
+    assert stats.kstest(draws, law.cdf).pvalue > 1e-3
+
+
+def test_the_proximal_map_of_a_ridge_shrinks() -> None:
+    grid, ridge = torch.linspace(-8, 8, 160001, dtype=F64), Ridge(1.5)
+    for center, curvature in ((2.0, 3.0), (-0.4, 0.2), (0.0, 1.0)):
+        best = grid[(curvature / 2 * (grid - center).square() + ridge(grid)).argmin()]
+        assert float(ridge.prox(torch.tensor(center, dtype=F64), torch.tensor(curvature, dtype=F64))) == pytest.approx(float(best), abs=1e-4)
+    both = stacked([Ridge(1.5), Ridge(0.5)], grid)
+    close(both(torch.ones(2, 1, dtype=F64)).ravel(), [1 / 4.5, 2.0])
+    close(ridge.slope(torch.tensor([-3.0, 0.0], dtype=F64)), [3 / 2.25, 0.0])
+    assert ridge.convex() == ridge
+    with pytest.raises(ValueError, match="Ridge: scale"):
+        Ridge(-1.0)
 
 
 # ---------------------------------------------------------------- the proximal map

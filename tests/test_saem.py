@@ -16,12 +16,22 @@ from inference.alignment import align
 from inference.checkpoint import read_tensors
 from inference.draws import GenericDraws, LayeredDraws
 from inference.fit import Problem
-from inference.gibbs import GenericGibbs, LayeredGibbs
+from inference.gibbs import GenericGibbs, LayeredGibbs, Scan
 from inference.glm import LayerStatistics, maximise_layer
 from inference.metrics import graph_accuracy
 from inference.program import Program
 from inference.sampled import log_likelihood_rows, posterior_means
-from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, NoisyOr, Normal, Poisson, TruncatedLasso
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    DeepDiscreteEncoder,
+    LogNormal,
+    NoisyOr,
+    Normal,
+    OptionsHMM,
+    Poisson,
+    TruncatedLasso,
+)
 from ppl_models.datasets import strict_design
 from ppl_models.distributions import BinaryVector
 
@@ -64,8 +74,8 @@ def test_layers_and_program_draw_the_same(response, sizes, flags):
     model, params, data = example(response, sizes=sizes)
     layered, generic = samplers(model, data)
     state = layered.begin(params, torch.Generator().manual_seed(1))
-    ours = layered.sweep(params, state, torch.Generator().manual_seed(2), **flags)
-    theirs = generic.sweep(params, state, torch.Generator().manual_seed(2), **flags)
+    ours = layered.sweep(params, state, torch.Generator().manual_seed(2), Scan(**flags))
+    theirs = generic.sweep(params, state, torch.Generator().manual_seed(2), Scan(**flags))
     for name in state:
         assert torch.allclose(ours[1][name], theirs[1][name], atol=1e-6)
         assert torch.equal(ours[0][name], theirs[0][name])
@@ -79,7 +89,7 @@ def test_a_conditional_is_a_ratio_of_joints(response):
     model, params, data = example(response)
     layered, generic = samplers(model, data)
     state = layered.begin(params, torch.Generator().manual_seed(3))
-    _, chances = layered.sweep(params, state, torch.Generator().manual_seed(4), synchronous=True)
+    _, chances = layered.sweep(params, state, torch.Generator().manual_seed(4), Scan(synchronous=True))
     one = {name: value[0] for name, value in params.items()}
     for name in state:
         for k in range(state[name].shape[1]):
@@ -110,7 +120,7 @@ def test_sequential_draws_have_the_posterior_and_synchronous_ones_do_not():
         generator, state = torch.Generator().manual_seed(5), layered.begin(params, torch.Generator().manual_seed(6))
         total = torch.zeros(4, dtype=F64)
         for sweep in range(220):
-            state, _ = layered.sweep(params, state, generator, synchronous)
+            state, _ = layered.sweep(params, state, generator, Scan(synchronous))
             code = (2 * state["latents_1"][0, 0] + state["latents_1"][0, 1]).long()
             total += torch.bincount(code, minlength=4) * (sweep >= 20)
         found[synchronous] = total / total.sum()
@@ -148,7 +158,60 @@ def test_means_and_likelihood_by_sweeps_approach_the_exact_ones():
     assert abs(float(ratio.mean()) - 1) < 4 * float(ratio.std()) / ratio.numel() ** 0.5
 
 
+@pytest.mark.parametrize("kind", [torch.float32, F64], ids=str)
+def test_increments_as_products_keep_their_digits(kind):
+    """Log-odds are sums over children; the error of the products is that of a sum of so many numbers, at any size."""
+    generator = torch.Generator().manual_seed(0)
+    for size in (1.0, 6.0, 25.0, 100.0):
+        eta = (2 * torch.rand(2, 90, 50, generator=generator, dtype=F64) - 1) * 3 * size
+        step = (2 * torch.rand(2, 90, 1, generator=generator, dtype=F64) - 1) * size
+        mask = (torch.rand(90, 50, generator=generator) < 0.9).to(F64)
+        exact = ((Bernoulli().log_partition(eta + step) - Bernoulli().log_partition(eta)) * mask).sum(1)
+        found = Bernoulli().total_increment(step.to(kind))(eta.to(kind), mask.to(kind)).to(F64)
+        assert (found - exact).abs().max() < 90 * 3 * size * 8 * torch.finfo(kind).eps
+
+
+@pytest.mark.parametrize("response", [Bernoulli(), Poisson(), Normal()], ids=name_of)
+def test_increments_are_differences_of_the_log_partition(response):
+    generator = torch.Generator().manual_seed(1)
+    eta, step, scale = (torch.randn(2, 5, n, generator=generator, dtype=F64) for n in (7, 1, 1))
+    scale = None if isinstance(response, Bernoulli) else scale.exp()
+    change = response.log_partition(eta + step) - response.log_partition(eta)
+    expected = (change if scale is None else change * scale).sum(1)
+    assert torch.allclose(response.total_increment(step, scale)(eta, None), expected, atol=1e-12)
+
+
 # ---------------------------------------------------------------- statistics
+
+
+@pytest.mark.parametrize("response", [Bernoulli(), Poisson()], ids=name_of)
+def test_curvature_of_some_rows_does_not_move_the_fixed_point(response):
+    model, params, data = example(response, num_rows=200, missing=False)
+    gibbs = LayeredGibbs.build(model, data)
+    state = gibbs.begin(params, torch.Generator().manual_seed(1))
+    ends = []
+    for max_rows in (200, 50):
+        steps, now = LayeredDraws(gibbs, max_rows=max_rows), params
+        assert steps.stride == 200 // max_rows
+        for _ in range(200):
+            now = steps.maximise(steps.statistics(now, state, state)[0], now)
+        ends.append(now)
+    for name in ("loadings_1", "intercepts_1", "loadings_2", "intercepts_2"):
+        assert torch.allclose(ends[0][name], ends[1][name], atol=1e-6)
+
+
+def test_rare_counts_do_not_throw_an_estimate_away():
+    """A Newton step from log mean -10 to a count of one would be e^10 long."""
+    model, params, data = example(Poisson(), num_rows=60, missing=False)
+    params["intercepts_1"][:], params["loadings_1"][:] = -10.0, 0.1
+    steps = LayeredDraws(LayeredGibbs.build(model, data))
+    state = steps.gibbs.begin(params, torch.Generator().manual_seed(1))
+    now = params
+    for _ in range(40):
+        new = steps.maximise(steps.statistics(now, state, state)[0], now)
+        assert (new["intercepts_1"] - now["intercepts_1"]).abs().max() <= 1 + 1e-9
+        assert (steps.log_joint(new, state) > steps.log_joint(now, state) - 1e-6).all()
+        now = new
 
 
 @pytest.mark.parametrize("response", RESPONSES, ids=name_of)
@@ -375,9 +438,21 @@ def three_groups(data):
         pyro.sample("x", dist.Normal(group.to(F64), 1.0), obs=data)
 
 
+def shifts(data):
+    center = pyro.sample("center", dist.Normal(torch.zeros((), dtype=F64), 1.0))
+    with pyro.plate("rows", len(data)):
+        shift = pyro.sample("shift", dist.Normal(center, 1.0))
+        pyro.sample("x", dist.Normal(shift, 1.0), obs=data)
+
+
 def test_latents_that_are_not_bits_are_named():
     with pytest.raises(ValueError, match="'group'.*bits"):
         fit(three_groups, torch.zeros(5, dtype=F64), SAEM())
+    with pytest.raises(ValueError, match="'shift' is continuous"):
+        fit(shifts, torch.zeros(5, dtype=F64), SAEM())
+    walks = {"state": torch.zeros(2, 5).long(), "action": torch.zeros(2, 5).long(), "length": torch.tensor([5, 5])}
+    with pytest.raises(ValueError, match="no latent site to sample.*trajectories"):
+        fit(OptionsHMM(3, 2, 2), walks, SAEM())
 
 
 def test_a_batch_beyond_the_data_is_refused():

@@ -27,8 +27,8 @@ from inference.selection import (
 )
 from inference.sparsity import ebic, graphs_of, penalty_path, polish
 from inference.structures import structure_of
-from ppl_models import DeepDiscreteEncoder, Mixture, Normal, Poisson, TruncatedLasso
-from ppl_models.datasets import skew_normal_mixture, strict_design
+from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal, Poisson, TruncatedLasso
+from ppl_models.datasets import generic_design, skew_normal_mixture, strict_design
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::inference.em.ConvergenceWarning"),
@@ -107,6 +107,22 @@ def test_a_path_finds_the_graph_among_useless_penalties():
     assert path.scores[1] == min(path.scores)
 
 
+def test_the_data_choose_between_a_weak_and_a_strong_penalty():
+    """A dense graph and few rows want the weak one: the strong one empties true edges."""
+    truth, gains = generic_design(2, Bernoulli()), []
+    for seed in range(2):
+        model = DeepDiscreteEncoder(18, (6, 2), bound=5.0)
+        x = Program(model, None, 500).simulate(truth, seed)["items"]
+        path = penalty_path(model, x, TruncatedLasso.candidates(500), EM(max_iterations=150))
+        accuracy = [
+            graph_accuracy(align(own, truth).params, truth, model.layers(), penalty.threshold)
+            for own, penalty in zip(path.penalised, path.penalties, strict=True)
+        ]
+        gains.append(accuracy[path.chosen] - accuracy[1])
+    assert min(gains) >= 0
+    assert max(gains) > 0
+
+
 @pytest.mark.parametrize("num_rows", [100, 1000, 10000])
 def test_the_bic_penalty_costs_what_bic_asks(num_rows):
     penalty = TruncatedLasso.bic(num_rows)
@@ -129,6 +145,19 @@ def test_the_first_layer_is_found(criterion, response):
         )
         hits += chosen.chosen == 6
     assert hits == (2 if criterion == "spectral" else 1)
+
+
+def test_bits_that_share_latents_are_not_linearised_to_choose():
+    """Overlapping graph, many rows: the linearised bits keep a seventh factor however many rows there are."""
+    truth = generic_design(2, Bernoulli())
+    grid, model = [4, 5, 6, 7, 8], DeepDiscreteEncoder(18, (6, 2))
+    for seed in range(3):
+        x = Program(model, None, 8000).simulate(truth, seed)["items"]
+        x[:3, 0] = torch.nan
+        found = select_dimension(lambda k: DeepDiscreteEncoder(18, (k, 2)), x, grid, "spectral")
+        assert found.chosen == 6
+        values = torch.linalg.svdvals(x[3:] - x[3:].mean(0))
+        assert found.columns["singular_value"] == pytest.approx(values[3:8].tolist(), rel=1e-2)
 
 
 def test_the_second_layer_is_found_by_its_singular_values():
@@ -233,6 +262,9 @@ def test_bad_grids_are_refused():
             select_dimension(family, x, grid)
     with pytest.raises(ValueError, match="rank at most 18"):
         select_dimension(lambda k: DeepDiscreteEncoder(18, (k,), Normal()), x, [17, 18], "spectral")
+    for criterion in ("spectral", "ebic", "lrt", "held_out"):  # five rows, centred, have rank four
+        with pytest.raises(ValueError, match="rank 4 after centring"):
+            select_dimension(lambda k: DeepDiscreteEncoder(18, (k,), Normal()), x[:5], [3, 4, 5], criterion)
     with pytest.raises(ValueError, match="one layer's size may vary"):
         select_dimension(lambda k: DeepDiscreteEncoder(18, (2 * k, k), Normal()), x, [2, 3], "spectral")
     with pytest.raises(ValueError, match="criterion must be one of spectral"):

@@ -112,8 +112,12 @@ def test_coherence_of_three_documents():
     assert negative_coherence([("disk", "star", "game")], COUNTS, WORDS) == pytest.approx(other)
     both = negative_coherence([WORDS, ("disk", "star", "game")], COUNTS, WORDS)
     assert both == pytest.approx((expected + other) / 2)
+    with pytest.warns(UserWarning, match=r"topics \[1, 2\] of 3 have fewer than two words"):  # they have no pair to judge by
+        assert negative_coherence([WORDS, (), ("disk",)], COUNTS, WORDS) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="at least two words"):
+        negative_coherence([("disk",)], COUNTS, WORDS)
     with pytest.raises(ValueError, match="'moon'"):
-        negative_coherence([("moon",)], COUNTS, WORDS)
+        negative_coherence([("moon", "star")], COUNTS, WORDS)
     with pytest.raises(ValueError, match="no document"):
         negative_coherence([WORDS], COUNTS * np.array([1, 1, 0]), WORDS)
 

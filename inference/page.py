@@ -1,0 +1,112 @@
+"""Pieces of a self-contained page: text is escaped, pictures lie inside, nothing is fetched from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import platform
+from collections.abc import Callable, Sequence
+from html import escape
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["note", "number", "paragraph", "picture", "table", "write_page"]
+
+
+def write_page(file: Path, title: str, sections: Sequence[tuple[str, str, str]]) -> Path:
+    """Write a page.
+
+    Args:
+        file: replaced if it exists; its folder is made if need be.
+        title: of the page; sections: key, title and HTML of each.
+    """
+    links = " ".join(f'<a href="#{key}">{escape(head)}</a>' for key, head, _ in sections)
+    body = "\n".join(f'<section id="{key}"><h2>{escape(head)}</h2>\n{text}</section>' for key, head, text in sections)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    page = _PAGE.format(title=escape(title), links=links, body=body, foot=escape(_versions()))
+    file.write_text(page, encoding="utf-8")
+    return file
+
+
+def paragraph(text: str) -> str:
+    return f"<p>{escape(text)}</p>\n"
+
+
+def note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>\n'
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of escaped texts; ``head`` may be ()."""
+    top = f"<thead><tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr></thead>" if head else ""
+    lines = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="wide"><table>{top}<tbody>\n{lines}\n</tbody></table></div>\n'
+
+
+def picture(draw: Callable[[], Axes | Figure], alt: str) -> str:
+    """A picture in the page; where it cannot be drawn, the reason."""
+    try:
+        drawn: Any = draw()
+    except ValueError as reason:
+        return note(f"Not drawn: {alt}. {reason}.")
+    figure = drawn if hasattr(drawn, "savefig") else drawn.figure
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    code = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return f'<figure><img alt="{escape(alt)}" src="data:image/png;base64,{code}"></figure>\n'
+
+
+def number(value: float, digits: int = 2) -> str:
+    return f"{value:,.{digits}f}" if math.isfinite(value) else "not available"
+
+
+def _versions() -> str:
+    parts = [f"Python {platform.python_version()}"]
+    for package in ("ppl-models", "torch", "pyro-ppl"):
+        try:
+            parts.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:  # run from a source tree
+            continue
+    return ", ".join(parts)
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #222; background: #fff; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.6rem; margin-bottom: .3rem; }}
+h2 {{ font-size: 1.2rem; border-bottom: 1px solid #ccc; padding-bottom: .2rem; margin-top: 2.2rem; }}
+nav {{ font-size: .9rem; }} nav a {{ margin-right: .8rem; color: #2166ac; }}
+table {{ border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }}
+th, td {{ text-align: left; vertical-align: top; padding: .25rem 1rem .25rem 0; border-bottom: 1px solid #e5e5e5; }}
+td:last-child {{ overflow-wrap: anywhere; }}
+th {{ font-weight: 600; }}
+figure {{ margin: 1rem 0; }} img {{ max-width: 100%; height: auto; }}
+pre {{ white-space: pre-wrap; background: #f6f6f6; padding: .8rem; }}
+.wide {{ overflow-x: auto; }}
+.equation {{ font-family: "DejaVu Serif", Georgia, serif; margin: .3rem 0 .3rem 2rem; }}
+.note {{ color: #666; font-style: italic; }}
+.warnings li {{ background: #fff4e0; border-left: 4px solid #e08214; list-style: none; padding: .3rem .7rem; margin: .3rem 0; overflow-wrap: anywhere; }}
+.warnings {{ padding: 0; }}
+footer {{ margin-top: 3rem; font-size: .8rem; color: #666; }}
+@media print {{ body {{ max-width: none; margin: 0; font-size: 11pt; }} nav {{ display: none; }} figure, tr, li, .equation {{ break-inside: avoid; }} h2 {{ break-after: avoid; }} img {{ max-height: 22cm; }} }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<nav>{links}</nav>
+{body}
+<footer>{foot}</footer>
+</body>
+</html>
+"""
