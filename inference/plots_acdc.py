@@ -169,6 +169,7 @@ def plot_abundances(activities: object, shape: tuple[int, int], names: Sequence[
 def plot_scree(analysis: ParallelAnalysis, num_shown: int = 20) -> Figure:
     """Eigenvalues with the permuted data's mean and quantile."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     axes = figure.subplots()
@@ -177,7 +178,7 @@ def plot_scree(analysis: ParallelAnalysis, num_shown: int = 20) -> Figure:
     axes.plot(place, analysis.eigenvalues[shown], "o-", label="data")
     axes.fill_between(place, analysis.null_mean[shown], analysis.null_quantile[shown], color="0.7", label="permuted: mean to quantile")
     axes.set_yscale("log")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("factor")
     axes.set_ylabel(f"eigenvalue ({analysis.matrix})")
     axes.set_title(f"parallel analysis: {analysis.chosen}", fontsize=10)

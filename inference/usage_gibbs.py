@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor
 
-from inference.gibbs import Latents
+from inference.gibbs import FORWARD, Latents, Scan
 from inference.program import Params
 from ppl_models.components import UsageDescription
 from ppl_models.responses import Poisson, filled
@@ -69,24 +69,17 @@ class UsageGibbs:
         return {"usage": torch.ones_like(z.mT), "activities": z.mT.contiguous()}
 
     def sweep(
-        self,
-        params: Params,
-        latents: Latents,
-        generator: Generator,
-        synchronous: bool = False,
-        backwards: bool = False,
-        forced: Latents | None = None,
+        self, params: Params, latents: Latents, generator: Generator, scan: Scan = FORWARD
     ) -> tuple[Latents, Latents]:
         """One update of presence and amount of every component; beside it P(b = 1) and E[b z] as each was drawn.
 
         Raises:
             ValueError: for synchronous or forced draws, which this sampler does not offer.
         """
-        if synchronous or forced is not None:
+        if scan.synchronous or scan.forced is not None:
             raise ValueError("the sampler of usage draws one component after another, and its draws cannot be forced")
         phi = params["signatures"]
-        columns = range(phi.shape[-2])
-        order = list(reversed(columns)) if backwards else list(columns)
+        order = list(scan.order(range(phi.shape[-2])))
         size = max(1, CHUNK_ELEMENTS // (NUM_POINTS * phi[..., 0, :].numel()))
         b, z = (latents[name].mT.clone() for name in ("usage", "activities"))  # (R, N, K)
         chance, mean = torch.empty_like(b), torch.empty_like(z)

@@ -16,6 +16,7 @@ from scipy.special import gammaln, logsumexp
 from inference import SAEM, Fit, fit
 from inference.acdc import acdc
 from inference.component_metrics import match_components
+from inference.gibbs import Scan
 from inference.program import Program, simulate
 from inference.structures import structure_of
 from inference.usage_gibbs import UsageGibbs
@@ -83,7 +84,7 @@ def test_draws_have_the_exact_posterior() -> None:
         latents = gibbs.begin(at, generator)
         bits, joint, amounts = [], [], []
         for t in range(350):
-            latents, chances = gibbs.sweep(at, latents, generator, backwards=t % 2 == 1)
+            latents, chances = gibbs.sweep(at, latents, generator, Scan(backwards=t % 2 == 1))
             if t >= 50:
                 joint.append(latents["usage"])
                 bits.append(chances["usage"])
