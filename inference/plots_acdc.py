@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_abundances", "plot_discrepancies", "plot_loss", "plot_return", "plot_scree", "plot_signatures"]
 
+MAX_TICKS = 12  # names of columns that fit below each other
 CLASSES = ("C>A", "C>G", "C>T", "T>A", "T>C", "T>G")
 CLASS_COLOURS = ("#1ebff0", "#050708", "#e62725", "#cbcacb", "#a1cf64", "#edc8c5")
 
@@ -77,7 +78,7 @@ def plot_discrepancies(result: AcdcResult, num_components: int | None = None) ->
         label="exact noise, two sd",
     )  # fmt: skip
     axes.plot(place, result.raw[k], "o", color="C3", label="component")
-    axes.set_xticks(place, [f"{i + 1}\nn={n:g}" for i, n in enumerate(result.num_used[k])], fontsize=7)
+    axes.set_xticks(place, [f"{i + 1}\nn={n:.0f}" for i, n in enumerate(result.num_used[k])], fontsize=7)
     axes.set_xlabel("component, rows that use it")
     axes.set_ylabel("divergence (nats)")
     axes.legend(fontsize=8)
@@ -103,7 +104,7 @@ def plot_return(halves: Reproducibility, threshold: float = RETURNS) -> Figure:
 
 
 def plot_signatures(signatures: object, channels: Sequence[str], names: Sequence[str] | None = None) -> Figure:
-    """Bars over the channels, one panel a signature; the 96 substitution channels (A[C>A]A) are grouped and coloured.
+    """Bars over the channels, one panel a signature; the 96 substitution channels (A[C>A]A) are grouped and coloured; other columns stay in order.
 
     Raises:
         ValueError: if the number of channels or names does not match.
@@ -117,7 +118,9 @@ def plot_signatures(signatures: object, channels: Sequence[str], names: Sequence
     if len(labels) != len(values):
         raise ValueError(f"plot_signatures: {len(values)} names were expected, got {len(labels)}")
     kinds = [name[2:5] if len(name) == 7 else "" for name in channels]
-    order = sorted(range(len(channels)), key=lambda j: (CLASSES.index(kinds[j]) if kinds[j] in CLASSES else -1, channels[j]))
+    order = list(range(len(channels)))
+    if any(kind in CLASSES for kind in kinds):
+        order.sort(key=lambda j: (CLASSES.index(kinds[j]) if kinds[j] in CLASSES else -1, channels[j]))
     colours = [CLASS_COLOURS[CLASSES.index(kinds[j])] if kinds[j] in CLASSES else "C0" for j in order]
     figure = Figure(figsize=(9, 1.1 * len(values) + 0.8), layout="constrained")
     panels = figure.subplots(len(values), 1, sharex=True, squeeze=False)[:, 0]
@@ -125,8 +128,12 @@ def plot_signatures(signatures: object, channels: Sequence[str], names: Sequence
         axes.bar(np.arange(len(order)), row[order], color=colours, width=0.8)
         axes.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
         axes.margins(x=0.005)
-    starts = [i for i, j in enumerate(order) if i == 0 or kinds[j] != kinds[order[i - 1]]]
-    panels[-1].set_xticks(starts, [kinds[order[i]] or channels[order[i]] for i in starts], fontsize=8, ha="left")
+    if any(kinds):
+        starts = [i for i, j in enumerate(order) if i == 0 or kinds[j] != kinds[order[i - 1]]]
+        panels[-1].set_xticks(starts, [kinds[order[i]] or channels[order[i]] for i in starts], fontsize=8, ha="left")
+    else:
+        shown = range(0, len(order), -(-len(order) // MAX_TICKS))
+        panels[-1].set_xticks(list(shown), [channels[i] for i in shown], fontsize=8)
     return figure
 
 
@@ -162,6 +169,7 @@ def plot_abundances(activities: object, shape: tuple[int, int], names: Sequence[
 def plot_scree(analysis: ParallelAnalysis, num_shown: int = 20) -> Figure:
     """Eigenvalues with the permuted data's mean and quantile."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     axes = figure.subplots()
@@ -170,6 +178,7 @@ def plot_scree(analysis: ParallelAnalysis, num_shown: int = 20) -> Figure:
     axes.plot(place, analysis.eigenvalues[shown], "o-", label="data")
     axes.fill_between(place, analysis.null_mean[shown], analysis.null_quantile[shown], color="0.7", label="permuted: mean to quantile")
     axes.set_yscale("log")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("factor")
     axes.set_ylabel(f"eigenvalue ({analysis.matrix})")
     axes.set_title(f"parallel analysis: {analysis.chosen}", fontsize=10)

@@ -69,11 +69,7 @@ class UsageGibbs:
         return {"usage": torch.ones_like(z.mT), "activities": z.mT.contiguous()}
 
     def sweep(
-        self,
-        params: Params,
-        latents: Latents,
-        generator: Generator,
-        scan: Scan = FORWARD,
+        self, params: Params, latents: Latents, generator: Generator, scan: Scan = FORWARD
     ) -> tuple[Latents, Latents]:
         """One update of presence and amount of every component; beside it P(b = 1) and E[b z] as each was drawn.
 

@@ -23,7 +23,8 @@ SCALE_RANGE = (1e-6, 1e6)
 DISPERSION_RANGE = (1e-6, 1e3)
 
 
-def _check_sizes(owner: str, model: Any) -> None:
+def check_sizes(owner: str, model: Any) -> None:
+    """Of a factorization, and its bound."""
     for name in ("num_items", "num_components"):
         check_size(owner, name, getattr(model, name))
     if model.num_components > model.num_items:
@@ -34,9 +35,29 @@ def _check_sizes(owner: str, model: Any) -> None:
         raise ValueError(f"{owner}: bound must be positive, got {model.bound!r}")
 
 
+def check_concentration(owner: str, concentration: float) -> None:
+    """Of a Dirichlet prior with a mode."""
+    if not concentration >= 1:
+        raise ValueError(f"{owner}: concentration must be at least 1, got {concentration!r}")
+
+
 def _check_rows(owner: str, table: Tensor, num_components: int) -> None:
     if len(table) < num_components:
         raise ValueError(f"{owner}: num_components = {num_components} needs at least as many rows, got {len(table)}")
+
+
+def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
+    """A table of counts for a factorization; see :meth:`PoissonFactorization.check_data`."""
+    table, names = as_items(data, model.num_items, Poisson(), for_fit=False)  # constant columns are no trouble here
+    if for_fit:
+        unseen = table.isnan().all(0).nonzero().ravel().tolist()
+        if unseen:
+            raise ValueError(f"data: column {names[unseen[0]]!r} has no observed entry; drop it ({len(unseen)} such column(s))")
+        _check_rows(type(model).__name__, table, model.num_components)
+        empty = (table.nansum(-1) == 0).nonzero().ravel().tolist()
+        if empty:
+            raise ValueError(f"data: row {empty[0]} holds no counts at all ({len(empty)} such row(s)); drop them")
+    return table, names
 
 
 @dataclass(frozen=True)
@@ -67,9 +88,8 @@ class PoissonFactorization:
     bound: float = 1e9
 
     def __post_init__(self) -> None:
-        _check_sizes("PoissonFactorization", self)
-        if not self.concentration >= 1:
-            raise ValueError(f"PoissonFactorization: concentration must be at least 1, got {self.concentration!r}")
+        check_sizes("PoissonFactorization", self)
+        check_concentration("PoissonFactorization", self.concentration)
         if self.activity_prior is not None:
             prior = tuple(float(v) for v in self.activity_prior)
             if len(prior) != 2 or not (prior[0] >= 1 and prior[1] > 0):
@@ -91,16 +111,7 @@ class PoissonFactorization:
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a tensor (N, J) of counts, NaN where missing, and the item names; rows without any count are refused."""
-        table, names = as_items(data, self.num_items, Poisson(), for_fit=False)  # constant columns are no trouble here
-        if for_fit:
-            unseen = table.isnan().all(0).nonzero().ravel().tolist()
-            if unseen:
-                raise ValueError(f"data: column {names[unseen[0]]!r} has no observed entry; drop it ({len(unseen)} such column(s))")
-            _check_rows("PoissonFactorization", table, self.num_components)
-            empty = (table.nansum(-1) == 0).nonzero().ravel().tolist()
-            if empty:
-                raise ValueError(f"data: row {empty[0]} holds no counts at all ({len(empty)} such row(s)); drop them")
-        return table, names
+        return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
@@ -145,7 +156,7 @@ class NegativeBinomialFactorization:
     bound: float = 1e9
 
     def __post_init__(self) -> None:
-        _check_sizes("NegativeBinomialFactorization", self)
+        check_sizes("NegativeBinomialFactorization", self)
 
     def factorization(self) -> FactorizationDescription:
         """The factorization, as engines see it."""
@@ -159,7 +170,7 @@ class NegativeBinomialFactorization:
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """As :meth:`PoissonFactorization.check_data`."""
-        return PoissonFactorization(self.num_items, self.num_components, bound=self.bound).check_data(data, for_fit)
+        return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
@@ -209,7 +220,7 @@ class GaussianFactorization:
     bound: float = 1e9
 
     def __post_init__(self) -> None:
-        _check_sizes("GaussianFactorization", self)
+        check_sizes("GaussianFactorization", self)
 
     def factorization(self) -> FactorizationDescription:
         """The factorization, as engines see it."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from ppl_models.components import UsageDescription
 from ppl_models.distributions import BinaryVector, Flat
 from ppl_models.item_response import ItemResponse
-from ppl_models.matrix_factorization import RATE_FLOOR, PoissonFactorization
+from ppl_models.matrix_factorization import RATE_FLOOR, check_concentration, check_counts, check_sizes
 from ppl_models.responses import Poisson
 
 __all__ = ["UsageFactorization"]
@@ -61,7 +61,8 @@ class UsageFactorization:
     bound: float = 1e9
 
     def __post_init__(self) -> None:
-        PoissonFactorization(self.num_items, self.num_components, self.concentration, bound=self.bound)
+        check_sizes("UsageFactorization", self)
+        check_concentration("UsageFactorization", self.concentration)
         if not self.shape >= 0.5:
             raise ValueError(f"UsageFactorization: shape must be at least 0.5, got {self.shape!r}")
 
@@ -76,8 +77,8 @@ class UsageFactorization:
         return dims | dict.fromkeys(("proportions", "amounts", "usage", "activities"), ("component",))
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """As :meth:`PoissonFactorization.check_data`."""
-        return PoissonFactorization(self.num_items, self.num_components).check_data(data, for_fit)
+        """As that of :class:`PoissonFactorization`."""
+        return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""

@@ -198,9 +198,10 @@ def test_too_few_components_show_in_their_noise() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: UsageFactorization(4, 5), "exceeds num_items"),
+        (lambda: UsageFactorization(4, 5), "UsageFactorization: num_components = 5 exceeds num_items"),
+        (lambda: fit(UsageFactorization(2, 2), [[1.0, 2.0]]), "UsageFactorization: num_components = 2 needs at least as many rows"),
         (lambda: UsageFactorization(4, 2, shape=0.1), "shape must be at least 0.5"),
-        (lambda: UsageFactorization(4, 2, concentration=0.0), "concentration must be at least 1"),
+        (lambda: UsageFactorization(4, 2, concentration=0.0), "UsageFactorization: concentration must be at least 1"),
         (lambda: UsageFactorization(4, 2)(), "give data, or num_rows"),
         (lambda: fit(UsageFactorization(2, 1), [[1.0, -2.0], [3.0, 1.0]]), "negative value"),
         (lambda: fit(UsageFactorization(2, 1), [[1.0, 2.5], [3.0, 1.0]]), "whole counts"),
