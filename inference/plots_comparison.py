@@ -112,7 +112,7 @@ def plot_ranks(calibration: Calibration, max_panels: int = 12) -> Figure:
         expected = counts.sum() / len(counts)
         low, high = calibration.band(group)
         ax.bar(np.arange(len(counts)), counts, width=1.0, color="tab:blue", edgecolor="white")
-        ax.axhspan(low, high, color="#bbbbbb", alpha=0.5)
+        ax.axhspan(low, high, color="#dddddd", zorder=0)
         ax.axhline(expected, color="#222222", linewidth=0.8)
         ax.set_title(f"{short_name(group)}, p = {calibration.p_values[group]:.2g}", fontsize=9)
         ax.set_xticks([])
