@@ -1,6 +1,7 @@
 """How many options (or states of a plain hidden Markov model): BIC beside ACDC, where the model is right and where it is not.
 
-Usage: acdc_hmm.py [NUM_SEEDS], by default 4. One JSON line a design: of K = 1..4 the choices over seeds, the largest
+Usage: acdc_hmm.py [NUM_SEEDS] [FIRST_SEED], by default 4 from 0. ACDC by its defaults, the same as for tables. One
+JSON line a design: of K = 1..4 the choices over seeds, the largest
 discrepancy in standard errors of its null at the true K and at one less, and seconds. Designs: two options in two states;
 a plain categorical HMM of three states; the first with visits of even length about 20 (semi-Markov); the first with 1 % of all
 actions at random.
@@ -23,7 +24,6 @@ from ppl_models import OptionsHMM
 from ppl_models.datasets import simulate_options
 
 GRID, SEQUENCES, STEPS = (1, 2, 3, 4), 20, 150
-MIN_WIDTH = 0.02  # of a segment, fixed beforehand; a discrepancy of a merged option is of the order of 0.05
 
 PLAIN = {
     "initial": np.full((1, 3), 1 / 3),
@@ -76,23 +76,23 @@ def in_errors(result: AcdcResult, num: int) -> float:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    num_seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 4
+    num_seeds, first = (int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((1, 4), (2, 0)))
     method = EM(max_iterations=500, tolerance=1e-6, parameter_tolerance=1e-3)
     for name, (states, actions, truth, draw) in DESIGNS.items():
         began, choices, errors = time.perf_counter(), {"bic": Counter(), "acdc": Counter(), "acdc_rho_0": Counter()}, []
-        for seed in range(num_seeds):
+        for seed in range(first, first + num_seeds):
             data = draw(seed)
             fits: dict[int, Fit] = {
                 k: fit(OptionsHMM(states, actions, k), data, method, num_restarts=2, seed=seed) for k in GRID
             }
-            result = acdc(fits, data, min_width=MIN_WIDTH)
+            result = acdc(fits, data)
             choices["bic"][min(fits, key=lambda k: fits[k].bic)] += 1
             choices["acdc"][result.chosen] += 1
             choices["acdc_rho_0"][result.select(rho=0.0).num_components] += 1
             errors.append((in_errors(result, truth), in_errors(result, truth - 1)))
         median = np.median(errors, axis=0).round(1).tolist()
         print(json.dumps({
-            "design": name, "true_K": truth, "steps": SEQUENCES * STEPS, "seeds": num_seeds,
+            "design": name, "true_K": truth, "steps": SEQUENCES * STEPS, "seeds": [first, num_seeds],
             **{key: dict(sorted(value.items())) for key, value in choices.items()},
             "discrepancy_in_errors_at_true_K": median[0], "at_one_less": median[1],
             "seconds": round(time.perf_counter() - began, 1),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -65,6 +66,7 @@ def cell(name: str, latents: int, args: argparse.Namespace) -> dict[str, object]
         found = np.where(better, last, found)
         best = torch.minimum(best, score)
         course.append([done, round(float(last.mean()), 3), round(float(score.mean()), 3)])
+        print(name, latents, course[-1], round(float(found.mean()), 3), file=sys.stderr, flush=True)
     return {
         "what": "the paper's algorithm", "table": table, "set": name, "latents": latents, "restarts": args.restarts,
         "epochs": args.epochs, "epochs_published": 2000 if args.batch == 1000 else 1000, "batch": args.batch,

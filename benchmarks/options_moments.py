@@ -17,11 +17,13 @@ import numpy as np
 
 from inference.moments import MomentEstimate, OptionMoments, count_moments, state_by_state
 from inference.moments_joint import all_states_at_once
+from inference.moments_refined import refine_moments
 from ppl_models.datasets import options_chain, simulate_options
 
 CONSTANT_POLICY = 1.71  # error of probabilities of 1/2 everywhere, for scale
 ROUTES: dict[str, Callable[[OptionMoments], MomentEstimate]] = {
     "state by state": lambda moments: state_by_state(moments, 2),
+    "state by state, refined": lambda moments: refine_moments(moments, state_by_state(moments, 2)),
     "all states at once, 0.05": lambda moments: all_states_at_once(moments, 2, 0.05),
     "all states at once, 0.25": lambda moments: all_states_at_once(moments, 2, 0.25),
 }

@@ -21,7 +21,8 @@ import torch
 from inference.discrepancy import KDE, Discrepancy, null_moments
 from inference.fit import fit as refit
 from inference.loss_curves import Segment, best_segments, loss
-from inference.noise import Cells, ComponentNoise
+from inference.noise import ComponentNoise
+from inference.plug_in import PlugIn, cells_of, plug_in, plug_in_null
 from inference.result import Fit
 from inference.structures import structure_of
 
@@ -33,22 +34,8 @@ __all__ = ["AcdcResult", "Bootstrap", "Choice", "NoNull", "PlugIn", "Table", "ac
 PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
 MIN_COLUMN = 50  # noises in a column, where columns have different numbers of them; fewer are passed over
-MIN_WIDTH = 0.3  # of a segment that is taken for stable, in nats: the same for every model and data set
-
-
-@dataclass(frozen=True)
-class PlugIn:
-    r"""For mixtures of few discrete items: :math:`\sum_v \hat p_v \log(\hat p_v / F(v))`, rows weighted by responsibility.
-
-    Args:
-        num_null: multinomial samples of the component's own law from which the null is estimated.
-    """
-
-    num_null: int = 50
-
-    def __post_init__(self) -> None:
-        if isinstance(self.num_null, bool) or not isinstance(self.num_null, int) or self.num_null < 2:
-            raise ValueError(f"PlugIn: num_null must be an integer of at least 2, got {self.num_null!r}")
+NUM_RESAMPLES, SETTLED = 40, 0.95  # bootstrap samples of the draws, and the share of them that must agree
+MIN_WIDTH = 0.3  # of a segment that is taken for stable, in nats a use of a component: the same for every model and data set
 
 
 @dataclass(frozen=True)
@@ -98,6 +85,17 @@ class Choice:
     stable: bool
 
 
+def select_segment(segments: tuple[Segment, ...], width: float) -> Choice:
+    """The first segment from zero upward that is as wide, else the widest; the last is unbounded and tells nothing."""
+    for segment in segments[:-1]:
+        if segment.width >= width:
+            return Choice(segment.num_components, segment, True)
+    if len(segments) == 1:
+        return Choice(segments[0].num_components, segments[0], True)
+    widest = max(segments[:-1], key=lambda s: s.width)
+    return Choice(widest.num_components, widest, False)
+
+
 @dataclass(frozen=True, eq=False)
 class AcdcResult:
     """Component discrepancies and what follows from them.
@@ -112,6 +110,7 @@ class AcdcResult:
         segments: the best K for every cutoff.
         convention: estimator, sum or mean over columns, draws and null, in words: rho depends on them.
         agreement: K -> share of the single posterior draws by which K would be chosen.
+        num_draws: posterior draws that were averaged.
     """
 
     raw: dict[int, np.ndarray]
@@ -126,6 +125,7 @@ class AcdcResult:
     segments: tuple[Segment, ...]
     convention: str
     agreement: dict[int, float]
+    num_draws: int = 1
 
     @property
     def chosen(self) -> int:
@@ -147,13 +147,7 @@ class AcdcResult:
             inside = next((s for s in self.segments if s.start <= rho < s.end), self.segments[-1])
             return Choice(inside.num_components, inside, inside.width >= self.min_width)
         width = self.min_width if min_width is None else min_width
-        for segment in self.segments[:-1]:
-            if segment.width >= width:
-                return Choice(segment.num_components, segment, True)
-        if len(self.segments) == 1:
-            return Choice(self.segments[0].num_components, self.segments[0], True)
-        widest = max(self.segments[:-1], key=lambda s: s.width)  # the last one is unbounded: K small for large rho
-        return Choice(widest.num_components, widest, False)
+        return select_segment(self.segments, width)
 
     def among(self, numbers: Iterable[int]) -> AcdcResult:
         """The same discrepancies with only some numbers of components compared; ``agreement`` is left empty.
@@ -231,6 +225,7 @@ def acdc(
     *,
     discrepancy: Discrepancy | PlugIn | None = None,
     num_draws: int = 4,
+    max_draws: int | None = None,
     calibrate: Null = Table(),
     weighted: bool = False,
     penalty: float = PENALTY,
@@ -245,6 +240,8 @@ def acdc(
         discrepancy: the estimator; :class:`~inference.discrepancy.KDE` summed over columns if None.
         num_draws: posterior draws. The estimator sees one draw a row at a time and its values are averaged: pooled draws of
             one row would be dependent, and raw values would depend on their number.
+        max_draws: more draws are added, ``num_draws`` at a time and no more than this, until the choice no longer hangs on which of
+            them were drawn (95 % of bootstrap samples of the draws choose the same); four times ``num_draws`` if None.
         calibrate: how the estimator's value on exact noise is found, which is subtracted.
         weighted: weigh components by their share of the data.
         penalty: lambda, what every component costs.
@@ -258,31 +255,59 @@ def acdc(
     """
     discrepancy = KDE() if discrepancy is None else discrepancy
     table = _check(fits, data, num_draws, calibrate, penalty, min_width)
-    raw: dict[int, np.ndarray] = {}
-    mean, sd, final, used, weights = ({} for _ in range(5))
-    columns: dict[int, np.ndarray | None] = {}
-    every: dict[int, np.ndarray] = {}
-    for k in sorted(fits):
-        generator = torch.Generator().manual_seed(seed)
-        noise = _noise(fits[k], table, fits[k].local, generator, num_draws)
-        used[k] = noise.used.sum((0, 1)) / num_draws
-        every[k], columns[k] = _values(noise, discrepancy)  # (M, K)
-        raw[k] = every[k].mean(0)
-        mean[k], sd[k] = _null(fits[k], noise, discrepancy, calibrate, generator, num_draws, table)
-        final[k] = np.maximum(0.0, np.nan_to_num(raw[k] - mean[k]))
-        weights[k] = noise.shares if weighted else np.ones(k)
-    how = "plug-in" if isinstance(discrepancy, PlugIn) else f"{discrepancy!r}, {'mean' if discrepancy.mean else 'sum'} over columns"
-    words = f"{how}; {num_draws} draw(s) a row, averaged; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {penalty:g}"
-    result = AcdcResult(
-        raw, mean, sd, final, used, weights, columns, penalty, min_width, best_segments(final, weights, penalty), words, {}
-    )
-    choices = []
-    for m in range(num_draws):
-        own = {k: np.maximum(0.0, np.nan_to_num(every[k][min(m, len(every[k]) - 1)] - mean[k])) for k in every}
+    max_draws = 4 * num_draws if max_draws is None else max_draws
+    if isinstance(max_draws, bool) or not isinstance(max_draws, int) or max_draws < num_draws:
+        raise ValueError(f"acdc: max_draws must be an integer of at least num_draws = {num_draws}, got {max_draws!r}")
+    mean: dict[int, np.ndarray] = {}
+    sd, used, weights = dict(mean), dict(mean), dict(mean)
+    columns: dict[int, list[np.ndarray | None]] = {k: [] for k in sorted(fits)}
+    every: dict[int, np.ndarray] = {}  # K -> (M, K)
+    generators = {k: torch.Generator().manual_seed(seed) for k in sorted(fits)}
+
+    def draw(num: int) -> None:
+        for k, generator in generators.items():
+            noise = _noise(fits[k], table, fits[k].local, generator, num)
+            values, by_column = _values(noise, discrepancy)
+            every[k] = np.concatenate([every[k], values]) if k in every else values
+            used[k] = used.get(k, 0) + noise.used.sum((0, 1))
+            columns[k].append(by_column)
+            if k not in mean:
+                mean[k], sd[k] = _null(fits[k], noise, discrepancy, calibrate, generator, num_draws, table)
+                weights[k] = noise.shares if weighted else np.ones(k)
+
+    def choice_of(rows: np.ndarray) -> tuple[dict[int, np.ndarray], tuple[Segment, ...], int]:
+        """By some of the draws: discrepancies, segments, K; plug-in values have one row whatever the draws."""
+        own = {k: np.maximum(0.0, np.nan_to_num(v[rows % len(v)].mean(0) - mean[k])) for k, v in every.items()}
         segments = best_segments(own, weights, penalty)
-        choices.append(replace(result, component_discrepancy=own, segments=segments).chosen)
-    agreement = {k: choices.count(k) / num_draws for k in sorted(set(choices))}
-    return replace(result, agreement=agreement)
+        return own, segments, select_segment(segments, min_width).num_components
+
+    rng, num = np.random.default_rng(seed), num_draws
+    draw(num_draws)
+    while num + num_draws <= max_draws and len(fits) > 1 and not isinstance(discrepancy, PlugIn):
+        samples = [choice_of(rng.integers(num, size=num))[2] for _ in range(NUM_RESAMPLES)]
+        if max(map(samples.count, samples)) >= SETTLED * NUM_RESAMPLES:
+            break
+        draw(num_draws)
+        num += num_draws
+    final, segments, _ = choice_of(np.arange(num))
+    choices = [choice_of(np.array([m]))[2] for m in range(num)]
+    how = "plug-in" if isinstance(discrepancy, PlugIn) else f"{discrepancy!r}, {'mean' if discrepancy.mean else 'sum'} over columns"
+    words = f"{how}; averaged over draws; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {penalty:g}"
+    return AcdcResult(
+        raw={k: v.mean(0) for k, v in every.items()},
+        null_mean=mean,
+        null_sd=sd,
+        component_discrepancy=final,
+        num_used={k: v / num for k, v in used.items()},
+        weights=weights,
+        by_column={k: None if v[0] is None else np.mean([part for part in v if part is not None], axis=0) for k, v in columns.items()},
+        penalty=penalty,
+        min_width=min_width,
+        segments=segments,
+        convention=words,
+        agreement={k: choices.count(k) / num for k in sorted(set(choices))},
+        num_draws=num,
+    )
 
 
 def _check(
@@ -323,7 +348,7 @@ def _noise(
 def _values(noise: ComponentNoise, discrepancy: Discrepancy | PlugIn) -> tuple[np.ndarray, np.ndarray | None]:
     """Of every component for every draw, (M, K), and by column, averaged over draws, (K, D)."""
     if isinstance(discrepancy, PlugIn):
-        return _plug_in(_cells(noise))[None], None
+        return plug_in(cells_of(noise))[None], None
     draws, _, num, width = noise.scores.shape
     if noise.is_partial and discrepancy.joint:
         raise ValueError("acdc: a joint discrepancy needs noise in every column of a row; use KDE() or KNN()")
@@ -335,25 +360,11 @@ def _values(noise: ComponentNoise, discrepancy: Discrepancy | PlugIn) -> tuple[n
                 for d in range(width):
                     column = scores[~np.isnan(scores[:, d]), d]
                     enough = len(column) >= MIN_COLUMN
-                    out[m, k, d] = discrepancy.columns(column[:, None])[0] * len(column) / len(scores) if enough else 0.0
+                    out[m, k, d] = discrepancy.columns(column[:, None])[0] * len(column) / noise.uses[m, k] if enough else 0.0
             elif len(scores) >= MIN_USE:
                 out[m, k] = discrepancy.columns(scores)
     value = out.mean(-1) if discrepancy.mean else out.sum(-1)
     return value, None if discrepancy.joint else out.mean(0)
-
-
-def _cells(noise: ComponentNoise) -> Cells:
-    if noise.cells is None:
-        raise ValueError("acdc: PlugIn() needs a mixture of discrete items without missing entries; use KDE() or KNN()")
-    return noise.cells
-
-
-def _plug_in(cells: Cells) -> np.ndarray:
-    share = (cells.weights / cells.weights.sum(-1, keepdim=True).clamp(min=1e-300)).numpy()
-    law = cells.log_law.numpy()
-    logs = np.log(share, out=np.zeros_like(share), where=share > 0)
-    value: np.ndarray = np.where(share > 0, share * (logs - law), 0.0).sum(-1)
-    return value
 
 
 def _null(
@@ -371,7 +382,7 @@ def _null(
         return np.zeros(num), np.full(num, math.nan)
     if isinstance(calibrate, Table):
         if isinstance(discrepancy, PlugIn):
-            return _plug_in_null(_cells(noise), discrepancy, generator)
+            return plug_in_null(cells_of(noise), discrepancy, generator)
         if noise.is_partial:
             return _null_by_column(noise, discrepancy)
         used = noise.used.sum(1).mean(0)
@@ -391,29 +402,10 @@ def _null(
 
 
 def _null_by_column(noise: ComponentNoise, discrepancy: Discrepancy) -> tuple[np.ndarray, np.ndarray]:
-    """Where the columns of a component have noise in different numbers of rows: a column counts by its share of the rows."""
+    """Where the columns of a component have noise in different numbers of rows: a column counts by its noises to one use."""
     counts = (noise.used[..., None] & ~np.isnan(noise.scores)).sum(1).mean(0)  # (K, D)
     each = [[null_moments(discrepancy, round(float(n)), 1) if n >= MIN_COLUMN else (0.0, 0.0) for n in row] for row in counts]
-    share = counts / np.maximum(noise.used.sum(1).mean(0), 1.0)[:, None]
+    share = counts / np.maximum(noise.uses.mean(0), 1.0)[:, None]
     mean, sd = np.moveaxis(np.array(each), -1, 0) * share  # (K, D) each
     width = counts.shape[1] if discrepancy.mean else 1
     return mean.sum(1) / width, np.sqrt((sd**2).sum(1)) / width
-
-
-def _plug_in_null(cells: Cells, discrepancy: PlugIn, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """From samples of each component's own law on the patterns seen, as large as its expected use."""
-    from inference.noise import numpy_generator
-
-    rng = numpy_generator(generator)
-    law = cells.log_law.exp().numpy()
-    means, sds = [], []
-    for weights, p in zip(cells.weights.numpy(), law, strict=True):
-        n = max(1, round(float(weights.sum())))
-        cell = np.append(p, max(0.0, 1 - p.sum()))
-        counts = rng.multinomial(n, cell / cell.sum(), size=discrepancy.num_null)[:, : len(p)] / n
-        logs = np.log(counts, out=np.zeros_like(counts), where=counts > 0)
-        safe = np.log(p, out=np.zeros_like(p), where=p > 0)
-        values = np.where(counts > 0, counts * (logs - safe), 0.0).sum(-1)
-        means.append(values.mean())
-        sds.append(values.std(ddof=1))
-    return np.array(means), np.array(sds)

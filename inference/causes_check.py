@@ -195,19 +195,25 @@ def matching_stability(snapshots: Params, truth: Params) -> Tensor:
 # ---------------------------------------------------------------- other sizes
 
 
-def trim(result: Fit, data: Any) -> Fit:
-    """The fit without its empty latents, as a model of that size, after exact EM from there; seconds are those of both.
+def trim(result: Fit) -> Fit:
+    """The fit without its empty latents, as a model of that size; nothing is fitted again, for they change no probability.
 
     Raises:
-        ValueError: if every latent is empty, or more remain than can be enumerated.
+        ValueError: if every latent is empty.
     """
+    from inference.result import Restarts
+
     causes = _described(result.model)
     used = used_latents(causes, result.params)
     if not used:
         raise ValueError("trim: every latent is empty")
     kept = {**result.params, **{name: result.params[name][used] for name in ("prior", "failure")}}
-    trimmed = _refit(result, kept, data)
-    return replace(trimmed, seconds=result.seconds + trimmed.seconds)
+    best = slice(result.restarts.best, result.restarts.best + 1)
+    alone = Restarts(
+        result.restarts.objective[best], result.restarts.log_likelihood[best], result.restarts.converged[best],
+        result.restarts.num_iterations[best], {name: value.unsqueeze(0) for name, value in kept.items()}, 0,
+    )  # fmt: skip
+    return replace(result, model=replace(result.model, num_latents=len(used)), params=kept, restarts=alone)  # type: ignore[type-var]
 
 
 def choose_num_latents(model: Any, data: Any, method: GrowAndPrune | None = None, num_restarts: int = 1, seed: int = 0) -> Fit:
@@ -222,7 +228,7 @@ def choose_num_latents(model: Any, data: Any, method: GrowAndPrune | None = None
     from inference.fit import fit
 
     result = fit(model, data, method or GrowAndPrune(), init="random", num_restarts=num_restarts, seed=seed)
-    return trim(result, data)
+    return trim(result)
 
 
 def filter_merge_refit(result: Fit, data: Any, verdict: LatentFilter | None = None) -> tuple[Fit, Fit]:

@@ -30,6 +30,7 @@ from ppl_models.causes import (
 __all__ = ["CauseRows", "CauseSteps", "CauseStatistics", "log_beta_prior"]
 
 LARGEST_WEIGHT = 13.8  # -log 1e-6
+NEGLIGIBLE = -60.0  # log-odds below which a configuration counts no less: subnormal numbers are sixty times slower
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +101,7 @@ class CauseSteps:
         configurations: (C, m), or (R, C, m).
         num_newton: projected Newton steps after the closed form.
         chunk_elements: rows times configurations times restarts held at once.
+        edges: (m, J) or (R, m, J) bool, which latent may switch which item on; None for all.
     """
 
     causes: IndependentCauses
@@ -107,6 +109,7 @@ class CauseSteps:
     configurations: Tensor
     num_newton: int = 2
     chunk_elements: int = 2**20
+    edges: Tensor | None = None
 
     def weights(self, params: Params) -> tuple[Tensor, Tensor]:
         """(R, 1 + m, J), leak first, and the configurations with a leading one, (C, 1 + m) or (R, C, 1 + m)."""
@@ -132,7 +135,7 @@ class CauseSteps:
         else:
             log_density += log_prior.unsqueeze(-2) - seen @ eta.mT
         peak = log_density.amax(-1, keepdim=True)
-        log_density.sub_(peak).exp_()
+        log_density.sub_(peak).clamp_(min=NEGLIGIBLE).exp_()
         total = log_density.sum(-1, keepdim=True)
         return log_density.div_(total), (total.log() + peak).squeeze(-1)
 
@@ -166,7 +169,7 @@ class CauseSteps:
         prior = (on + (a - 1)) / (n.sum(-1, keepdim=True) + (a + b - 2))
         weights, design = self.weights(params)
         seen = n.unsqueeze(-1) if statistics.seen is None else statistics.seen
-        weights = self._fired(statistics.ones, seen, weights, design)
+        weights = self._without_edges(self._fired(statistics.ones, seen, weights, design))
         for _ in range(self.num_newton):
             weights = self._newton(statistics.ones, seen, weights, design)
         limited = {
@@ -175,6 +178,40 @@ class CauseSteps:
             causes.leak: -torch.expm1(-weights[..., 0, :]),
         }
         return {name: value.clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT) for name, value in limited.items()}
+
+    @torch.no_grad()
+    def without_unpaid_edges(self, statistics: CauseStatistics, params: Params, price: float) -> Tensor:
+        """The edges (m, J) worth their price, for one restart.
+
+        One is taken away if the expected complete-data log-density loses less than ``price`` when the leak takes over what
+        the edge explained; the log-likelihood then loses no more. Where an item's edges are dear together, only the
+        cheapest is taken away.
+        """
+        weights, design = self.weights(params)
+        seen = statistics.per_configuration.unsqueeze(-1) if statistics.seen is None else statistics.seen
+        whole = self._bound(statistics.ones, seen, weights, design)[0]  # (J,)
+
+        fires = params[self.causes.prior][0].unsqueeze(1) * -torch.expm1(-weights[0, 1:])  # (m, J), shares of all rows
+
+        def loss(gone: Tensor) -> Tensor:
+            thinned = weights.clone()
+            thinned[0, 1:][gone] = PROBABILITY_LIMIT
+            thinned[0, 0] = weight_of_leak(-torch.expm1(-weights[0, 0]) + (fires * gone).sum(0))
+            return whole - self._bound(statistics.ones, seen, thinned, design)[0]
+
+        edges = torch.ones_like(weights[0, 1:], dtype=torch.bool) if self.edges is None else self.edges
+        cost = torch.full_like(weights[0, 1:], torch.inf)
+        for latent in range(len(edges)):
+            one = torch.zeros_like(edges)
+            one[latent] = edges[latent]
+            each = loss(one)
+            cost[latent] = torch.where(edges[latent], each, torch.inf)
+            if float(each.sum()) < price * (1 + float(one.sum())):
+                edges = edges & ~one  # the latent as a whole
+        unpaid = edges & (cost < price)
+        dear = loss(unpaid) > price * unpaid.sum(0)
+        cheapest = unpaid & (cost == cost.amin(0))
+        return edges & ~torch.where(dear, cheapest, unpaid)
 
     def relax(self) -> None:
         return None
@@ -191,6 +228,11 @@ class CauseSteps:
         fires = torch.tensor([a_l, *[b_f] * m], dtype=like.dtype, device=like.device)
         fails = torch.tensor([b_l, *[a_f] * m], dtype=like.dtype, device=like.device)
         return fires.unsqueeze(-1) - 1, fails.unsqueeze(-1) - 1
+
+    def _without_edges(self, weights: Tensor) -> Tensor:
+        if self.edges is None:
+            return weights
+        return torch.where(torch.nn.functional.pad(self.edges, (0, 0, 1, 0), value=True), weights, PROBABILITY_LIMIT)
 
     def _fired(self, ones: Tensor, seen: Tensor, weights: Tensor, design: Tensor) -> Tensor:
         """Augmentation by which cause fired: P(fires) is the share of the rows with the cause on in which it did."""
@@ -216,6 +258,8 @@ class CauseSteps:
         slope = slope + fires * own - fails  # (R, 1 + m, J)
         low, high = PROBABILITY_LIMIT, LARGEST_WEIGHT
         stuck = ((weights <= 1.01 * low) & (slope < 0)) | ((weights >= 0.999 * high) & (slope > 0))
+        if self.edges is not None:
+            stuck |= ~torch.nn.functional.pad(self.edges, (0, 0, 1, 0), value=True)
         size = design.shape[-1]
         curve = (ones * survive * (1 + survive)).mT  # (R, J, C)
         pairs = (design.unsqueeze(-1) * design.unsqueeze(-2)).flatten(-2)  # (C, (1 + m)^2)
@@ -234,7 +278,10 @@ class CauseSteps:
             gained = self._bound(ones, seen, trial, design)
             better = gained > value
             best = torch.where(better.unsqueeze(-2), trial, best)
+            settled = gained >= value - 1e-9 * value.abs()
             value = torch.where(better, gained, value)
+            if bool(settled.all()):  # most often the first
+                break
         return best
 
 

@@ -6,9 +6,9 @@ good first guess of a missing latent; a row that a latent explains badly holds t
 one at a time from the patterns of such rows, many proposals improved by a few EM steps as one batch, and the best is
 kept while the description length
 
-.. math:: -\log p(x \mid \theta) + \tfrac12 m (J + 1) \log N
+.. math:: -\log p(x \mid \theta) + \sum_i \left[\tfrac12 (1 + e_i) \log N + \log \binom{J}{e_i} + \log (J + 1)\right]
 
-falls; then latents are taken away while it falls. The truth, or a threshold on parameters, has no part in it.
+of latents with e_i edges falls; then latents are taken away while it falls. The truth has no part in it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SCREENED = 4096  # configurations among which the likely ones are sought
 MAX_RANKED = 18  # of so many latents all configurations are ranked by prior mass
 ON, OFF = 0.2, 0.95  # failures of a proposed latent on and off its pattern
 NEW_PRIOR = 0.1
+EDGE = 0.98  # failures below it are edges while latents are sought; the last EM judges each by its worth
 FIRST_LEAK = 0.02
 
 
@@ -56,10 +57,13 @@ class Search:
     num_configurations: int
     leak_cap: float
 
-    @property
-    def penalty(self) -> float:
-        """Description length of one more latent, all rows."""
-        return 0.5 * (self.causes.num_items + 1) * math.log(max(2.0, self.rows.num_rows))
+    def price(self, params: Params, rows: CauseRows) -> float:
+        """Description length of the latents, as the share that ``rows`` are of all rows; which edges there are is told too."""
+        items = self.causes.num_items
+        edges = (params[self.causes.failure][0] < EDGE).sum(1).double()  # (m,)
+        numbers = 0.5 * math.log(max(2.0, self.rows.num_rows)) * (1 + edges)
+        which = math.lgamma(items + 1) - torch.lgamma(edges + 1) - torch.lgamma(items - edges + 1) + math.log(items + 1)
+        return float((numbers + which).sum()) * rows.num_rows / self.rows.num_rows
 
     def sites(self) -> tuple[str, str, str]:
         """Names of prior, failure and leak."""
@@ -164,7 +168,9 @@ class Search:
         found = [unexplained[self._draw(rows.counts * (unexplained.sum(1) + 1e-9), num_new)]]
         on = (posterior @ configurations).clamp(min=1e-9) * (rows.counts * (surprise - surprise.min() + 1e-3)).unsqueeze(1)
         fires = 1 - params[self.causes.failure][0]
-        for latent in self._draw(on.sum(0), self.num_proposals - num_new).tolist():
+        blamed = on.sum(0)  # different latents first, for one that holds the union of two is among many
+        num_split = min(self.num_proposals - num_new, self.size(params))
+        for latent in torch.multinomial(blamed.cpu(), num_split, generator=self.generator).tolist():
             row = self._draw(on[:, latent], 1)
             with_it = posterior[row] * configurations[:, latent]
             found.append((((with_it @ blame) * fires[latent] * rows.ones[row]) + unexplained[row]).clamp(max=1))
@@ -189,7 +195,6 @@ class Search:
         Every latent is judged by the likelihood without it, as it stands; the two that matter least are tried in turn,
         the others refitted each time.
         """
-        price = self.penalty * rows.num_rows / self.rows.num_rows
         while self.size(params) > 1:
             size = self.size(params)
             seen = self.likely(rows, params, num_configurations or self.room(size))
@@ -199,17 +204,19 @@ class Search:
                 off = seen[seen[:, latent] == 0][:, others]
                 log_likelihood = self.steps(self.screen, off, 0).e_step(self.without(params, latent))[1]
                 judged.append(float(log_likelihood) if len(off) else -math.inf)
-            best: tuple[float, Params] | None = None
+            best: tuple[float, float, Params] | None = None  # length, log-likelihood, parameters
+            whole = self.price(params, rows) - score
             for latent in sorted(range(size), key=lambda i: -judged[i])[:2]:
                 others = [i for i in range(size) if i != latent]
                 steps = self.steps(rows, torch.unique(seen[:, others], dim=0), 1)
                 trial, value = self.climb(steps, self.without(params, latent), 8, cap)
-                if best is None or float(value) > best[0]:
-                    best = float(value), trial
-                if best[0] > score - price:
+                length = self.price(trial, rows) - float(value)
+                if best is None or length < best[0]:
+                    best = length, float(value), trial
+                if best[0] < whole:
                     break
-            if best is None or (best[0] <= score - price and size <= limit):
+            if best is None or (best[0] >= whole and size <= limit):
                 break
-            score, params = best
+            score, params = best[1:]
         return params, score
 

@@ -36,11 +36,14 @@ def select_pmf(
     halves: Annotated[
         int, typer.Option(min=0, help="Pairs of halves of the rows fitted anew to see which components return; 0 leaves that out.")
     ] = 3,
+    usage: Annotated[bool, typer.Option("--usage", help="Let components be absent from rows; writes the chances, usage.csv.")] = False,
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> None:
     """Poisson factorizations of several sizes: the chosen number, the rivals' choices, the chosen fit, and a page that says why."""
     with _one_line_errors(None):
+        import pandas as pd
+
         from inference.acdc import acdc
         from inference.component_selection import compare_criteria, fit_grid, parallel_analysis
         from inference.output import check_output_folder
@@ -48,13 +51,17 @@ def select_pmf(
         from inference.report_components import write_selection_report
         from inference.reproducibility import reproducibility
         from ppl_models.matrix_factorization import PoissonFactorization
+        from ppl_models.usage_factorization import UsageFactorization
 
+        if usage and criterion is not Criterion.acdc:
+            raise ValueError(f"--usage: its likelihood is known by a bound only, which --criterion {criterion.value} cannot use; use acdc")
+        family, starts = (UsageFactorization, 1) if usage else (PoissonFactorization, restarts)
         sizes = _range(k, "--k")
         check_output_folder(out, overwrite, ())
         frame = _frame(data)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            fits = fit_grid(lambda n: PoissonFactorization(frame.shape[1], n), frame, sizes, num_restarts=restarts, seed=seed)
+            fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes, num_restarts=starts, seed=seed)
             result = acdc(fits, frame, min_width=min_width, seed=seed)
             returning = reproducibility(fits, frame, halves, seed=seed) if halves else None
             table = compare_criteria(fits, frame, result)
@@ -73,6 +80,10 @@ def select_pmf(
         plot_discrepancies(result, chosen).savefig(out / "discrepancies.png", dpi=150)
         plot_signatures(fits[chosen].params["signatures"], names).savefig(out / "signatures.png", dpi=150)
         fits[chosen].save(out / "fit")
+        if usage:
+            chance = fits[chosen].posterior_latents(frame)["usage"].numpy()
+            columns = [f"component_{i}" for i in range(chosen)]
+            pd.DataFrame(chance, columns=columns, index=frame.index).to_csv(out / "usage.csv", index_label="row")
         record = {
             "criterion": criterion.value, "chosen": chosen, "acdc_stable": choice.stable,
             "acdc_interval": [choice.segment.start, choice.segment.end], "acdc_by_width": {str(round(w, 4)): n for w, n in result.sensitivity().items()},

@@ -54,7 +54,7 @@ def fit_noisy_or(
             )
             shown = result.warnings
             if not keep_empty:
-                result = trim(result, frame)
+                result = trim(result)
         for text in dict.fromkeys((*shown, *result.warnings)):
             typer.echo(f"warning: {text}", err=True)
         _deliver(result, frame, out, shape)

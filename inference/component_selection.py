@@ -186,6 +186,8 @@ def cophenetic_correlation(result: Fit, data: Any) -> float:
 def compare_criteria(fits: Mapping[int, Fit], data: Any, acdc_result: AcdcResult | None = None) -> pd.DataFrame:
     """One row a criterion: what it chooses, and its value at every K (NaN where it has none).
 
+    Criteria made of likelihoods are left out where a fit has only a bound of its own.
+
     Args:
         fits: number of components -> fit; data: the table; acdc_result: of :func:`inference.acdc.acdc`.
 
@@ -202,6 +204,8 @@ def compare_criteria(fits: Mapping[int, Fit], data: Any, acdc_result: AcdcResult
         ("BIC (thesis)", bic_thesis), ("BIC, log N", bic_parameters), ("BIC, log NJ", bic_parameters_cells), ("AIC", aic)
     ):  # fmt: skip
         values = [criterion(fits[k]) for k in sizes]
+        if not np.isfinite(values).all():
+            continue  # a likelihood known by a bound only
         rows[name] = {"chosen": sizes[int(np.argmin(values))], **{str(k): v for k, v in zip(sizes, values, strict=True)}}
     table = np.asarray(data, float)
     if table.ndim == 2 and np.isfinite(table).all() and table.shape[1] > 1:

@@ -38,6 +38,7 @@ __all__ = ["Factorization", "Factorize"]
 
 RACE = (10, 20, 40)
 CHECKPOINT_EVERY = 10  # iterations between two writes
+BLOCK_ELEMENTS = 2**17  # entries of the table times restarts at once: beyond, they leave the processor's cache
 START_DISPERSION = 0.1
 
 
@@ -113,28 +114,33 @@ class Factorize:
     def _iterate(
         self, updates: Counts | LeastSquares, course: Course, progress: Progress, store: Checkpoint | None
     ) -> Course:
+        size = max(1, BLOCK_ELEMENTS // updates.x.numel())
         while len(course.active) and course.num_sweeps < self.max_sweeps:
-            active, all_of = course.active, course.params
-            a, b = all_of["activities"][active], all_of["signatures"][active]
-            own = updates
-            if isinstance(updates, DispersedCounts):
-                own = replace(updates, size=all_of["dispersion"][active].reciprocal().unsqueeze(-1))
-            for _ in range(CHECK_EVERY):
-                if isinstance(own, Counts):
-                    a, b, value = accelerated(own, own.sweep, a, b)
-                else:
-                    for _ in range(3):
-                        a, b = own.sweep(a, b)
-                    value = own.varying(a, b)
-            if isinstance(own, DispersedCounts):
-                own, value = own.dispersed(a, b)
-                all_of["dispersion"][active] = own.size.reciprocal().squeeze(-1)
-            all_of["activities"][active], all_of["signatures"][active] = a, b
+            values = [self._climb(updates, course.params, block) for block in course.active.split(size)]
+            value = torch.cat(values)
             course.advance(value.double().cpu(), self.tolerance, self.race)
             progress.update(course.num_sweeps, objective=float(course.last.max()), active=len(course.active))
             if store is not None and len(course.history) % store.every == 0:
                 store.save(course)
         return course
+
+    def _climb(self, updates: Counts | LeastSquares, params: Params, active: Tensor) -> Tensor:
+        """One iteration of some of the restarts, in place; their objectives up to a constant."""
+        a, b = params["activities"][active], params["signatures"][active]
+        if isinstance(updates, DispersedCounts):
+            updates = replace(updates, size=params["dispersion"][active].reciprocal().unsqueeze(-1))
+        for _ in range(CHECK_EVERY):
+            if isinstance(updates, Counts):
+                a, b, value = accelerated(updates, updates.sweep, a, b)
+            else:
+                for _ in range(3):
+                    a, b = updates.sweep(a, b)
+                value = updates.varying(a, b)
+        if isinstance(updates, DispersedCounts):
+            updates, value = updates.dispersed(a, b)
+            params["dispersion"][active] = updates.size.reciprocal().squeeze(-1)
+        params["activities"][active], params["signatures"][active] = a, b
+        return value
 
 
 @dataclass(eq=False)

@@ -69,13 +69,13 @@ class Counts:
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
         """Given the activities, (R, N)."""
         mu = (z @ phi).clamp_(min=FLOOR)
-        terms = torch.xlogy(self.x, mu) - mu - torch.lgamma(self.x + 1)
+        terms = self.x * mu.log() - mu - torch.lgamma(self.x + 1)
         return (terms if self.mask is None else terms * self.mask).sum(-1)
 
     def varying(self, z: Tensor, phi: Tensor) -> Tensor:
         """Log-posterior up to a constant, (R,)."""
         mu = (z @ phi).clamp_(min=FLOOR)
-        terms = torch.xlogy(self.x, mu).sub_(mu)
+        terms = (self.x * mu.log()).sub_(mu)  # half the time of xlogy; mu is above zero
         total = (terms if self.mask is None else terms * self.mask).sum((-2, -1))
         if self.concentration > 1:
             total = total + (self.concentration - 1) * phi.clamp(min=1e-300).log().sum((-2, -1))

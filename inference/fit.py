@@ -190,12 +190,20 @@ def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Par
         if tuple(params[site.name].shape) != site.shape:
             raise ValueError(f"init: {site.name!r} must have shape {site.shape}, got {tuple(params[site.name].shape)}")
         if not site.support.check(params[site.name]).all():
-            raise ValueError(f"init: {site.name!r} has values outside its support {site.support}")
+            raise ValueError(f"init: {site.name!r} has values outside its support {_outside(site.support, params[site.name])}")
     like = program.draw_prior(1, problem.seed)  # for the program's dtype and device
     free = program.unconstrained({name: params[name].detach().to(value) for name, value in like.items()})
     return problem.structure.complete_start(
         problem, _nearby(program, free, num_restarts, problem.seed, first_exact=True)
     )
+
+
+def _outside(support: Any, value: torch.Tensor) -> str:
+    """A support and the first value that lies outside of it, in words."""
+    base = getattr(support, "base_constraint", support)
+    wrong = value[~base.check(value)]
+    shown = ", ".join(f"{entry:g}" for entry in wrong[:1].ravel()[:5].tolist())
+    return f"{base}" + (f", such as {shown}" if shown else "")
 
 
 def _unconstrained_start(program: Program, num_restarts: int, seed: int) -> Params:

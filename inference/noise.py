@@ -37,21 +37,30 @@ class ComponentNoise:
 
     Args:
         scores: normal scores, (M, N, K, D); NaN where a row that uses the component has no noise in that column;
-            the column's divergence then counts by the share of rows that have it, so that all are in nats a row.
+            the column's divergence then counts by the noises there are to one use, so that all are in nats a use.
         used: whether the row uses the component, (M, N, K).
         shares: each component's share of the data, (K,), summing to 1.
         cells: the discrete table, where rows are discrete and few; else None.
+        visits: how often each component came into use, (M, K), where one use goes on over many rows; None where every row
+            is a use of its own.
     """
 
     scores: np.ndarray
     used: np.ndarray
     shares: np.ndarray
     cells: Cells | None = None
+    visits: np.ndarray | None = None
 
     @property
     def is_partial(self) -> bool:
-        """Whether some rows lack the noise of some column."""
-        return bool(np.isnan(self.scores[self.used]).any())
+        """Whether columns have different numbers of noises to one use."""
+        return self.visits is not None or bool(np.isnan(self.scores[self.used]).any())
+
+    @property
+    def uses(self) -> np.ndarray:
+        """How often each component came into use, (M, K)."""
+        uses: np.ndarray = self.used.sum(1) if self.visits is None else self.visits
+        return uses
 
 
 def numpy_generator(generator: torch.Generator) -> np.random.Generator:

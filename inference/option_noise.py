@@ -12,6 +12,12 @@ that is uniform if the model is right:
 - *duration*: the transform of a visit's length under the chances of leaving in the states passed through (geometric where
   they are all the same); a visit cut off by the end of its sequence is completed by the model.
 
+A component of a mixture is drawn once a row; an option is drawn once a visit, and goes on for as many steps as the visit
+lasts. Discrepancies are therefore in nats a *visit*, as they are in nats a row elsewhere: the same prices and widths mean
+the same. Steps that are hard to tell apart one by one are told apart by visits that are long enough. An option that is
+(nearly) always on has too few visits to count by, and is taken for at least fifty: the more steps a visit, the larger is also
+what chance alone leaves of the estimate, which must stay below the width of a segment.
+
 Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter 3, which names hidden
 Markov models as an open direction; randomised transforms: Brockwell (2007), doi:10.1016/j.spl.2007.02.008.
 """
@@ -21,12 +27,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from inference.along import Along
 from inference.noise import ComponentNoise, numpy_generator
-from inference.option_paths import Along, sample_paths
+from inference.option_paths import sample_paths
 
 __all__ = ["COLUMNS", "option_noise"]
 
 COLUMNS = ("action", "memory", "duration")
+LEAST_VISITS = 50  # to which the steps of an option are shared out
 
 
 def option_noise(
@@ -61,7 +69,8 @@ def option_noise(
     scores = np.full((*used.shape, len(COLUMNS)), np.nan)
     place = np.nonzero(used)
     scores[place] = ndtri(np.clip(kept[place[:2]], 1e-300, 1 - 1e-16))
-    return ComponentNoise(scores, used, used.mean((0, 1)))
+    visits = (used & ~np.isnan(kept[..., 2:])).sum(1)  # (M, K): a visit has one duration
+    return ComponentNoise(scores, used, used.mean((0, 1)), visits=np.maximum(visits, LEAST_VISITS))
 
 
 def _halves(inside: np.ndarray) -> np.ndarray:

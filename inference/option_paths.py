@@ -1,11 +1,10 @@
-r"""What the data say of the options of every step: filtering, smoothing, most probable paths, draws, prediction.
+"""What the data say of the options of every step: filtering, smoothing, most probable paths, draws, prediction.
 
-One time step after another, all sequences side by side. Functions on arrays take :class:`Parts`, those for users a fit.
+Functions on arrays take :class:`~inference.along.Along`, those for users a fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,39 +12,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.option_chain import ChainDescription, ChainPlan, plan_of, with_high
-from ppl_models.policy_chain import PolicyDescription, PolicyPlan, draw_along, log_policies, policy_plan_of
+from inference.along import Along, parts_of, steps_along, steps_of
+from ppl_models.chain_plan import plan_of
+from ppl_models.policy_chain import draw_along
 
 if TYPE_CHECKING:
     from inference.result import Fit
 
 __all__ = [
-    "Along",
     "LikelihoodParts",
     "MostProbable",
-    "Parts",
     "Smoothed",
     "filter_options",
     "log_likelihood_parts",
-    "parts_of",
     "predict_actions",
     "sample_options",
     "simulate_actions",
     "smooth_options",
-    "steps_along",
-    "steps_of",
     "viterbi_options",
 ]
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """One set of parameters, without names: (S, O), (S, O, A), (S, O, O), (A, S, S)."""
-
-    initial: Tensor
-    low: Tensor
-    high: Tensor
-    environment: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,204 +75,104 @@ class LikelihoodParts:
     moves: Tensor
 
 
-def parts_of(chain: ChainDescription, params: Mapping[str, Tensor]) -> Parts:
-    """The parameters of a model that describes its chain."""
-    params = with_high(chain, params)
-    return Parts(*(params[name].detach() for name in (chain.initial, chain.low, chain.high, chain.environment)))
-
-
-@dataclass(frozen=True, eq=False)
-class Along:
-    """The factors of every step of some sequences, as arrays; made by :func:`steps_of` or :func:`steps_along`.
-
-    Args:
-        table: (L + 1, O, O), transition times emission of the distinct steps, the identity last, which stands for a step
-            after the end: everything passes through it; a step that begins a sequence has its factors in row 0.
-        words: (B, T), the step of every time; lengths: (B,).
-        width: of the data, at least T.
-        before: (B, T, O, O), P(option | state, option before), the first options' law in row 0 at the first step; and
-            low: (B, T, O, A), as functions, for prediction alone needs them.
-    """
-
-    table: np.ndarray
-    words: np.ndarray
-    lengths: np.ndarray
-    width: int
-    before: Callable[[], np.ndarray]
-    low: Callable[[], np.ndarray]
-
-    @property
-    def num_options(self) -> int:
-        return self.table.shape[-1]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.words.shape[0], self.words.shape[1]
-
-    @property
-    def inside(self) -> np.ndarray:
-        inside: np.ndarray = np.arange(self.shape[1]) < self.lengths[:, None]
-        return inside
-
-    @property
-    def first(self) -> np.ndarray:
-        first: np.ndarray = self.table[self.words[:, 0], 0]
-        return first
-
-    def forward(self) -> tuple[np.ndarray, np.ndarray]:
-        """Filtered (T, B, O) and the log of each step's normaliser (T, B)."""
-        rows, steps = self.shape
-        alpha = np.empty((steps, rows, self.num_options))
-        scale = np.empty((steps, rows))
-        for t in range(steps):
-            if t == 0:
-                value = self.first
-            else:
-                value = (alpha[t - 1][:, None, :] @ self.table[self.words[:, t]])[:, 0]
-            total = value.sum(-1)
-            if not (total > 0).all():
-                row = int((~(total > 0)).argmax())
-                raise ValueError(f"data: sequence {row} is impossible under the parameters from step {t} on")
-            scale[t] = total
-            alpha[t] = value / total[:, None]
-        return alpha, np.log(scale)
-
-    def backward(self) -> np.ndarray:
-        """Scaled P(what comes later | option), (T, B, O)."""
-        rows, steps = self.shape
-        beta = np.empty((steps, rows, self.num_options))
-        beta[-1] = 1.0
-        for t in range(steps - 2, -1, -1):
-            value = (self.table[self.words[:, t + 1]] @ beta[t + 1][:, :, None])[:, :, 0]
-            beta[t] = value / value.max(-1, keepdims=True)
-        return beta
-
-    def at_steps(self, flat: np.ndarray) -> np.ndarray:
-        """(N, ...), one entry a step, sequences one after another -> (B, T, ...), zero after the ends."""
-        out = np.zeros((*self.shape, *flat.shape[1:]), dtype=flat.dtype)
-        out[self.inside] = flat
-        return out
-
-    def pad(self, value: np.ndarray, fill: float) -> Tensor:
-        """(B, T, ...) with ``fill`` after the ends, as wide as the data."""
-        value = np.where(self.inside.reshape(self.shape + (1,) * (value.ndim - 2)), value, fill)
-        if self.width > self.shape[1]:
-            more = np.full((len(value), self.width - self.shape[1], *value.shape[2:]), fill, dtype=value.dtype)
-            value = np.concatenate([value, more], 1)
-        return torch.from_numpy(np.ascontiguousarray(value))
-
-
-def _along(leaves: Tensor, plan: ChainPlan | PolicyPlan, width: int, before: Callable[[], Tensor], low: Callable[[], Tensor]) -> Along:
-    """From the matrices of the distinct steps (L, O, O), and both policies at every step, (N, O, O) and (N, O, A)."""
-    table = leaves.detach().cpu().numpy()
-    size = table.shape[-1]
-    words = np.full((len(plan.lengths), int(plan.lengths.max())), len(table))
-    words[np.arange(words.shape[1]) < plan.lengths[:, None]] = plan.words
-    whole = np.concatenate([table, np.eye(size, dtype=table.dtype)[None]])
-
-    def laid_out(policy: Callable[[], Tensor]) -> np.ndarray:
-        return along.at_steps(policy().detach().cpu().numpy())
-
-    along = Along(whole, words, plan.lengths, width, lambda: laid_out(before), lambda: laid_out(low))
-    return along
-
-
-def _begun(high: Tensor, initial: Tensor, lengths: np.ndarray) -> Tensor:
-    """(N, O, O), the law of the first options (B, O) put into row 0 where a sequence begins."""
-    starts = torch.from_numpy(np.cumsum(lengths) - lengths).to(high.device)
-    first = torch.zeros_like(high[starts])
-    first[:, 0] = initial
-    return high.index_copy(0, starts, first)
-
-
-def steps_of(parts: Parts, data: Tensor) -> Along:
-    """The steps of packed sequences (B, T, 2) under tabular policies."""
-    plan = plan_of(data, parts.environment.shape[-1], parts.environment.shape[0])
-    one = [value[None] for value in (parts.initial, parts.low, parts.high, parts.environment)]
-    state = data[..., 0][data[..., 0] >= 0]
-    return _along(
-        plan.leaves(*one)[0], plan, data.shape[1],
-        lambda: _begun(parts.high[state], parts.initial[data[:, 0, 0]], plan.lengths), lambda: parts.low[state],
-    )  # fmt: skip
-
-
-def steps_along(about: PolicyDescription, params: Mapping[str, Tensor], data: Tensor) -> Along:
-    """The steps of packed sequences (B, T, D + 1) under policies that are functions of the state."""
-    plan = policy_plan_of(data)
-    one = {name: value.detach()[None] for name, value in params.items()}
-
-    def policies(which: int) -> Tensor:
-        return log_policies(one, plan.states, about.policy)[which][0].exp()
-
-    return _along(
-        plan.log_leaves(one, about.policy)[0].exp(), plan, data.shape[1],
-        lambda: _begun(policies(1), one["initial"].expand(len(plan.lengths), -1), plan.lengths), lambda: policies(0),
-    )  # fmt: skip
-
-
 def filter_(steps: Along) -> tuple[Tensor, Tensor]:
     """P(option | the sequence up to this step) (B, T, O), and log-likelihood (B,) with the first state's, without moves."""
     alpha, log_scale = steps.forward()
-    return steps.pad(alpha.swapaxes(0, 1), 0.0), torch.from_numpy(log_scale.sum(0))
+    total = np.bincount(steps.row, log_scale.sum(0), minlength=len(steps.lengths))  # 0 after the end
+    return steps.pad(steps.by_sequence(alpha), 0.0), torch.from_numpy(total)
 
 
 def smooth(steps: Along, pairs: bool = False) -> Smoothed:
     """Posterior of the options given whole sequences."""
-    alpha, _ = steps.forward()
-    beta = steps.backward()
-    gamma = alpha * beta
-    gamma /= gamma.sum(-1, keepdims=True)
-    pair = None
-    if pairs:
-        both = np.zeros((*steps.shape, steps.num_options, steps.num_options))
-        for t in range(1, steps.shape[1]):
-            value = alpha[t - 1][:, :, None] * steps.table[steps.words[:, t]] * beta[t][:, None, :]
-            both[:, t] = value / value.sum((-2, -1), keepdims=True)
-        pair = steps.pad(both, 0.0)
-    return Smoothed(steps.pad(gamma.swapaxes(0, 1), 0.0), pair)
+    gamma, _ = steps.forward()
+    beta, starts = steps.ends(), steps.starts() if pairs else None
+    both = np.zeros((*gamma.shape, steps.num_options)) if pairs else None
+    for t in range(len(gamma) - 1, -1, -1):
+        factors = steps.factors(t)
+        if both is not None and starts is not None:
+            value = (gamma[t - 1] if t > 0 else starts)[:, :, None] * factors * beta[:, None, :]
+            both[t] = value / value.sum((-2, -1), keepdims=True)
+        gamma[t] *= beta
+        gamma[t] /= gamma[t].sum(-1, keepdims=True)
+        if t > 0:  # options that the past rules out must not set the scale
+            beta = np.where(gamma[t - 1] > 0, (factors @ beta[:, :, None])[:, :, 0], 0.0)
+            beta /= beta.max(-1, keepdims=True)
+    if both is not None:
+        both[0, steps.begin == 0] = 0.0
+    return Smoothed(steps.pad(steps.by_sequence(gamma), 0.0), None if both is None else steps.pad(steps.by_sequence(both), 0.0))
+
+
+def _best_starts(steps: Along, log_table: np.ndarray) -> np.ndarray:
+    """(P, O), the log-probability of the best path to each option before a piece; before a sequence all is in entry 0."""
+    out = np.full((len(steps.words), steps.num_options), -np.inf)
+    out[:, 0] = 0.0
+    if steps.is_last.all():
+        return out
+    with np.errstate(divide="ignore"):
+        best = np.broadcast_to(np.log(np.eye(steps.num_options)), (len(out), *log_table.shape[1:]))
+    for t in range(steps.words.shape[1]):
+        best = (best[:, :, :, None] + log_table[steps.words[:, t]][:, None]).max(2)
+    for p in np.flatnonzero(~steps.is_last):
+        out[p + 1] = (out[p][:, None] + best[p]).max(0)
+    return out
 
 
 def viterbi(steps: Along) -> MostProbable:
     """The most probable path; ties go to the smaller index."""
-    rows, length = steps.shape
+    (pieces, length), size = steps.words.shape, steps.num_options
     with np.errstate(divide="ignore"):
-        log_table, score = np.log(steps.table), np.log(steps.first)
-    back = np.empty((length, rows, steps.num_options), dtype=np.int32)
-    for t in range(1, length):
+        log_table = np.log(steps.table)
+    score = _best_starts(steps, log_table)
+    back = np.empty((length, pieces, size), dtype=np.min_scalar_type(size))
+    for t in range(length):
         candidates = score[:, :, None] + log_table[steps.words[:, t]]
         back[t] = candidates.argmax(1)
         score = candidates.max(1)
-    path = np.empty((rows, length), dtype=np.int64)
-    path[:, -1] = score.argmax(-1)
-    for t in range(length - 1, 0, -1):
-        path[:, t - 1] = back[t][np.arange(rows), path[:, t]]
-    return MostProbable(steps.pad(path, -1), torch.from_numpy(score.max(-1)))
+    found = score.argmax(-1)  # of last pieces
+    ends = found[:, None] if steps.is_last.all() else np.broadcast_to(np.arange(size), (pieces, size))  # all that could be
+    paths = np.empty((length, *ends.shape), dtype=back.dtype)
+    for t in range(length - 1, -1, -1):
+        paths[t] = ends
+        ends = np.take_along_axis(back[t], ends, -1)
+    for p in np.flatnonzero(~steps.is_last)[::-1]:
+        found[p] = ends[p + 1, found[p + 1]]
+    own = paths[:, np.arange(pieces), found if paths.shape[-1] > 1 else 0]
+    return MostProbable(steps.pad(steps.by_sequence(own).astype(np.int64), -1), torch.from_numpy(score[steps.is_last].max(-1)))
 
 
 def sample_paths(steps: Along, num_draws: int, seed: int) -> Tensor:
     """Exact joint draws of the options, (num_draws, B, T); -1 after the end."""
     alpha, _ = steps.forward()
-    rows, length = steps.shape
+    (pieces, length), size = steps.words.shape, steps.num_options
     generator = np.random.default_rng(seed)
-    out = np.empty((num_draws, rows, length), dtype=np.int64)
+    alone = steps.is_last.all()
+    following = np.ones((pieces, 1 if alone else size, size))  # by the first option of the next piece, one after the other
+    if not alone:
+        following[:-1] = np.where(steps.is_last[:-1, None, None], 1.0, steps.factors(0)[1:].swapaxes(-1, -2))
+    out = np.empty((length, num_draws, pieces, following.shape[1]), dtype=np.min_scalar_type(size))
+    weight = alpha[-1][:, None, :] * following
+    each = np.arange(pieces)[:, None]
     for t in range(length - 1, -1, -1):
-        weight = np.broadcast_to(alpha[t], (num_draws, rows, steps.num_options))
-        if t + 1 < length:
-            later = steps.table[steps.words[:, t + 1]].swapaxes(-1, -2)  # (B, next, option)
-            weight = weight * later[np.arange(rows), out[:, :, t + 1]]
-        total = weight.cumsum(-1)
-        uniform = generator.random((num_draws, rows, 1)) * total[..., -1:]
-        out[:, :, t] = np.minimum((uniform >= total).sum(-1), steps.num_options - 1)
-    return torch.stack([steps.pad(draw, -1) for draw in out])
+        total = np.broadcast_to(weight.cumsum(-1), (*out.shape[1:], size))
+        uniform = generator.random((num_draws, pieces, 1, 1)) * total[..., -1:]
+        out[t] = np.minimum((uniform >= total).sum(-1), size - 1)
+        if t > 0:
+            weight = alpha[t - 1][:, None, :] * steps.factors(t).swapaxes(-1, -2)[each, out[t]]
+    chosen = np.zeros((pieces, num_draws), dtype=np.int64)
+    every = np.arange(num_draws)
+    for p in np.flatnonzero(~steps.is_last)[::-1]:
+        chosen[p] = out[0, every, p + 1, chosen[p + 1]]
+    drawn = np.take_along_axis(out, chosen.T[None, :, :, None], -1)[..., 0]  # (C, M, P)
+    return torch.stack([steps.pad(steps.by_sequence(drawn[:, m]).astype(np.int64), -1) for m in range(num_draws)])
 
 
 def predict(steps: Along) -> Tensor:
     """P(action | this state, everything before), (B, T, A); zero after the end."""
-    alpha, _ = steps.forward()
+    alpha = steps.by_sequence(steps.forward()[0])
     before = steps.before()
     option = np.empty((*steps.shape, steps.num_options))
     option[:, 0] = before[:, 0, 0] / before[:, 0, 0].sum(-1, keepdims=True)
-    option[:, 1:] = np.einsum("tbo,btop->btp", alpha[:-1], before[:, 1:])
+    option[:, 1:] = np.einsum("bto,btop->btp", alpha[:, :-1], before[:, 1:])
     return steps.pad(np.einsum("bto,btoa->bta", option, steps.low()), 0.0)
 
 
@@ -367,7 +252,9 @@ def simulate_actions(fit: Fit, data: Any, seed: int = 0) -> tuple[Tensor, Tensor
         ValueError: if the model's states are not continuous, or ``data`` does not fit it.
     """
     if not hasattr(fit.model, "policy_chain"):
-        raise ValueError("simulate_actions: a model along continuous states was expected; fit.simulate draws states too")
+        raise ValueError(
+            "simulate_actions: a model along continuous states was expected; fit.simulate draws states too"
+        )
     checked, about = _checked(fit, data, "simulate_actions"), fit.model.policy_chain()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)

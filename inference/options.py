@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Generator, Tensor
 
-from inference.option_paths import parts_of, smooth, steps_of, viterbi
+from inference.along import parts_of, steps_of
+from inference.option_paths import smooth, viterbi
 from inference.program import Params, Program
 from inference.relabelling import Labels
 from inference.structure import Recommendation, Structure
-from ppl_models.option_chain import ChainDescription, ChainPlan, draw_paths, plan_of, with_high
+from ppl_models.chain_plan import ChainPlan, plan_of
+from ppl_models.option_chain import ChainDescription, draw_paths, with_high
 
 if TYPE_CHECKING:
     from inference.em import EM
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     from inference.noise import ComponentNoise
     from inference.steps import Steps
 
-__all__ = ["OptionSteps", "Options", "action_counts", "random_policies"]
+__all__ = ["OptionSteps", "Options", "random_policies"]
 
-MAX_ELEMENTS = 2**24  # entries of the largest level of products held at once; more restarts are taken in turn
+MAX_ELEMENTS = 2**22  # entries of the products held at once; more restarts are taken in turn
 NUM_STARTS = 4  # the recommended number: one from moments, three at random
 NUM_CANDIDATES, SHORT_RUN = 3, 30  # random starts tried for each one kept, and the iterations they are judged by
 START_NOISE = 0.01  # share of the uniform law in a start: EM never leaves an exact zero
@@ -85,7 +87,7 @@ class OptionSteps:
         names = (self.chain.initial, self.chain.low, self.chain.high, self.chain.environment)
         params = with_high(self.chain, params)
         num_restarts = len(params[names[0]])
-        each = self.plan.tree.largest * self.chain.num_options**2
+        each = self.plan.tree.num_held(self.chain.num_options) * self.chain.num_options**2
         step = max(1, MAX_ELEMENTS // each)
         parts, values = [], []
         for begin in range(0, num_restarts, step):
@@ -134,42 +136,45 @@ class OptionSteps:
         return None
 
 
-def action_counts(data: Tensor, num_actions: int, num_states: int) -> Tensor:
-    """(A, S, S), how often an action led from a state to the next."""
-    state, action = data[..., 0], data[..., 1]
-    known = (state[:, :-1] >= 0) & (state[:, 1:] >= 0) & (action[:, :-1] >= 0)
-    code = (action[:, :-1] * num_states + state[:, :-1]) * num_states + state[:, 1:]
-    counts = torch.bincount(code[known], minlength=num_actions * num_states**2)
-    return counts.reshape(num_actions, num_states, num_states)
-
-
-def random_policies(chain: ChainDescription, data: Tensor, num_restarts: int, seed: int) -> Params:
+def random_policies(chain: ChainDescription, plan: ChainPlan, num_restarts: int, seed: int) -> Params:
     """Every row of both policies uniform on the simplex; initial options equally likely; environment as counted."""
     generator = torch.Generator().manual_seed(seed)
 
     def rows(*shape: int) -> Tensor:
         weight = -torch.rand((num_restarts, *shape), generator=generator, dtype=torch.float64).clamp(min=1e-12).log()
-        return (weight / weight.sum(-1, keepdim=True)).to(data.device)
+        return (weight / weight.sum(-1, keepdim=True)).to(plan.begin.device)
 
     s, a, o = chain.num_states, chain.num_actions, chain.num_options
-    policies = {chain.low: rows(s, o, a), chain.high: rows(s, o, o)}
-    return with_counted_parts(chain, data, policies)
+    return with_counted_parts(chain, plan, {chain.low: rows(s, o, a), chain.high: rows(s, o, o)})
 
 
-def with_counted_parts(chain: ChainDescription, data: Tensor, policies: Params) -> Params:
+def _alike(chain: ChainDescription, plan: ChainPlan, num_restarts: int) -> Params:
+    """All probabilities of both policies equal."""
+    s, a, o = chain.num_states, chain.num_actions, chain.num_options
+    shapes = {chain.low: (s, o, a), chain.high: (s, o, o)}
+    device = plan.begin.device
+    return with_counted_parts(
+        chain, plan, {n: torch.full((num_restarts, *v), 1 / v[-1], dtype=torch.float64, device=device) for n, v in shapes.items()}
+    )
+
+
+def with_counted_parts(chain: ChainDescription, plan: ChainPlan, policies: Params) -> Params:
     """Policies (R, ...) and what is read off the data: the first states, options equally likely, and the environment."""
     s, o = chain.num_states, chain.num_options
     num_restarts = len(policies[chain.low])
-    first = torch.bincount(data[:, 0, 0], minlength=s).to(torch.float64)
+    first = torch.bincount(plan.begin, minlength=s).to(torch.float64)
     first = (1 - START_NOISE) * first / first.sum() + START_NOISE / s
-    moves = action_counts(data, chain.num_actions, s).to(torch.float64) + START_NOISE
+    moves = plan.move_counts(s, chain.num_actions).to(torch.float64) + START_NOISE
     initial = (first / o)[:, None].expand(s, o)
     environment = moves / moves.sum(-1, keepdim=True)
     upper = {chain.high: policies[chain.high]}
     if chain.termination is not None and chain.choice is not None:
         choice = policies[chain.high].mean(-2)  # (R, S, O)
         left = 1 - policies[chain.high].diagonal(dim1=-2, dim2=-1)
-        upper = {chain.choice: choice, chain.termination: (left / (1 - choice).clamp(min=1e-6)).clamp(START_NOISE, 1 - START_NOISE)}
+        upper = {
+            chain.choice: choice,
+            chain.termination: (left / (1 - choice).clamp(min=1e-6)).clamp(START_NOISE, 1 - START_NOISE),
+        }
     return {
         chain.initial: initial.expand(num_restarts, s, o).contiguous(),
         chain.low: policies[chain.low],
@@ -189,35 +194,41 @@ class Options(Structure):
         """Random policies; or "spectral": the first start from moments (:mod:`inference.moments`), the others at random.
 
         Beside a start from moments, three times as many random ones as asked for run for 30 iterations, and the best go
-        on from there: a random start may sit on a plateau for thousands of iterations, and shows it early.
+        on from there: a random start may sit on a plateau for thousands of iterations, and shows it early. Sequences of one
+        step say nothing of the options: all are alike then, where the prior is largest among the equally likely.
         """
-        chain = self.model.chain()
+        chain, plan = self.model.chain(), self._plan(problem)
+        if int(plan.lengths.max()) == 1:
+            return _alike(chain, plan, num_restarts)
         if init != "spectral":
-            return random_policies(chain, problem.data, num_restarts, problem.seed)
+            return random_policies(chain, plan, num_restarts, problem.seed)
         from inference.moments import moment_start
 
         policies = moment_start(problem.data, chain.num_states, chain.num_actions, chain.num_options)
         num_random = num_restarts - (policies is not None)
-        parts = [] if num_random == 0 else [self._short_runs(problem, num_random)]
+        parts = [] if num_random == 0 else [self._short_runs(plan, num_random, problem.seed)]
         if policies is not None:
             low, high = (policy[None].to(problem.data.device) for policy in policies)
-            parts.insert(0, with_counted_parts(chain, problem.data, {chain.low: low, chain.high: high}))
+            parts.insert(0, with_counted_parts(chain, plan, {chain.low: low, chain.high: high}))
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
-    def _short_runs(self, problem: Problem, num_kept: int) -> Params:
+    def _short_runs(self, plan: ChainPlan, num_kept: int, seed: int) -> Params:
         """The best of several random starts after a few iterations of EM, best first."""
         chain = self.model.chain()
-        steps = OptionSteps(chain, plan_of(problem.data, chain.num_states, chain.num_actions))
-        params = random_policies(chain, problem.data, NUM_CANDIDATES * num_kept, problem.seed)
+        steps = OptionSteps(chain, plan)
+        params = random_policies(chain, plan, NUM_CANDIDATES * num_kept, seed)
         for _ in range(SHORT_RUN):
             params = steps.m_step(steps.e_step(params)[0], params)
         _, log_likelihood, log_prior = steps.e_step(params)
         kept = (log_likelihood + log_prior).topk(num_kept).indices
         return {name: value[kept] for name, value in params.items()}
 
-    def steps(self, problem: Problem, method: EM) -> Steps | None:
+    def _plan(self, problem: Problem) -> ChainPlan:
         chain = self.model.chain()
-        return OptionSteps(chain, plan_of(problem.data, chain.num_states, chain.num_actions))
+        return plan_of(problem.data, chain.num_states, chain.num_actions)
+
+    def steps(self, problem: Problem, method: EM) -> Steps | None:
+        return OptionSteps(self.model.chain(), self._plan(problem))
 
     def canonical(self, params: Params) -> Params:
         """Options in falling order of their probability of the first action (then the second, ...), averaged over states."""
@@ -235,7 +246,7 @@ class Options(Structure):
 
     def num_observations(self, problem: Problem) -> int:
         """Steps."""
-        return int((problem.data[..., 0] >= 0).sum())
+        return int(self._plan(problem).lengths.sum())
 
     def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
         from inference.option_noise import option_noise
@@ -273,7 +284,11 @@ class Options(Structure):
 
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
             high = params[chain.high][:, :, order][..., order]
-            return params | {chain.initial: params[chain.initial][:, :, order], chain.low: params[chain.low][:, :, order], chain.high: high}
+            return params | {
+                chain.initial: params[chain.initial][:, :, order],
+                chain.low: params[chain.low][:, :, order],
+                chain.high: high,
+            }
 
         return (Labels("options", lambda params: params[chain.low].transpose(1, 2).flatten(2), rename),)
 

@@ -59,12 +59,14 @@ class PolicySteps:
 
     def e_step(self, params: Params) -> tuple[Tensor, Tensor, Tensor]:
         """P(option before, option) (R, N, O, O), P(first option) in row 0 where a sequence begins; log-likelihood, log-prior."""
-        each = self.plan.tree.largest * self.about.num_options**2
+        each = self.plan.tree.num_held(self.about.num_options) * self.about.num_options**2
         step = max(1, MAX_ELEMENTS // each)
         pairs, values = [], []
         for begin in range(0, len(params["initial"]), step):
             with torch.no_grad():
-                log_leaves = self.plan.log_leaves({n: v[begin : begin + step] for n, v in params.items()}, self.about.policy)
+                log_leaves = self.plan.log_leaves(
+                    {n: v[begin : begin + step] for n, v in params.items()}, self.about.policy
+                )
             log_leaves.requires_grad_()
             with torch.enable_grad():
                 value = self.plan.log_sum(log_leaves).sum(-1)
@@ -108,7 +110,10 @@ class PolicySteps:
         initial = {"initial": params["initial"]}
         free = {name: value for name, value in params.items() if name != "initial"}
         return maximise_free(
-            self.program, lambda values: self.expected(pairs, initial | values), free, NUM_GRADIENT_STEPS * self.num_inner
+            self.program,
+            lambda values: self.expected(pairs, initial | values),
+            free,
+            NUM_GRADIENT_STEPS * self.num_inner,
         )
 
     def expected(self, pairs: Tensor, params: Params) -> Tensor:
@@ -118,7 +123,9 @@ class PolicySteps:
         return product.sum((1, 2, 3)) + self.program.log_prior(params)
 
 
-def random_functions(about: PolicyDescription, shapes: dict[str, tuple[int, ...]], states: Tensor, num: int, seed: int) -> Params:
+def random_functions(
+    about: PolicyDescription, shapes: dict[str, tuple[int, ...]], states: Tensor, num: int, seed: int
+) -> Params:
     """Weights of unit size for standardised features, options that last, first options equally likely."""
     generator = torch.Generator().manual_seed(seed)
     centre, spread = states.mean(0), states.std(0, correction=0)
@@ -181,17 +188,19 @@ class PolicyOptions(Structure):
 
     def num_observations(self, problem: Problem) -> int:
         """Steps."""
-        return len(policy_plan_of(problem.data).words)
+        return len(policy_plan_of(problem.data).states)
 
     def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+        from inference.along import steps_along
         from inference.option_noise import option_noise
-        from inference.option_paths import steps_along
 
         along = steps_along(self.about, params, data)
         data = data[:, : along.shape[1]]
         action = data[..., -1].nan_to_num(nan=-1.0).long()
         few = data[..., :-1][..., :NUM_SPLIT]
-        cell = ((few > few.flatten(0, 1).nanmedian(0).values) * 2 ** torch.arange(few.shape[-1], device=data.device)).sum(-1)
+        cell = (
+            (few > few.flatten(0, 1).nanmedian(0).values) * 2 ** torch.arange(few.shape[-1], device=data.device)
+        ).sum(-1)
         before = torch.nn.functional.pad(action[:, :-1], (1, 0), value=-1)
         context = torch.where(before >= 0, before * 2 ** few.shape[-1] + cell, -1)
         return option_noise(along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws)
@@ -212,13 +221,15 @@ class PolicyOptions(Structure):
 
     def latent_means(self, program: Program, params: Params) -> Params:
         """P(option at every step | the whole sequence), (B, T, O); zero after the end."""
-        from inference.option_paths import smooth, steps_along
+        from inference.along import steps_along
+        from inference.option_paths import smooth
 
         return {"options": smooth(steps_along(self.about, params, program.args[0])).option}
 
     def latent_modes(self, program: Program, params: Params) -> Params:
         """The most probable path of options, (B, T); -1 after the end."""
-        from inference.option_paths import steps_along, viterbi
+        from inference.along import steps_along
+        from inference.option_paths import viterbi
 
         return {"options": viterbi(steps_along(self.about, params, program.args[0])).option}
 

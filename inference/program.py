@@ -148,11 +148,11 @@ class Program:
             out[name] = value.reshape(value.shape[:1] + (1,) * pad + value.shape[1:])
         return out
 
-    def _trace(self, params: Params, enumerate_latents: bool, fixed: Params | None = None) -> Any:
+    def _trace(self, params: Params, enumerate_latents: bool, fixed: Params | None = None, needs_local: bool = True) -> Any:
         if enumerate_latents:
             self.check_enumerable()
         for site in self.sites:
-            if site.kind in ("parameter", "local") and site.name not in params:
+            if (site.kind == "parameter" or (site.kind == "local" and needs_local)) and site.name not in params:
                 raise ValueError(f"params: {site.kind} site {site.name!r} needs a value, got only {sorted(params)}")
         restarts = self._num_restarts(params)
         values = self._in_program_shape(params, restarts) | (fixed or {})
@@ -162,7 +162,7 @@ class Program:
             model = _in_restarts(model, restarts, self.max_plate_nesting)
         if enumerate_latents:
             model = poutine.enum(model, first_available_dim=-1 - self.max_plate_nesting - (restarts is not None))
-        # shapes and supports were validated when the program was first looked at; latents nobody asks for are drawn
+        # shapes and supports were validated at the first look; what nobody asks for is drawn
         with _isolated(), pyro.validation_enabled(False):
             return poutine.trace(model).get_trace(*self.args)
 
@@ -179,7 +179,7 @@ class Program:
 
     def log_prior(self, params: Params) -> Tensor:
         """Log prior density of the parameters, () or (R,)."""
-        return self._log_prior(self._trace(params, enumerate_latents=False), self._num_restarts(params))
+        return self._log_prior(self._trace(params, enumerate_latents=False, needs_local=False), self._num_restarts(params))
 
     def _log_probs(self, trace: Any, *kinds: str) -> Iterator[Tensor]:
         for site in self.sites:

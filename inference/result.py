@@ -177,11 +177,13 @@ class Fit:
         return self._by_row(data, self._latent_means)
 
     def sums_out(self, program: Program) -> bool:
-        """Whether the latents are few enough to be summed over."""
-        return not _is_large(program)
+        """Whether the latents can be summed over: few values, and no continuous latents left to integrate."""
+        structure = structure_of(self.model)
+        settled = {*structure.local_sites, *structure.integrated_sites}
+        return not _is_large(program) and set(program.names("local")) <= settled
 
     def _latent_means(self, program: Program, params: Params) -> dict[str, Tensor]:
-        if not _is_large(program):
+        if self.sums_out(program):
             return structure_of(self.model).latent_means(program, params)
         means, _ = self._sweeps(program, params)
         return {name: value[0].mT for name, value in means.items()}
@@ -199,9 +201,10 @@ class Fit:
         """
 
         def modes(program: Program, params: Params) -> dict[str, Tensor]:
-            if not _is_large(program):
+            if self.sums_out(program):
                 return structure_of(self.model).latent_modes(program, params)
-            return {name: (value > 0.5).to(value) for name, value in self._latent_means(program, params).items()}
+            means = self._latent_means(program, params)
+            return {name: (means[name] > 0.5).to(means[name]) for name in program.names("latent")}
 
         return self._by_row(data, modes)
 
@@ -217,8 +220,8 @@ class Fit:
             structure = structure_of(self.model)
             if structure.local_sites:
                 return {"": structure.conditional_rows(params, program.args[0])}
-            if not _is_large(program):
-                return {"": program.log_marginal_rows(params).detach()}
+            if self.sums_out(program):
+                return {"": structure.marginal_rows(program, params)}
             _, latents = self._sweeps(program, params)
             generator = torch.Generator().manual_seed(self.seed)
             one = {name: value.unsqueeze(0) for name, value in params.items()}

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from inference.gibbs import Gibbs, Latents, Scan
 from inference.program import Params
+from inference.usage_gibbs import UsageGibbs
 
 __all__ = ["log_likelihood_rows", "posterior_means"]
 
@@ -43,6 +44,8 @@ def log_likelihood_rows(
         generator: of the draws.
         num_sweeps: states of the chain.
     """
+    if isinstance(gibbs, UsageGibbs):  # activities beside the bits
+        return gibbs.log_likelihood_rows(params, latents, generator, num_sweeps)
     total: Latents = {name: torch.zeros_like(value) for name, value in latents.items()}
     for _ in range(num_sweeps):
         latents, chances = gibbs.sweep(params, latents, generator)

@@ -34,6 +34,7 @@ __all__ = ["ScoreFunctionRun", "ScoreFunctionSVI"]
 
 NUM_HIDDEN = 100  # of the baseline network
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
+LARGEST_LOGIT = 80.0  # of a success: its exponential is finite in single precision
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class ScoreFunctionRun:
     def __init__(
         self, settings: ScoreFunctionSVI, data: Tensor, prior: Tensor, failure: Tensor, leak: Tensor, seed: int
     ) -> None:
-        self.settings, self.data, self.means = settings, data, data.mean(0)
+        self.settings, self.data, self.means = settings, data, data.mean(0, keepdim=True)
         self.generator = Generator().manual_seed(seed)
         num, m, items = failure.shape
         limit = PROBABILITY_LIMIT
@@ -155,20 +156,24 @@ class ScoreFunctionRun:
         return log_joint - log_guide
 
     def _logits(self, rows: Tensor) -> Tensor:
-        return (rows - self.means) @ self.values[3] + self.values[4]
+        """The guide's, (R, B, m); the data's means are taken off the bias, which is shorter than the rows."""
+        return torch.baddbmm(self.values[4] - self.means @ self.values[3], rows, self.values[3])
 
     def _draw(self, rows: Tensor) -> Tensor:
-        chance = self._logits(rows).sigmoid()
+        chance = self._logits(rows).sigmoid_()
         uniform = torch.rand(chance.shape, generator=self.generator, dtype=chance.dtype)
         return (uniform < chance).to(chance)
 
     def _log_densities(self, rows: Tensor, latents: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """log p(x, h) and log q(h), (R, B); P(x = 1) (R, B, J); the guide's logits."""
         prior, failure, off = self.values[:3]
-        eta = latents @ softplus(-failure) + softplus(-off).clamp(min=PROBABILITY_LIMIT).unsqueeze(-2)
-        on = -torch.expm1(-eta)
-        items = torch.where(rows > 0.5, on.log(), -eta).sum(-1)
-        log_joint = items + (latents * prior.unsqueeze(-2) + logsigmoid(-prior).unsqueeze(-2)).sum(-1)
+        leak = softplus(-off).clamp(min=PROBABILITY_LIMIT).unsqueeze(-2)
+        weights = (-failure).clamp_(max=LARGEST_LOGIT).exp_().log1p_()
+        eta = torch.baddbmm(leak, latents, weights)
+        on = torch.expm1(-eta).neg_()
+        items = on.log().add_(eta).mul_(rows).sum(-1)  # x log(e^eta - 1), less the sum of eta
+        items -= leak.sum(-1) + (latents @ weights.sum(-1, keepdim=True)).squeeze(-1)
+        log_joint = items + (latents @ prior.unsqueeze(-1)).squeeze(-1) + logsigmoid(-prior).sum(-1, keepdim=True)
         logits = self._logits(rows)
         return log_joint, (latents * logits - softplus(logits)).sum(-1), on, logits
 
@@ -186,22 +191,25 @@ class ScoreFunctionRun:
                 keep * old + (1 - keep) * new for old, new in ((self.centre, mean), (self.variance, variance))
             )
         scaled = (signal - self.centre.unsqueeze(-1)) / self.variance.sqrt().clamp(min=1.0).unsqueeze(-1)
-        centred = rows - self.means
-        hidden = (centred @ self.network[0] + self.network[1]).tanh()
+        hidden = torch.baddbmm(self.network[1] - self.means @ self.network[0], rows, self.network[0]).tanh_()
         advantage = scaled - (hidden @ self.network[2] + self.network[3]).squeeze(-1)
-        # d log p / d eta is (1 - P) / P at a one and -1 at a zero
-        slope = torch.where(rows > 0.5, (1 - on) / on, -1.0) / size
-        by_logit = advantage.unsqueeze(-1) * (latents - logits.sigmoid()) / size
+        slope = torch.div(rows, on, out=on).sub_(1)  # d log p / d eta: (1 - P) / P at a one and -1 at a zero
+        by_logit = (latents - logits.sigmoid()).mul_(advantage.unsqueeze(-1) / size)
+        by_row = rows.new_full((len(rows), 1, size), 1 / size)
         gradients = [
-            (latents - prior.sigmoid().unsqueeze(-2)).mean(1),
-            -(-failure).sigmoid() * (latents.mT @ slope),
-            -(-off).sigmoid() * slope.sum(1),
-            centred.mT @ by_logit,
+            latents.mean(1) - prior.sigmoid(),
+            (latents.mT @ slope).mul_((-failure).sigmoid_()).mul_(-1 / size),
+            (by_row @ slope).squeeze(1).mul_((-off).sigmoid_()).neg_(),
+            self._centred_product(rows, by_logit),
             by_logit.sum(1, keepdim=True),
         ]
-        self._descend(centred, hidden, advantage / size)
+        self._descend(rows, hidden, advantage / size)
         self._ascend(gradients)
         return signal.sum(1)
+
+    def _centred_product(self, rows: Tensor, right: Tensor) -> Tensor:
+        """(rows - means)^T right, (R, J, .)."""
+        return torch.baddbmm(self.means.mT * right.sum(1, keepdim=True), rows.mT, right, beta=-1)
 
     def _ascend(self, gradients: list[Tensor]) -> None:
         self.num_updates += 1
@@ -211,13 +219,13 @@ class ScoreFunctionRun:
             second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
             value.addcdiv_(first, (second / two).sqrt_().add_(EPSILON), value=self.settings.rate / one)
 
-    def _descend(self, centred: Tensor, hidden: Tensor, error: Tensor) -> None:
+    def _descend(self, rows: Tensor, hidden: Tensor, error: Tensor) -> None:
         """The baseline network on the mean squared error; ``error`` (R, B) is the residual over the batch's size."""
         rate = 2 * self.settings.baseline_rate
         if rate == 0:
             return
         back = error.unsqueeze(-1)
-        inner = (back @ self.network[2].mT) * (1 - hidden.square())
-        steps = (centred.mT @ inner, inner.sum(1, keepdim=True), hidden.mT @ back, back.sum(1, keepdim=True))
+        inner = (1 - hidden.square()).mul_(back).mul_(self.network[2].mT)
+        steps = (self._centred_product(rows, inner), inner.sum(1, keepdim=True), hidden.mT @ back, back.sum(1, keepdim=True))
         for weights, step in zip(self.network, steps, strict=True):
             weights.add_(step, alpha=rate)

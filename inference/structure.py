@@ -77,6 +77,7 @@ class Structure:
     """
 
     local_sites: tuple[str, ...] = ()  # continuous latents of the rows, for which a fit holds point estimates
+    integrated_sites: tuple[str, ...] = ()  # those that are integrated in closed form
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -141,6 +142,10 @@ class Structure:
     def solve_local(self, params: Params, data: Any) -> Params:
         """Point estimates of the local sites of the rows of ``data``, by site; nothing where there are none."""
         return {}
+
+    def marginal_rows(self, program: Program, params: Params) -> Tensor:
+        """Log-likelihood of each row, latents summed out, (N,)."""
+        return program.log_marginal_rows(params).detach()
 
     def conditional_rows(self, params: Params, data: Any) -> Tensor:
         """Log-likelihood of each row given parameters and its local sites, (N,); for models with local sites."""

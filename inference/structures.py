@@ -8,15 +8,17 @@ from typing import Any
 from inference.caused import Caused
 from inference.dictionaries import Dictionaries
 from inference.factorization import Factorization
+from inference.factors import Factors
 from inference.layered import Layered
 from inference.mixtures import Mixtures
 from inference.options import Options
 from inference.policy_options import PolicyOptions
 from inference.structure import Structure
+from inference.usage import Usage
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options, PolicyOptions, Factorization, Dictionaries, Mixtures)
+STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options, PolicyOptions, Factorization, Usage, Factors, Dictionaries, Mixtures)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

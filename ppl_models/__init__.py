@@ -5,6 +5,7 @@ from ppl_models.components import MultivariateNormal
 from ppl_models.continuous_options import ContinuousOptionsHMM
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.deep_noisy_or import DeepNoisyOr
+from ppl_models.factor_analysis import FactorAnalysis
 from ppl_models.matrix_factorization import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
 from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
@@ -13,6 +14,7 @@ from ppl_models.penalties import SCAD, Ridge, TruncatedLasso
 from ppl_models.policies import Network, SoftmaxLinear
 from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 from ppl_models.sparse_coding import SparseCoding
+from ppl_models.usage_factorization import UsageFactorization
 
 __all__ = [
     "SCAD",
@@ -24,6 +26,7 @@ __all__ = [
     "ExpDINA",
     "ExpGDM",
     "DeepNoisyOr",
+    "FactorAnalysis",
     "GaussianFactorization",
     "LogNormal",
     "Mixture",
@@ -39,4 +42,5 @@ __all__ = [
     "SparseCoding",
     "SoftmaxLinear",
     "TruncatedLasso",
+    "UsageFactorization",
 ]

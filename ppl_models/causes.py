@@ -15,6 +15,7 @@ from torch import Tensor
 __all__ = ["PROBABILITY_LIMIT", "IndependentCauses", "log1mexp", "log_expm1", "weight_of_failure", "weight_of_leak"]
 
 PROBABILITY_LIMIT = 1e-6  # estimates lie in [1e-6, 1 - 1e-6]
+FAR = 37.0  # e^-37 is lost beside 1 in double precision
 FLOOR = 1e-12  # inside the program, so that a parameter on the edge of its support has a finite log-density
 
 
@@ -52,8 +53,8 @@ def log1mexp(x: Tensor) -> Tensor:
 
 
 def log_expm1(x: Tensor) -> Tensor:
-    """log(e^x - 1) for x > 0."""
-    return x + log1mexp(x)
+    """log(e^x - 1) for x > 0, accurate near zero and far from it, where it is x, with finite gradients."""
+    return torch.expm1(x.clamp(max=FAR)).log() + (x - FAR).clamp(min=0.0)
 
 
 def weight_of_failure(failure: Tensor) -> Tensor:

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from ppl_models.responses import ResponseFamily
 
-__all__ = ["DictionaryDescription", "FactorizationDescription", "MixtureComponents", "MultivariateNormal"]
+__all__ = [
+    "DictionaryDescription",
+    "FactorDescription",
+    "FactorizationDescription",
+    "MixtureComponents",
+    "MultivariateNormal",
+    "UsageDescription",
+]
 
 
 @dataclass(frozen=True)
@@ -90,4 +97,38 @@ class DictionaryDescription:
     sparsity: int
     noise: float | None
     noise_range: tuple[float, float]
+    bound: float
+
+
+@dataclass(frozen=True)
+class UsageDescription:
+    """What engines are told of a factorization whose components are absent or present in each row.
+
+    Args:
+        num_items, num_components: J and K.
+        concentration: of the Dirichlet prior of a signature.
+        shape: of the Gamma law of an amount, given that the component is present.
+        bound: largest mean amount.
+    """
+
+    num_items: int
+    num_components: int
+    concentration: float
+    shape: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class FactorDescription:
+    """What engines are told of a factor analysis.
+
+    Args:
+        num_items, num_components: J and K.
+        noise_shares: share of each component in the variance of an item, (K,), summing to 1.
+        bound: largest entry of a signature or intercept.
+    """
+
+    num_items: int
+    num_components: int
+    noise_shares: tuple[float, ...]
     bound: float

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.trajectories import check_present, warn_unvisited
+
 __all__ = ["FeatureScaleWarning", "as_feature_trajectories", "feature_lengths"]
 
 COLUMNS = ("sequence", "time", "action")
@@ -46,6 +48,7 @@ def as_feature_trajectories(data: Any, num_features: int, num_actions: int, for_
             summed out), a gap in time, an empty sequence.
 
     Warns:
+        UnvisitedWarning: naming actions that never occur, or where no sequence has a second step.
         FeatureScaleWarning: naming columns of the state that are constant or on an extreme scale.
     """
     names = (*(f"feature_{i}" for i in range(num_features)), "action")
@@ -66,6 +69,11 @@ def as_feature_trajectories(data: Any, num_features: int, num_actions: int, for_
         _check_states(packed, ~after)
     _check_actions(packed, num_actions)
     if for_fit:
+        action = packed[..., -1]
+        if action.isnan().all():
+            raise ValueError("data['action']: at least one known action was expected, got none")
+        never = torch.bincount(action[~action.isnan()].to(torch.int64), minlength=num_actions) == 0
+        warn_unvisited(int(feature_lengths(packed).max()), {"actions": never}, 4)
         _warn_scale(packed, names)
     return packed, names
 
@@ -128,8 +136,6 @@ def _check_actions(packed: Tensor, num_actions: int) -> None:
             f"data['action']: 0 to {num_actions - 1}, or -1 where missing, was expected, got {float(action[row, step]):g} at "
             f"sequence {row}, step {step}"
         )
-    if action.isnan().all():
-        raise ValueError("data['action']: at least one known action was expected, got none")
 
 
 def _warn_scale(packed: Tensor, names: tuple[str, ...]) -> None:
@@ -154,6 +160,7 @@ def _from_frame(frame: Any, num_features: int) -> tuple[Tensor, tuple[str, ...]]
         )
     if not len(frame):
         raise ValueError("data: at least one row was expected, got none")
+    check_present(frame, COLUMNS[:2])
     columns = {}
     for name in (*COLUMNS[1:], *features):
         try:

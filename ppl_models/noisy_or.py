@@ -41,7 +41,7 @@ class NoisyOr:
 
     ``fit`` without a method grows and prunes latents (:class:`inference.GrowAndPrune`), because a single run of EM from
     a random start finds all latents only now and then; ``num_latents`` is then an upper limit, and the latents that the
-    description length does not pay for come back empty (prior 1e-6, failures 1).
+    description length does not pay for come back empty (prior 1e-6, failures 1), as do edges (failure 1).
 
     Args:
         num_items: J, number of observed columns.

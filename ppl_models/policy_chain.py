@@ -16,12 +16,21 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.chain_plan import products, remember
 from ppl_models.distributions import broadcast_shapes
-from ppl_models.option_chain import draw_categorical, products, remember
+from ppl_models.option_chain import draw_categorical
 from ppl_models.policies import Policy
 from ppl_models.word_tree import WordTree
 
-__all__ = ["PolicyChain", "PolicyDescription", "PolicyPlan", "draw_along", "log_policies", "policy_plan_of", "switch_order"]
+__all__ = [
+    "PolicyChain",
+    "PolicyDescription",
+    "PolicyPlan",
+    "draw_along",
+    "log_policies",
+    "policy_plan_of",
+    "switch_order",
+]
 
 PERSISTENCE = 0.9  # of the stand-in states of a draw without data
 
@@ -87,18 +96,20 @@ class PolicyPlan:
     """Packed sequences, their steps one after another; see :meth:`build`.
 
     Args:
-        tree: the order of the products.
-        words: (N,), 0, 1, ..., N - 1: every step is its own; lengths: (B,).
+        tree: the order of the products, every step a word of its own.
         states: (N, D); actions: (N,), 0 where missing; seen: (N,) bool; first: (N,) bool, where a sequence begins.
     """
 
     tree: WordTree
-    words: np.ndarray
-    lengths: np.ndarray
     states: Tensor
     actions: Tensor
     seen: Tensor
     first: Tensor
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(B,), the steps of every sequence."""
+        return self.tree.num_steps
 
     @classmethod
     def build(cls, data: Tensor) -> PolicyPlan:
@@ -106,14 +117,11 @@ class PolicyPlan:
         inside = ~data[..., 0].isnan()
         lengths = inside.sum(-1).cpu().numpy()
         steps = data[inside]  # (N, D + 1)
-        words = np.arange(len(steps))
         first = torch.zeros(len(steps), dtype=torch.bool, device=data.device)
         first[torch.from_numpy(np.cumsum(lengths) - lengths)] = True
         action = steps[:, -1]
         return cls(
-            tree=WordTree.build(words, lengths, len(words), data.device),
-            words=words,
-            lengths=lengths,
+            tree=WordTree.build(np.arange(len(steps)), lengths, len(steps), data.device, shared=False),
             states=steps[:, :-1].contiguous(),
             actions=action.nan_to_num(nan=0.0).to(torch.int64),
             seen=~action.isnan(),
@@ -138,7 +146,7 @@ class PolicyPlan:
 
     def log_sum(self, log_leaves: Tensor) -> Tensor:
         """(R, B), from the logs of the matrices."""
-        return products(self.tree, log_leaves.exp(), lambda: log_leaves, self.words, self.lengths)
+        return products(self.tree, log_leaves.exp(), lambda: log_leaves)
 
 
 def policy_plan_of(data: Tensor) -> PolicyPlan:
@@ -167,7 +175,12 @@ class PolicyChain(TorchDistribution):
     support = constraints.independent(constraints.real, 2)
 
     def __init__(
-        self, params: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], policy: Policy, num_features: int, num_steps: int
+        self,
+        params: Mapping[str, Tensor],
+        shapes: Mapping[str, tuple[int, ...]],
+        policy: Policy,
+        num_features: int,
+        num_steps: int,
     ) -> None:
         self.params, self.shapes, self.policy = dict(params), dict(shapes), policy
         self.num_features, self.num_steps = num_features, num_steps

@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["UnvisitedWarning", "as_trajectories", "pack", "trajectory_lengths", "unpack"]
+from ppl_models.word_codes import slices
+
+__all__ = ["UnvisitedWarning", "as_trajectories", "check_present", "pack", "trajectory_lengths", "unpack", "warn_unvisited"]
 
 COLUMNS = ("sequence", "time", "state", "action")
 
@@ -90,8 +92,8 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
         for_fit: whether a fit is to follow.
 
     Raises:
-        ValueError: for states or actions out of range, a missing state (name it: states cannot be summed out), a gap
-            in time, an empty sequence, or what :func:`pack` raises.
+        ValueError: for states or actions out of range, a missing state (name it: states cannot be summed out), no known
+            action at all, a gap in time, an empty sequence, or what :func:`pack` raises.
 
     Warns:
         UnvisitedWarning: naming states and actions that never occur.
@@ -114,44 +116,66 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
     lengths = trajectory_lengths(packed)
     if "length" in data if isinstance(data, Mapping) else False:
         lengths = _whole("length", data["length"]).to(packed.device)
-    inside = torch.arange(packed.shape[1], device=packed.device) < lengths[:, None]
-    _check_range(packed, inside, num_states, num_actions)
+    seen = _check_steps(packed, lengths, num_states, num_actions)
     if for_fit:
-        _warn_unvisited(packed, inside, num_states, num_actions)
+        if not seen[1].any():
+            raise ValueError("data['action']: at least one known action was expected, got none")
+        warn_unvisited(int(lengths.max()), {name: count == 0 for name, count in zip(("states", "actions"), seen, strict=True)}, 4)
     return packed
 
 
-def _check_range(packed: Tensor, inside: Tensor, num_states: int, num_actions: int) -> None:
-    state, action = packed.unbind(-1)
-    if not inside[:, 0].all():
-        raise ValueError(f"data: sequence {int((~inside[:, 0]).nonzero()[0])} is empty")
-    for name, value, size, lowest in (("state", state, num_states, 0), ("action", action, num_actions, -1)):
-        wrong = (inside & ((value < lowest) | (value >= size))) | (~inside & (value != -1))
-        if wrong.any():
-            row, step = (int(i) for i in wrong.nonzero()[0])
-            found = int(value[row, step])
-            if name == "state" and (found == -1 or not inside[row, step]):
-                step = int((state[row] < 0).nonzero()[0])
-                raise ValueError(
-                    f"data['state']: missing at sequence {row}, step {step}; a missing state cannot be summed out: cut the "
-                    "sequence there (a missing action, -1, can)"
-                )
-            allowed = f"0 to {size - 1}" + (", or -1 where missing," if name == "action" else "")
-            raise ValueError(f"data[{name!r}]: {allowed} was expected, got {found} at sequence {row}, step {step}")
+def _check_steps(packed: Tensor, lengths: Tensor, num_states: int, num_actions: int) -> tuple[Tensor, Tensor]:
+    """Refuse values out of range; how often every state (S,) and action (A,) occurs. A slice of the data at a time."""
+    empty = (lengths == 0) | (packed[:, 0, 0] < 0)
+    if empty.any():
+        raise ValueError(f"data: sequence {int(empty.nonzero()[0])} is empty")
+    flat, width = packed.reshape(-1, 2), packed.shape[1]
+    sizes = {"state": num_states, "action": num_actions}
+    counts = [torch.zeros(size, dtype=torch.int64, device=packed.device) for size in sizes.values()]
+    for part in slices(len(flat)):
+        at = torch.arange(part.start, part.stop, device=packed.device)
+        inside = at % width < lengths[at // width]
+        for i, (name, size) in enumerate(sizes.items()):
+            value = flat[part, i]
+            wrong = torch.where(inside, (value < -i) | (value >= size), value != -1)  # -1 is a missing action, not a state
+            if wrong.any():
+                row, step = divmod(part.start + int(wrong.nonzero()[0]), width)
+                _refuse(name, packed[row], step, step < int(lengths[row]), row, size)
+            counts[i] += torch.bincount(value[inside & (value >= 0)], minlength=size)
+    return counts[0], counts[1]
 
 
-def _warn_unvisited(packed: Tensor, inside: Tensor, num_states: int, num_actions: int) -> None:
-    if not inside[:, 1:].any():
+def _refuse(name: str, sequence: Tensor, step: int, inside: bool, row: int, size: int) -> None:
+    found = int(sequence[step, 0 if name == "state" else 1])
+    if name == "state" and (found == -1 or not inside):
+        step = int((sequence[:, 0] < 0).nonzero()[0])
+        raise ValueError(
+            f"data['state']: missing at sequence {row}, step {step}; a missing state cannot be summed out: cut the "
+            "sequence there (a missing action, -1, can)"
+        )
+    allowed = f"0 to {size - 1}" + (", or -1 where missing," if name == "action" else "")
+    raise ValueError(f"data[{name!r}]: {allowed} was expected, got {found} at sequence {row}, step {step}")
+
+
+def warn_unvisited(longest: int, never: Mapping[str, Tensor], stacklevel: int) -> None:
+    """Say what the data say nothing of: steps that follow, and values ("states", "actions") that were never seen (n,) bool."""
+    if longest == 1:
         text = "all sequences have one step: nothing is learnt of the high-level policy and the environment, and options are not determined"
-        warnings.warn(text, UnvisitedWarning, stacklevel=4)
-    for name, value, size in (("states", packed[..., 0], num_states), ("actions", packed[..., 1], num_actions)):
-        seen = torch.bincount(value[inside & (value >= 0)], minlength=size)
-        never = (seen == 0).nonzero().ravel().tolist()
-        if never:
-            shown = ", ".join(map(str, never[:10])) + (f" and {len(never) - 10} more" if len(never) > 10 else "")
-            warnings.warn(
-                f"{name} that never occur: {shown}; what is estimated for them is the prior's", UnvisitedWarning, stacklevel=4
-            )
+        warnings.warn(text, UnvisitedWarning, stacklevel=stacklevel + 1)
+    for name, unseen in never.items():
+        values = unseen.nonzero().ravel().tolist()
+        if values:
+            shown = ", ".join(map(str, values[:10])) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
+            text = f"{name} that never occur: {shown}; what is estimated for them is the prior's"
+            warnings.warn(text, UnvisitedWarning, stacklevel=stacklevel + 1)
+
+
+def check_present(frame: Any, names: tuple[str, ...]) -> None:
+    """Refuse a data frame with missing entries in columns that must have none."""
+    for name in names:
+        missing = np.flatnonzero(frame[name].isna().to_numpy())
+        if len(missing):
+            raise ValueError(f"data: column {name!r} must not be empty; it is in row {int(missing[0])}")
 
 
 def _from_frame(frame: Any) -> Tensor:
@@ -159,6 +183,7 @@ def _from_frame(frame: Any) -> Tensor:
     names = [str(name) for name in frame.columns]
     if sorted(names) != sorted(COLUMNS):
         raise ValueError(f"data: columns {', '.join(COLUMNS)} were expected, got {', '.join(names)}")
+    check_present(frame, COLUMNS[:2])
     columns = {}
     for name in COLUMNS[1:]:
         try:

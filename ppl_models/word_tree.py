@@ -1,4 +1,4 @@
-r"""Products of many small matrices in logarithmic depth, equal sub-products computed once.
+r"""Products of many small matrices in logarithmic depth, equal sub-products computed once, in memory that does not grow.
 
 The log-likelihood of a chain with a hidden state of K values is the log of a product of K x K matrices, one a time
 step. The product is associative, so it may be taken in pairs, pairs of pairs, and so on: a tree of depth
@@ -6,8 +6,13 @@ step. The product is associative, so it may be taken in pairs, pairs of pairs, a
 occur again and again; every distinct pair ("word") is multiplied once. With 8 distinct steps and 300,000 of them the
 lowest three levels hold 8, 64 and 4,096 matrices instead of 300,000, 150,000 and 75,000.
 
+From there on the words are cut into pieces. Pieces of like length are multiplied side by side, a block of them at a time,
+and the products of the pieces are multiplied in the same way. Of a long sequence nothing is kept but the product of each
+piece; differentiation multiplies a block again when it comes to it. Beside the words, a small whole number for every few
+steps, memory is that of one block.
+
 A product of matrices costs K times one of a vector and a matrix, so for large K only the shared levels are built, and
-a row vector goes through the words one after another, with its derivative written by hand.
+a row vector goes through the words one after another, with its derivative written by hand, piece by piece as well.
 
 Sharing repeated sub-products: Sand, Kristiansen, Pedersen and Mailund (2013), doi:10.1186/1471-2105-14-339; products as a
 parallel scan: Hassan, Särkkä and García-Fernández (2021), doi:10.1109/TSP.2021.3103338.
@@ -15,6 +20,7 @@ parallel scan: Hassan, Särkkä and García-Fernández (2021), doi:10.1109/TSP.2
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,41 +29,27 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["WordTree", "unique_codes"]
+from ppl_models.word_blocks import PIECE, Blocks, gathered, rows_of, scaled
+from ppl_models.word_codes import Codes, slices, small_integers
+
+__all__ = ["WordTree"]
 
 LARGE = 10  # more values than this: a vector goes through the words
 MAX_WORD_ENTRIES = 2**22  # of the matrices of all words, where a vector goes through them
 SHARED_SHARE = 0.75  # words are shared where that leaves at most this share of them
-TABLE_SIZE = 2**22  # codes below this are counted in a table instead of sorted
+MAX_WORDS = 2**16  # distinct words of a shared level
 
 
-def unique_codes(codes: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct values of integers in [0, bound), ascending, and the place of every entry among them."""
-    if bound > max(TABLE_SIZE, 4 * len(codes)):
-        return np.unique(codes, return_inverse=True)
-    seen = np.zeros(bound, dtype=bool)
-    seen[codes] = True
-    distinct = np.flatnonzero(seen)
-    place = np.zeros(bound, dtype=np.int64)
-    place[distinct] = np.arange(len(distinct))
-    return distinct, place[codes]
+@dataclass(frozen=True)
+class _Piece:
+    """Some words of a sequence, ``words[begin:end]``, how many they are in another spelling; whether its first and its last."""
 
-
-@dataclass(frozen=True, eq=False)
-class _Level:
-    """How the matrices of one level are made from those below: ``num_pairs`` products, then the odd ones out.
-
-    Args:
-        order: (2 num_pairs + singles,), the matrices below: left factors, right factors, those passed on.
-        inverse: the inverse of ``order`` where every matrix below is used once, else None.
-        num_pairs: products.
-        num_below: matrices below.
-    """
-
-    order: Tensor
-    inverse: Tensor | None
-    num_pairs: int
-    num_below: int
+    row: int
+    begin: int
+    end: int
+    num_words: int
+    first: bool
+    last: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,59 +57,87 @@ class WordTree:
     """The plan of the products of B sequences of words; see :meth:`build`.
 
     Args:
-        levels: from the single steps up.
-        top: (B,), the matrix that is the product of each sequence.
-        words: the sequences in the words of level 0, 1, ... as far as words are shared; lengths: how many a sequence.
+        num_words: distinct matrices at the start.
+        levels: of the shared levels, from the single steps up: the left and the right factor of every word, (2, W), as words of
+            the level below; the number after its largest stands for the identity, which fills up odd sequences.
+        words: (n,), the sequences, one after another, in the words of the last of them.
+        num_steps: (B,), single steps of each sequence.
+        stages: words in blocks, products of their pieces in blocks, and so on until a sequence is one piece.
+        top: (B,), the place of every sequence among the products of the last.
     """
 
-    levels: tuple[_Level, ...]
+    num_words: int
+    levels: tuple[Tensor, ...]
+    words: np.ndarray
+    num_steps: np.ndarray
+    stages: tuple[Blocks, ...]
     top: Tensor
-    words: tuple[np.ndarray, ...]
-    lengths: tuple[np.ndarray, ...]
 
     @classmethod
-    def build(cls, words: np.ndarray, lengths: np.ndarray, num_words: int, device: Any = None) -> WordTree:
+    def build(cls, words: np.ndarray, num_steps: np.ndarray, num_words: int, device: Any = None, shared: bool = True) -> WordTree:
         """Plan the products.
 
         Args:
             words: the sequences one after another, each entry in [0, num_words).
-            lengths: (B,), positive.
+            num_steps: (B,), positive.
             num_words: distinct matrices at the start.
+            shared: whether words may occur again.
         """
-        ids, lengths, count = words.astype(np.int64), lengths.astype(np.int64), num_words
-        levels, try_sharing = [], True
-        kept, kept_lengths = [ids], [lengths]
-        while lengths.max() > 1:
-            position = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            even, last = position % 2 == 0, position + 1 == np.repeat(lengths, lengths)
-            is_left, is_single = even & ~last, even & last
-            left, right = ids[is_left], ids[1:][is_left[:-1]]
-            place = np.arange(len(left))
-            if try_sharing:
-                distinct, where = unique_codes(left * count + right, count * count)
-                try_sharing = len(distinct) <= SHARED_SHARE * len(left)
-                if try_sharing:
-                    left, right, place = distinct // count, distinct % count, where
-            singles, single_place = ids[is_single], np.arange(int(is_single.sum()))
-            if try_sharing:
-                singles, single_place = np.unique(singles, return_inverse=True)
-            order = np.concatenate([left, right, singles])
-            used_once = len(order) == count and len(np.unique(order)) == count
-            inverse = torch.from_numpy(np.argsort(order)).to(device) if used_once else None
-            levels.append(_Level(torch.from_numpy(order).to(device), inverse, len(left), count))
-            parents = np.full(len(ids), -1)
-            parents[is_left] = place
-            parents[is_single] = len(left) + single_place
-            ids, count, lengths = parents[even], len(left) + len(singles), (lengths + 1) // 2
-            if try_sharing:
-                kept.append(ids)
-                kept_lengths.append(lengths)
-        return cls(tuple(levels), torch.from_numpy(ids).to(device), tuple(kept), tuple(kept_lengths))
+        ids, lengths, count = words.astype(small_integers(num_words), copy=False), num_steps.astype(np.int64), num_words
+        levels: list[Tensor] = []
+        while shared and lengths.max() > 1:
+            odd = lengths % 2 == 1
+            pairs = np.insert(ids.astype(small_integers(count), copy=False), np.cumsum(lengths)[odd], count).reshape(-1, 2)
+            most = min(MAX_WORDS, int(SHARED_SHARE * len(pairs)))
+            codes = Codes.of((_coded(pairs[part], count) for part in slices(len(pairs))), (count + 1) ** 2, most)
+            if codes is None:
+                break
+            levels.append(torch.from_numpy(np.stack(np.divmod(codes.distinct, count + 1))).to(device))
+            ids = np.empty(len(pairs), dtype=small_integers(len(codes.distinct)))
+            for part in slices(len(pairs)):
+                ids[part] = codes.places(_coded(pairs[part], count))
+            count, lengths = len(codes.distinct), (lengths + 1) // 2
+        stages: list[Blocks] = []
+        place = ids
+        while not stages or lengths.max() > 1:
+            blocks, place, lengths = Blocks.build(place, lengths, device)
+            stages.append(blocks)
+        return cls(num_words, tuple(levels), ids, num_steps, tuple(stages), torch.from_numpy(place).to(device))
 
-    @property
-    def largest(self) -> int:
-        """Matrices of the largest level, and so a measure of the memory needed."""
-        return max([level.num_below for level in self.levels] + [len(self.top)])
+    def num_held(self, size: int) -> int:
+        """Matrices of a size held at once, and so a measure of the memory needed."""
+        return max([level.shape[1] for level in self.levels] + [stage.num_held(size) for stage in self.stages])
+
+    def steps(self) -> np.ndarray:
+        """The single steps of all sequences, one after another."""
+        depth = len(self.levels)
+        words = self._spelt(self.words, 0)
+        filled = -(-self.num_steps // 2**depth) * 2**depth
+        if (filled == self.num_steps).all():
+            return words
+        step = np.arange(len(words)) - np.repeat(np.cumsum(filled) - filled, filled)
+        return words[step < np.repeat(self.num_steps, filled)]
+
+    def pieces(self, depth: int) -> Iterator[_Piece]:
+        """All sequences piece by piece, as words of a depth are to be read from them; see :meth:`spelt`."""
+        kept, wanted = (-(-self.num_steps // 2**d) for d in (len(self.levels), depth))
+        first, each = np.cumsum(kept) - kept, 2 ** (len(self.levels) - depth)
+        for row, (length, total) in enumerate(zip(kept.tolist(), wanted.tolist(), strict=True)):
+            for begin in range(0, length, PIECE):
+                end, start = min(length, begin + PIECE), int(first[row])
+                num_words = min(end * each, total) - begin * each
+                yield _Piece(row, start + begin, start + end, num_words, begin == 0, end == length)
+
+    def spelt(self, piece: _Piece, depth: int) -> np.ndarray:
+        """The words of a depth in a piece, without what fills up the end of a sequence."""
+        return self._spelt(self.words[piece.begin : piece.end], depth)[: piece.num_words]
+
+    def _spelt(self, words: np.ndarray, depth: int) -> np.ndarray:
+        for i in range(len(self.levels) - 1, depth - 1, -1):
+            identity = self.num_words if i == 0 else self.levels[i - 1].shape[1]
+            factors = self.levels[i].cpu().numpy().T.astype(small_integers(identity))
+            words = np.concatenate([factors, np.full((1, 2), identity, dtype=factors.dtype)])[words].reshape(-1)
+        return words
 
     def log_product(self, matrices: Tensor) -> tuple[Tensor, Tensor]:
         """The product of every sequence.
@@ -130,8 +150,10 @@ class WordTree:
             zero. The number is held constant in differentiation: what is computed from a product must be a log that it
             shifts, so that derivatives of the sum of both are exact, to all orders.
         """
-        product, log_scale = self._grow(matrices, len(self.levels))
-        return product[:, self.top], log_scale[:, self.top]
+        table, log_scale = self._grow(matrices, len(self.levels))
+        for stage in self.stages:
+            table, log_scale = _with_identity(*stage.products(table, log_scale))
+        return table[:, self.top], log_scale[:, self.top]
 
     def log_sum(self, matrices: Tensor) -> Tensor:
         """The log of the sum of all entries of the product of every sequence, (R, B); -inf where it is zero.
@@ -145,108 +167,96 @@ class WordTree:
             value = product.sum((-2, -1))
             lost = ~(value > 0) | log_scale.isneginf()
             return torch.where(lost, torch.ones_like(value), value).log() + torch.where(lost, -torch.inf, log_scale)
-        counts = [level.num_below for level in self.levels[: len(self.words)]] + [len(self.top)]
-        depth = max(i for i in range(len(self.words)) if i == 0 or counts[i] * size**2 <= MAX_WORD_ENTRIES)
-        product, log_scale = self._grow(matrices, depth)
-        words, lengths = self.words[depth], self.lengths[depth]
-        sequence = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(matrices.device)
-        scales = log_scale[:, torch.from_numpy(words).to(matrices.device)]
-        summed = scales.new_zeros(len(scales), len(lengths)).index_add(1, sequence, scales)
-        return _Walk.apply(product, words, lengths) + summed
+        counts = [0, *(level.shape[1] for level in self.levels)]
+        depth = max(i for i, count in enumerate(counts) if count * size**2 <= MAX_WORD_ENTRIES)
+        table, log_scale = self._grow(matrices, depth)
+        return _Walk.apply(table, log_scale, self, depth)
 
     def _grow(self, matrices: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        """The matrices of one level, each divided by its sum, and the logs of what they were divided by."""
-        total = matrices.detach().sum((-2, -1))
-        product = matrices / torch.where(total > 0, total, torch.ones_like(total))[..., None, None]
-        log_scale = total.log()
+        """The matrices of one level (R, W + 1, K, K), each divided by its sum, the identity last; and the logs of the sums."""
+        table, log_scale = _with_identity(*scaled(matrices))
         for level in self.levels[:depth]:
-            product, step = _Combine.apply(product, level.order, level.inverse, level.num_pairs)
-            both = log_scale[:, level.order]
-            n = level.num_pairs
-            log_scale = torch.cat([both[:, :n] + both[:, n : 2 * n] + step, both[:, 2 * n :]], -1)
-        return product, log_scale
+            left, right = (rows_of(factor, *table.shape[:2]) for factor in level)
+            product, step = scaled(gathered(table, left) @ gathered(table, right))
+            scales = log_scale.reshape(-1)
+            below = (scales.index_select(0, left) + scales.index_select(0, right) + step).reshape(len(table), -1)
+            table, log_scale = _with_identity(product.reshape(*below.shape, *table.shape[2:]), below)
+        return table, log_scale
 
 
-class _Combine(torch.autograd.Function):
-    """One level: gather, multiply in pairs, divide by the sum; the sum counts as a constant."""
+def _coded(pairs: np.ndarray, count: int) -> np.ndarray:
+    return pairs[:, 0].astype(np.int64) * (count + 1) + pairs[:, 1]
 
-    @staticmethod
-    def forward(ctx: Any, below: Tensor, order: Tensor, inverse: Tensor | None, num_pairs: int) -> tuple[Tensor, Tensor]:
-        n = num_pairs
-        gathered = below.index_select(1, order)
-        product = gathered[:, :n] @ gathered[:, n : 2 * n]
-        total = product.sum((-2, -1))
-        inverse_total = torch.where(total > 0, total, torch.ones_like(total)).reciprocal_()
-        product.mul_(inverse_total[..., None, None])
-        ctx.save_for_backward(below, order, inverse, inverse_total)
-        ctx.num_pairs = n
-        log_total = total.log_()
-        ctx.mark_non_differentiable(log_total)
-        return torch.cat([product, gathered[:, 2 * n :]], 1) if len(order) > 2 * n else product, log_total
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
-        below, order, inverse, inverse_total = ctx.saved_tensors
-        n = ctx.num_pairs
-        pairs = below.index_select(1, order[: 2 * n])
-        scaled = grad[:, :n] * inverse_total[..., None, None]
-        both = torch.cat([scaled @ pairs[:, n:].mT, pairs[:, :n].mT @ scaled, grad[:, n:]], 1)
-        if inverse is not None:
-            return both.index_select(1, inverse), None, None, None
-        restarts, count = below.shape[:2]  # as one matrix: adding rows of a matrix is some ten times faster
-        rows = (order + count * torch.arange(restarts, device=order.device)[:, None]).reshape(-1)
-        flat = torch.zeros_like(below).reshape(restarts * count, -1).index_add(0, rows, both.reshape(len(rows), -1))
-        return flat.reshape(below.shape), None, None, None
+def _with_identity(matrices: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
+    size = matrices.shape[-1]
+    one = torch.eye(size, dtype=matrices.dtype, device=matrices.device).expand(len(matrices), 1, size, size)
+    return torch.cat([matrices, one], 1), torch.nn.functional.pad(log_scale, (0, 1))
 
 
 class _Walk(torch.autograd.Function):
-    """Log of (ones) W_1 W_2 ... W_n (ones) for every sequence, a vector going from word to word; first derivatives only."""
+    """Log of (ones) W_1 W_2 ... W_n (ones) for every sequence, a vector going from word to word; first derivatives only.
+
+    Kept is the vector before each piece; the derivative goes through a piece again when it comes to it.
+    """
 
     @staticmethod
-    def forward(ctx: Any, matrices: Tensor, words: np.ndarray, lengths: np.ndarray) -> Tensor:
-        table = matrices.detach().cpu().numpy()
-        size, ends = table.shape[-1], np.cumsum(lengths)
-        begins = set((ends - lengths).tolist())
-        vectors = np.empty((len(table), len(words), size), dtype=table.dtype)  # before each word, divided by their sums
-        totals = np.empty((len(table), len(words)), dtype=table.dtype)  # sums after each word
-        ones = np.ones(size, dtype=table.dtype)
-        for r, own in enumerate(table):
-            for t, word in enumerate(words.tolist()):
-                if t in begins:
-                    vector = ones
-                vectors[r, t] = vector
-                vector = vector @ own[word]
-                total = vector.sum()
-                totals[r, t] = total
-                vector = vector / total if total > 0 else vector
-        ctx.save_for_backward(matrices)
-        ctx.rest = (words, lengths, vectors, totals)
-        with np.errstate(divide="ignore"):
-            logs = np.add.reduceat(np.log(totals), ends - lengths, axis=1)
-        return torch.from_numpy(logs).to(matrices)
+    def forward(ctx: Any, table: Tensor, log_scale: Tensor, tree: WordTree, depth: int) -> Tensor:
+        matrices, scales = table.detach().cpu().numpy(), log_scale.detach().cpu().numpy()
+        logs = np.zeros((len(matrices), len(tree.num_steps)), dtype=matrices.dtype)
+        starts = []
+        ones = np.ones(matrices.shape[-1], dtype=matrices.dtype)
+        after = [ones] * len(matrices)
+        for piece in tree.pieces(depth):
+            before = [ones] * len(matrices) if piece.first else after
+            words, after = tree.spelt(piece, depth), []
+            for r, own in enumerate(matrices):
+                _, totals, vector = _walked(own, words, before[r])
+                after.append(vector)
+                with np.errstate(divide="ignore"):
+                    logs[r, piece.row] += np.log(totals).sum() + scales[r, words].sum()
+            starts.append(before)
+        ctx.save_for_backward(table)
+        ctx.rest = (tree, depth, starts)
+        return torch.from_numpy(logs).to(table)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (matrices,) = ctx.saved_tensors
-        words, lengths, vectors, totals = ctx.rest
-        table = matrices.detach().cpu().numpy()
-        out = np.zeros_like(table)
-        last = set((np.cumsum(lengths) - 1).tolist())
-        safe = np.where(totals > 0, totals, np.inf)
-        weight = np.repeat(grad.detach().cpu().numpy(), lengths, axis=1)
-        order = np.argsort(words, kind="stable")
-        cuts = np.flatnonzero(np.diff(words[order], prepend=-1))
-        after = np.empty_like(vectors[0])  # what comes after each word, as a function of the option there
-        ones = np.ones(table.shape[-1], dtype=table.dtype)
-        for r, own in enumerate(table):
-            for t in range(len(words) - 1, -1, -1):
-                if t in last:
-                    vector = ones
-                after[t] = vector / safe[r, t]
-                vector = own[words[t]] @ after[t]
-            after *= weight[r][:, None]
-            for begin, end in zip(cuts, [*cuts[1:], len(order)], strict=True):
-                places = order[begin:end]
-                out[r, words[places[0]]] = vectors[r, places].T @ after[places]
-        return torch.from_numpy(out).to(matrices), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        (table,) = ctx.saved_tensors
+        tree, depth, starts = ctx.rest
+        matrices, weight = table.detach().cpu().numpy(), grad.detach().cpu().numpy()
+        out = np.zeros_like(matrices)
+        ones = np.ones(matrices.shape[-1], dtype=matrices.dtype)
+        later = [ones] * len(matrices)
+        for piece, before in reversed(list(zip(tree.pieces(depth), starts, strict=True))):
+            words = tree.spelt(piece, depth)
+            order = np.argsort(words, kind="stable")
+            cuts = np.flatnonzero(np.diff(words[order].astype(np.int64), prepend=-1))
+            after = np.empty((len(words), len(ones)), dtype=matrices.dtype)  # what comes after each word, by option there
+            for r, own in enumerate(matrices):
+                vectors, totals, _ = _walked(own, words, before[r])
+                safe = np.where(totals > 0, totals, np.inf)
+                vector = ones if piece.last else later[r]
+                for t in range(len(words) - 1, -1, -1):
+                    after[t] = vector / safe[t]
+                    vector = own[words[t]] @ after[t]
+                later[r] = vector
+                after *= weight[r, piece.row]
+                for begin, end in zip(cuts, [*cuts[1:], len(order)], strict=True):
+                    places = order[begin:end]
+                    out[r, words[places[0]]] += vectors[places].T @ after[places]
+        return torch.from_numpy(out).to(table), None, None, None
+
+
+def _walked(matrices: np.ndarray, words: np.ndarray, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The vector before each word, divided by the sum after the one before; the sums (n,); and the vector after all."""
+    vectors = np.empty((len(words), len(vector)), dtype=vector.dtype)
+    totals = np.empty(len(words), dtype=vector.dtype)
+    for t, word in enumerate(words.tolist()):
+        vectors[t] = vector
+        vector = vector @ matrices[word]
+        total = vector.sum()
+        totals[t] = total
+        vector = vector / total if total > 0 else vector
+    return vectors, totals, vector

@@ -67,7 +67,10 @@ def _samples(trace: Any) -> dict[str, Any]:
 
 
 def brute_force(model: Callable[..., Any], params: Params, *args: Any) -> BruteForce:
-    """Visit every configuration. Rows are the outermost plate that all latent and observed sites share."""
+    """Visit every configuration. Rows are the outermost plate that all latent and observed sites share.
+
+    Continuous latents of the rows have their values among ``params``; their prior density is part of the joint.
+    """
     nodes = _samples(plain_trace(model, params, *args))
     latents = {n: s for n, s in nodes.items() if not s["is_observed"] and n not in params}
     local = {n: s for n, s in nodes.items() if n not in params}
@@ -96,7 +99,7 @@ def brute_force(model: Callable[..., Any], params: Params, *args: Any) -> BruteF
             index[name].append(picked)
         total = torch.zeros(row.size, dtype=torch.float64)
         for name, node in _samples(plain_trace(model, fixed, *args)).items():
-            if name not in params:
+            if name not in params or row.name in (f.name for f in node["cond_indep_stack"]):  # continuous latents are given
                 log_prob = scale_and_mask(node["fn"].log_prob(node["value"]), mask=node["mask"])
                 total = total + log_prob.movedim(row.dim, 0).reshape(row.size, -1).sum(-1)
         rows.append(total)

@@ -11,15 +11,20 @@ __all__ = ["LargestTensor"]
 
 
 class LargestTensor(TorchDispatchMode):
-    """The number of entries of the largest tensor that an operation really fills."""
+    """The number of entries of the largest tensor that an operation really fills.
 
-    def __init__(self) -> None:
+    Args:
+        floating: count tensors of floating-point numbers alone.
+    """
+
+    def __init__(self, floating: bool = False) -> None:
         super().__init__()
         self.numel = 0
+        self.floating = floating
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         for value in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor) and (value.is_floating_point() or not self.floating):
                 self.numel = max(self.numel, value.untyped_storage().nbytes() // value.element_size())
         return out

@@ -446,3 +446,27 @@ def test_a_family_without_noise_is_refused_by_name():
         result = fit(model, data, num_restarts=1, init="random")
     with pytest.raises(ValueError, match=r"num_components = None"):
         acdc({1: result}, data)
+
+
+def test_draws_are_added_until_the_choice_is_settled():
+    """Where the choice hangs on single draws, more of them; where it does not, no more than asked for."""
+    rng = np.random.default_rng(0)
+    phi, z = 0.9 * np.kron(np.eye(3), np.full(4, 0.25)) + 0.1 / 12, rng.gamma(1.0, [120.0, 100.0, 40.0], (150, 3))
+    x = rng.poisson(z @ phi).astype(float) + np.eye(12)[0]
+    fits = fit_grid(lambda k: PoissonFactorization(12, k), x, (1, 2, 3, 4), 3)
+    clear = acdc(fits, x)
+    assert clear.num_draws == 4
+    assert set(clear.agreement) == {3}
+    widths = {s.num_components: float(s.width) for s in clear.segments}
+    assert widths[2] > widths[3] + 0.1
+    edge = widths[3]  # single draws pass it or not, and choose 3 or 2
+    unclear = acdc(fits, x, min_width=edge)
+    assert unclear.num_draws > 4
+    assert len(unclear.agreement) > 1
+    assert acdc(fits, x, min_width=edge, max_draws=4).num_draws == 4
+    np.testing.assert_array_equal(acdc(fits, x, max_draws=4).raw[3], clear.raw[3])
+    one = acdc(fits, x, num_draws=8, max_draws=8, seed=1)
+    assert one.raw[3].shape == (3,)
+    assert np.allclose(one.num_used[3], clear.num_used[3])
+    with pytest.raises(ValueError, match="max_draws must be an integer of at least num_draws = 4"):
+        acdc(fits, x, max_draws=3)

@@ -18,6 +18,7 @@ from inference.program import Program
 from inference.steps import GenericSteps
 from ppl_models import NoisyOr
 from ppl_models.causes import log1mexp, log_expm1
+from ppl_models.validation import ConstantColumnWarning
 
 F64 = torch.float64
 CASES = [case for case in noisy_or_cases() if hasattr(case["model"], "causes")]
@@ -149,19 +150,30 @@ def test_merged_rows_are_the_rows() -> None:
     assert part.num_rows == 100
 
 
-@pytest.mark.parametrize("site", ["prior", "failure", "leak"])
-def test_a_start_outside_its_range_is_refused(site: str) -> None:
-    case = CASES[0]
-    start = dict(case["truth"])
-    start[site] = start[site] + 1.0
-    with pytest.raises(ValueError, match=f"init: '{site}' has values outside"):
-        fit(case["model"], drawn(case, 20, 0), EM(), init=start)
-
-
 def test_too_many_latents_are_refused_with_the_remedy() -> None:
     data = drawn(CASES[0], 20, 0)
     with pytest.raises(ValueError, match=r"2\^17 configurations.*GiB.*GrowAndPrune"):
         fit(NoisyOr(5, 17), data, EM(), init="random")
+
+
+@pytest.mark.parametrize(("name", "value"), [("prior", 1.2), ("failure", -0.1), ("leak", 2.0), ("prior", math.nan)])
+@pytest.mark.parametrize("method", [None, EM()])
+def test_probabilities_of_a_start_are_checked(name: str, value: float, method: EM | None) -> None:
+    start = {"prior": torch.full((2,), 0.3), "failure": torch.full((2, 5), 0.5), "leak": torch.full((5,), 0.1)}
+    start[name].view(-1)[0] = value
+    data = (torch.rand(40, 5, generator=torch.Generator().manual_seed(0)) < 0.4).double()
+    with pytest.raises(ValueError, match=rf"init: '{name}' has values outside its support Interval.*such as {value:.2g}"):
+        fit(NoisyOr(5, 2), data, method, init=start)
+
+
+def test_an_item_that_is_always_zero_gets_no_edges_and_no_leak() -> None:
+    data = (torch.rand(300, 6, generator=torch.Generator().manual_seed(1)) < 0.4).double()
+    data[:, 2] = 0
+    with pytest.warns(ConstantColumnWarning, match="columns with one value only: 2"):
+        result = fit(NoisyOr(6, 2), data, EM(max_iterations=300), init="random")
+    assert float(result.params["leak"][2]) < 1e-4
+    assert float((1 - (1 - result.params["failure"][:, 2]) * result.params["prior"]).min()) > 0.999
+
 
 
 @pytest.mark.parametrize("value", [2.0, 0.5, -1.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -37,6 +38,7 @@ from inference.program import Program
 from inference.selection import select_dimension
 from ppl_models import ContinuousOptionsHMM, Network, SoftmaxLinear
 from ppl_models.feature_trajectories import FeatureScaleWarning
+from ppl_models.trajectories import UnvisitedWarning
 
 F64 = torch.float64
 LENGTHS = torch.tensor([6, 1, 4, 5, 2])
@@ -300,7 +302,7 @@ def test_draws_along_given_states_follow_the_law() -> None:
     model = MODELS["linear"]
     truth = truth_of(model, 17)
     data = {"state": torch.tensor([[[0.5, -1.0], [1.0, 0.3]]], dtype=F64).expand(20000, 2, 2), "action": torch.zeros(20000, 2)}
-    result = fit_at(model, truth, {name: value[:2] for name, value in data.items()})
+    result = fit_at(model, truth, {"state": data["state"][:2], "action": torch.tensor([[0, 1], [2, 0]])})
     options, actions = simulate_actions(result, data, seed=3)
     arrays = {site: value.numpy() for site, value in truth.items()}
     code = (options[:, 0] * 2 + options[:, 1]) * 3 + actions[:, 1]
@@ -386,7 +388,7 @@ def test_bad_sizes_are_refused(arguments: dict[str, object], text: str) -> None:
 def test_scales_for_which_the_priors_are_not_meant_are_named() -> None:
     state = torch.randn(4, 5, 2, dtype=F64) * torch.tensor([1e4, 1.0], dtype=F64)
     with pytest.warns(FeatureScaleWarning, match=r"feature_0 \(.*standardised"):
-        ContinuousOptionsHMM(2, 2, 2).check_data({"state": state, "action": torch.zeros(4, 5)})
+        ContinuousOptionsHMM(2, 2, 2).check_data({"state": state, "action": torch.arange(20).reshape(4, 5) % 2})
 
 
 FRAME = pd.DataFrame({
@@ -405,13 +407,26 @@ def test_a_data_frame_is_read_in_any_order() -> None:
         (FRAME.drop(columns="speed"), "columns sequence, time, action and 2 of the state were expected"),
         (FRAME.drop(index=1), "sequence 'b' goes from 3 to 5"),
         (FRAME.assign(speed=list("abcde")), "column 'speed': numbers were expected"),
+        (FRAME.assign(time=FRAME["time"].mask(FRAME.index == 2)), "column 'time' must not be empty"),
         (FRAME.iloc[:0], "at least one row"),
     ):
         with pytest.raises(ValueError, match=text):
             model.check_data(change)
 
 
+def test_what_the_data_say_nothing_of_is_named() -> None:
+    model = ContinuousOptionsHMM(2, 3, 2)
+    data = {"state": torch.randn(8, 4, 2, dtype=F64), "action": torch.tensor([[0, 1, -1, 1]] * 8)}
+    with pytest.warns(UnvisitedWarning, match="actions that never occur: 2"):
+        model.check_data(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.check_data(data, for_fit=False)
+        model.check_data(data | {"action": torch.full((8, 4), -1)}, for_fit=False)  # posteriors need no action
+
+
 def test_one_step_sequences_are_fitted() -> None:
     data = {"state": torch.randn(8, 1, 2, dtype=F64), "action": torch.tensor([[0], [1]] * 4)}
-    result = fit(ContinuousOptionsHMM(2, 2, 2, prior_scale=1.0), data, EM(tolerance=1e-6))
+    with pytest.warns(UnvisitedWarning, match="all sequences have one step"):
+        result = fit(ContinuousOptionsHMM(2, 2, 2, prior_scale=1.0), data, EM(tolerance=1e-6))
     close(result.params["high_weights"], torch.zeros(2, 1, 2), 1e-6)  # nothing is seen of switches: the prior's mode

@@ -16,10 +16,12 @@ from ppl_models.datasets import (
     image_design,
     image_uniform_design,
     load_noisy_or_sample,
+    load_plant_base,
     load_plant_regions,
     local_file,
     random_design,
     sample_noisy_or,
+    thresholded,
     uniform_design,
 )
 
@@ -93,6 +95,29 @@ def test_unknown_names_and_absent_files(monkeypatch: pytest.MonkeyPatch, tmp_pat
         load_noisy_or_sample("img")
     with pytest.raises(FileNotFoundError, match="PPL_MODELS_DATA"):
         load_plant_regions()
+    with pytest.raises(FileNotFoundError, match="PPL_MODELS_DATA"):
+        load_plant_base()
+    np.savez(tmp_path / "plants.npz", x=np.zeros((2, 9), dtype=np.uint8), n_cols=70, regions=["ab"], names=["abelia"])
+    with pytest.raises(ValueError, match="sha256"):
+        load_plant_regions()
+
+
+def test_a_network_becomes_a_truth() -> None:
+    failure = torch.tensor([[0.1, 0.5, 1.0], [0.1, 0.1, 0.1], [0.6, 0.5, 0.9]], dtype=torch.float64)
+    params = {"prior": torch.tensor([0.2, 0.01, 0.3], dtype=torch.float64), "failure": failure, "leak": torch.zeros(3)}
+    design = thresholded(params)
+    assert design["prior"].tolist() == [0.2]  # one too rare, one without edges
+    assert design["failure"].tolist() == [[0.1, 1.0, 1.0]]
+
+
+@published
+def test_plnt_is_made_of_the_network_fitted_to_the_plants() -> None:
+    plants = load_plant_regions()
+    sample = load_noisy_or_sample("plnt")
+    assert plants.items.shape == (34781, 70)
+    assert plants.item_names == sample.item_names
+    for name, value in thresholded(load_plant_base()).items():
+        assert torch.equal(value, sample.truth[name])
 
 
 @published

@@ -17,6 +17,7 @@ SMALL = {
     "model_comparison.md": "num_rows, num_test, num_folds = 120, 100, 2\ndraws = dict(num_chains=2, num_warmup=30, num_draws=60)",
     "posterior_diagnostics.md": "num_rows = 120\ndraws = dict(num_chains=2, num_warmup=40, num_draws=60)",
     "noisy_or.md": "num_rows, sizes, num_restarts, num_iterations, num_search_rows = 800, (6, 7), 2, 8, 300",
+    "sparse_coding.md": "num_rows, num_pairs, num_items, sparsity = 400, 3, 15, 2\nangle, noise = 10, 0.003\nnum_restarts, num_epochs = 2, 5",
     "options_hmm.md": "num_sequences, num_steps = 25, 40\nchain_steps = 5000",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import tracemalloc
 import warnings
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ import pandas as pd
 import pyro
 import pytest
 import torch
+from largest_tensor import LargestTensor
 from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta
 from pyro.optim import Adam
@@ -22,26 +24,27 @@ from zoo_options import all_paths, by_filter, by_paths, ending, options_truth
 
 from inference import EM, Fit, fit
 from inference.alignment import align
+from inference.along import parts_of, steps_of
 from inference.fit import Problem
 from inference.option_identifiability import check_options
 from inference.option_paths import (
     filter_,
     filter_options,
     log_likelihood_parts,
-    parts_of,
     predict,
     predict_actions,
     sample_paths,
     smooth,
     smooth_options,
-    steps_of,
     viterbi,
     viterbi_options,
 )
-from inference.options import OptionSteps
+from inference.options import OptionSteps, random_policies
 from inference.program import Program
 from ppl_models import OptionsHMM
-from ppl_models.option_chain import ChainPlan, OptionChain, high_of_termination, plan_of, with_high
+from ppl_models.chain_plan import ChainPlan, plan_of
+from ppl_models.datasets import options_chain, simulate_options
+from ppl_models.option_chain import OptionChain, high_of_termination, with_high
 from ppl_models.trajectories import UnvisitedWarning, pack, trajectory_lengths, unpack
 from ppl_models.word_tree import WordTree
 
@@ -55,7 +58,9 @@ def close(actual: Tensor, expected: object, tolerance: float = 1e-10) -> None:
 
 
 @functools.cache
-def case(seed: int, missing: float = 0.3, sizes: tuple[int, int, int] = SIZES) -> tuple[OptionsHMM, dict[str, Tensor], Tensor]:
+def case(
+    seed: int, missing: float = 0.3, sizes: tuple[int, int, int] = SIZES
+) -> tuple[OptionsHMM, dict[str, Tensor], Tensor]:
     """Ragged sequences with missing actions, lengths 1 to 6, and parameters."""
     model = OptionsHMM(*sizes, num_steps=6)
     truth = options_truth(*sizes, seed=seed)
@@ -121,9 +126,14 @@ def test_long_ragged_sequences_equal_the_forward_algorithm(num_options: int) -> 
 
 def test_the_tree_shares_words() -> None:
     generator = np.random.default_rng(0)
-    words = generator.integers(0, 3, size=5000)
-    tree = WordTree.build(words, np.array([3000, 2000]), 3)
-    assert [level.num_below for level in tree.levels[:3]] == [3, 9, 81]
+    words = generator.integers(0, 3, size=5001)
+    tree = WordTree.build(words, np.array([3000, 2001]), 3)
+    assert [level.shape[1] for level in tree.levels] == [10, 82]  # 9 pairs and 81 of those, and the odd end
+    assert tree.words.itemsize * len(tree.words) < len(words) / 3
+    assert np.array_equal(tree.steps(), words)
+    for depth in range(3):
+        spelt = [tree.spelt(piece, depth) for piece in tree.pieces(depth)]
+        assert [len(part) for part in spelt] == [-(-length // 2**depth) for length in (3000, 2001)]
     matrices = torch.rand(2, 3, 2, 2, dtype=F64)
     product, log_scale = tree.log_product(matrices)
     for row, part in enumerate((words[:3000], words[3000:])):
@@ -136,8 +146,67 @@ def test_the_tree_shares_words() -> None:
         close(log_scale[:, row], log_expected, 1e-11)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("large", [1, 10])
+def test_pieces_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, shared: bool, large: int) -> None:
+    """Ragged sequences cut into many pieces, several blocks, products of products: values and derivatives."""
+    generator = np.random.default_rng(0)
+    lengths = np.array([700, 1, 64, 129, 3, 3, 2, 333])
+    words = generator.integers(0, 4, size=int(lengths.sum()))
+    matrices = torch.rand(2, 4, 3, 3, dtype=F64, requires_grad=True)
+    weight = torch.rand(2, len(lengths), dtype=F64)
+    found = []
+    monkeypatch.setattr("ppl_models.word_tree.LARGE", large)
+    for piece, block, kept in ((2**12, 2**19, 2**22), (4, 100, 0), (8, 2**16, 0), (2, 2, 0), (4, 100, 2**22)):
+        for name, value in (("PIECE", piece), ("BLOCK", block), ("KEPT", kept), ("WASTE", min(block, 2**10))):
+            monkeypatch.setattr(f"ppl_models.word_blocks.{name}", value)
+        monkeypatch.setattr("ppl_models.word_tree.PIECE", piece)
+        tree = WordTree.build(words, lengths, 4, shared=shared)
+        assert (len(tree.stages[0].ranges(3)) > 2) == (piece < 8)
+        value = tree.log_sum(matrices)
+        (grad,) = torch.autograd.grad((value * weight).sum(), matrices, create_graph=large > 3)
+        parts = [value, grad]
+        if large > 3:
+            parts += torch.autograd.grad((grad * grad.detach().sin()).sum(), matrices)
+        found.append([part.detach() for part in parts])
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            close(one, other, 1e-9)
+
+
+@pytest.mark.parametrize(("num_options", "most_steps"), [(2, 60_000), (12, 30_000)])
+def test_memory_does_not_grow_with_the_number_of_steps(
+    monkeypatch: pytest.MonkeyPatch, num_options: int, most_steps: int
+) -> None:
+    """Beside the data and half a byte a step an iteration holds one block, whatever the length; here blocks are tiny."""
+    tiny = {"blocks.PIECE": 2**8, "tree.PIECE": 2**8, "blocks.BLOCK": 2**12, "blocks.KEPT": 2**12, "tree.MAX_WORDS": 2**8, "codes.SLICE": 2**11}
+    for name, value in tiny.items():
+        monkeypatch.setattr(f"ppl_models.word_{name}", value)
+    model, tensors, arrays_of_plan, arrays_of_step = OptionsHMM(4, 2, num_options), [], [], []
+    few_steps = most_steps // 4
+    for num_steps in (few_steps, most_steps):
+        data = simulate_options(options_chain(), 1, num_steps, 7).packed
+        tracemalloc.start()
+        plan = ChainPlan.build(data, 4, 2)
+        arrays_of_plan.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert plan.tree.words.nbytes <= num_steps
+        steps, params = OptionSteps(model.chain(), plan), random_policies(model.chain(), plan, 1, 0)
+        tracemalloc.start()
+        with LargestTensor(floating=True) as largest:
+            steps.m_step(steps.e_step(params)[0], params)
+        arrays_of_step.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        tensors.append(largest.numel)
+    assert tensors[1] <= 1.1 * tensors[0]
+    assert arrays_of_step[1] - arrays_of_step[0] < 2 * (most_steps - few_steps)  # what is kept of each piece
+    assert arrays_of_plan[1] - arrays_of_plan[0] < 6 * (most_steps - few_steps)  # the data take 16 bytes a step
+
+
 @pytest.mark.parametrize("most_entries", [1, 200, 2**22])
-def test_a_vector_through_the_words_gives_what_the_tree_gives(monkeypatch: pytest.MonkeyPatch, most_entries: int) -> None:
+def test_a_vector_through_the_words_gives_what_the_tree_gives(
+    monkeypatch: pytest.MonkeyPatch, most_entries: int
+) -> None:
     """The route of many options: value and gradient, from single steps, from pairs, and from the longest shared words."""
     _, truth, data = case(1, sizes=(3, 2, 4))
     long = simulate(OptionsHMM(3, 2, 4, num_steps=300), truth, 3, 1)
@@ -147,7 +216,10 @@ def test_a_vector_through_the_words_gives_what_the_tree_gives(monkeypatch: pytes
         for large in (10, 1):
             monkeypatch.setattr("ppl_models.word_tree.LARGE", large)
             monkeypatch.setattr("ppl_models.word_tree.MAX_WORD_ENTRIES", most_entries)
-            values = [torch.stack([truth[name], truth[name].flip(0)]).requires_grad_() for name in ("initial", "low", "high", "environment")]
+            values = [
+                torch.stack([truth[name], truth[name].flip(0)]).requires_grad_()
+                for name in ("initial", "low", "high", "environment")
+            ]
             rows = plan.log_actions(*values)
             weight = torch.arange(1, rows.numel() + 1, dtype=F64).reshape(rows.shape)
             found.append((rows, torch.autograd.grad((rows * weight).sum(), values[:3])))
@@ -191,6 +263,55 @@ def test_impossible_data_have_no_likelihood_and_a_reason() -> None:
         smooth(steps_of(parts_of(model.chain(), truth), data))
     with pytest.raises(ValueError, match="impossible under the parameters"):
         OptionSteps(model.chain(), plan_of(data, 2, 2)).e_step({name: value[None] for name, value in truth.items()})
+
+
+@pytest.mark.parametrize("num_options", [1, 2, 3])
+def test_pieces_of_long_sequences_change_no_posterior(monkeypatch: pytest.MonkeyPatch, num_options: int) -> None:
+    """Ragged, with gaps: smoothing, pairs, filtering, paths and prediction are those of the recursion over whole sequences."""
+    truth = options_truth(3, 3, num_options, seed=2)
+    data = simulate(OptionsHMM(3, 3, num_options, num_steps=130), truth, 4, 1)
+    data[1, 20:40:3, 1] = -1
+    data = pack(data[..., 0], data[..., 1], torch.tensor([130, 77, 1, 25]))
+    parts = parts_of(OptionsHMM(3, 3, num_options).chain(), truth)
+    found = []
+    for shortest in (130, 7):
+        monkeypatch.setattr("inference.along.SHORTEST", shortest)
+        steps = steps_of(parts, data)
+        assert len(steps.words) == {130: 4, 7: 9 + 6 + 1 + 2}[shortest]
+        smoothed, path = smooth(steps, pairs=True), viterbi(steps)
+        found.append((*filter_(steps), smoothed.option, smoothed.pair, path.option, path.log_joint, predict(steps)))
+    for whole, cut in zip(*found, strict=True):
+        close(cut, whole, 1e-11)
+    assert steps.words.shape[1] == 15
+    draws = sample_paths(steps, 4000, 0)
+    assert torch.equal((draws[0] >= 0).sum(-1), torch.tensor([130, 77, 1, 25]))
+    for option in range(num_options):
+        share, exact = (draws == option).double().mean(0), found[0][2][..., option]
+        assert float(((share - exact).abs() - 5 * (exact * (1 - exact) / 4000).sqrt()).max()) < 1e-9
+    joint, exact = (draws[:, 0, 14] * num_options + draws[:, 0, 15]), found[0][3][0, 15].flatten()  # across a cut
+    share = torch.bincount(joint, minlength=num_options**2) / 4000
+    assert float(((share - exact).abs() - 5 * (exact * (1 - exact) / 4000).sqrt()).max()) < 1e-9
+
+
+def test_pieces_that_underflow_or_are_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference.along.SHORTEST", 2)
+    truth = {
+        "initial": torch.tensor([[0.0, 1.0]], dtype=F64),
+        "low": torch.tensor([[[1 - 1e-12, 1e-12], [0.5, 0.5]]], dtype=F64),
+        "high": torch.eye(2, dtype=F64)[None],
+        "environment": torch.ones(2, 1, 1, dtype=F64),
+    }
+    parts = parts_of(OptionsHMM(1, 2, 2).chain(), truth)
+    state = torch.zeros(1, 4000, dtype=torch.long)
+    steps = steps_of(parts, pack(state, state))
+    assert steps.words.shape == (64, 63)
+    close(filter_(steps)[1], [4000 * math.log(0.5)], 1e-12)
+    close(smooth(steps).option[0, :, 1], torch.ones(4000))
+    truth["low"] = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]], dtype=F64)
+    action = state.clone()
+    action[0, 1000] = 1
+    with pytest.raises(ValueError, match="sequence 0 is impossible under the parameters from step 1000 on"):
+        smooth(steps_of(parts_of(OptionsHMM(1, 2, 2).chain(), truth), pack(state, action)))
 
 
 # ---------------------------------------------------------------- expected counts and EM
@@ -269,7 +390,9 @@ def test_generic_em_and_accelerated_em_meet() -> None:
     model, truth, _ = case(4, 0.0)
     data = simulate(replace(model, num_steps=15), truth, 20, 4)
     fast = fit(model, data, EM(tolerance=1e-12, parameter_tolerance=1e-6), init=truth)
-    slow = fit(model, data, EM(tolerance=1e-12, parameter_tolerance=1e-6, accelerate=False, max_iterations=20), init=truth)
+    slow = fit(
+        model, data, EM(tolerance=1e-12, parameter_tolerance=1e-6, accelerate=False, max_iterations=20), init=truth
+    )
     assert abs(fast.objective - slow.objective) < 1e-4
     for name, value in fast.params.items():
         torch.testing.assert_close(slow.params[name], value, rtol=0, atol=5e-3)
@@ -299,7 +422,12 @@ def test_options_keep_one_order() -> None:
     """Whatever order a start had, the reported options are named alike, and the law is the same."""
     model, truth, data = case(6)
     structure = Problem.check(model, data, 0).structure
-    turned = {**truth, "initial": truth["initial"].flip(1), "low": truth["low"].flip(1), "high": truth["high"].flip(1, 2)}
+    turned = {
+        **truth,
+        "initial": truth["initial"].flip(1),
+        "low": truth["low"].flip(1),
+        "high": truth["high"].flip(1, 2),
+    }
     program = Program(model, data)
     close(program.log_marginal(turned), program.log_marginal(truth))
     one, two = structure.canonical(truth), structure.canonical(turned)
@@ -457,13 +585,26 @@ def test_plain_pyro_runs_the_program() -> None:
 
 GOOD = {"state": [[0, 1, 2]], "action": [[0, 1, 0]]}
 BAD_DATA = {
-    "state out of range": (GOOD | {"state": [[0, 3, 2]]}, r"data\['state'\]: 0 to 2 was expected, got 3 at sequence 0, step 1"),
-    "action out of range": (GOOD | {"action": [[0, 2, 0]]}, r"data\['action'\]: 0 to 1, or -1 where missing, was expected, got 2"),
+    "state out of range": (
+        GOOD | {"state": [[0, 3, 2]]},
+        r"data\['state'\]: 0 to 2 was expected, got 3 at sequence 0, step 1",
+    ),
+    "action out of range": (
+        GOOD | {"action": [[0, 2, 0]]},
+        r"data\['action'\]: 0 to 1, or -1 where missing, was expected, got 2",
+    ),
     "action negative": (GOOD | {"action": [[0, -2, 0]]}, "got -2 at sequence 0, step 1"),
-    "missing state": (GOOD | {"state": [[0, -1, 2]]}, r"data\['state'\]: missing at sequence 0, step 1; a missing state cannot"),
+    "missing state": (
+        GOOD | {"state": [[0, -1, 2]]},
+        r"data\['state'\]: missing at sequence 0, step 1; a missing state cannot",
+    ),
     "missing state, NaN": (GOOD | {"state": [[0, math.nan, 2]]}, "a missing state cannot be summed out"),
     "missing last state": (GOOD | {"state": [[0, 1, -1]], "length": [3]}, "missing at sequence 0, step 2"),
-    "not whole": (GOOD | {"state": [[0, 1.5, 2]]}, r"data\['state'\]: whole numbers were expected, got 1.5 at \[0, 1\]"),
+    "not whole": (
+        GOOD | {"state": [[0, 1.5, 2]]},
+        r"data\['state'\]: whole numbers were expected, got 1.5 at \[0, 1\]",
+    ),
+    "no action known": (GOOD | {"action": [[-1, -1, -1]]}, "at least one known action was expected"),
     "shapes": (GOOD | {"action": [[0, 1]]}, "one shape"),
     "length zero": (GOOD | {"length": [0]}, "1 to 3 was expected, got 0 for sequence 0"),
     "length too long": (GOOD | {"length": [4]}, "got 4 for sequence 0"),
@@ -499,7 +640,14 @@ def test_bad_sizes_are_refused(arguments: dict[str, float], text: str) -> None:
         OptionsHMM(**({"num_states": 3, "num_actions": 2, "num_options": 2} | arguments))
 
 
-FRAME = pd.DataFrame({"sequence": ["b", "b", "b", "a", "a"], "time": [3, 4, 5, 0, 1], "state": [0, 1, 2, 2, 1], "action": [0, None, 1, 1, 0]})
+FRAME = pd.DataFrame(
+    {
+        "sequence": ["b", "b", "b", "a", "a"],
+        "time": [3, 4, 5, 0, 1],
+        "state": [0, 1, 2, 2, 1],
+        "action": [0, None, 1, 1, 0],
+    }
+)
 
 
 def test_a_data_frame_is_read_in_any_order() -> None:
@@ -518,6 +666,8 @@ def test_a_data_frame_is_read_in_any_order() -> None:
         (lambda f: pd.concat([f, f.iloc[:1]]), "goes from 3 to 3"),
         (lambda f: f.assign(state=[0, None, 2, 2, 1]), "in sequence 'b' at time 4"),
         (lambda f: f.assign(state=list("abcde")), "column 'state': whole numbers were expected"),
+        (lambda f: f.assign(time=f["time"].mask(f.index == 2)), "column 'time' must not be empty; it is in row 2"),
+        (lambda f: f.assign(sequence=f["sequence"].mask(f.index == 1)), "column 'sequence' must not be empty; it is in row 1"),
         (lambda f: f.iloc[:0], "at least one row"),
     ],
 )
@@ -534,13 +684,23 @@ def test_never_seen_actions_are_named() -> None:
         OptionsHMM(3, 3, 2).check_data(GOOD, for_fit=False)
 
 
-def test_one_step_sequences_are_fitted() -> None:
-    """They say nothing of the high-level policy, which keeps its prior mean."""
-    data = pack([[0], [1], [1], [0]], [[0], [1], [1], [0]])
+@pytest.mark.parametrize("init", ["random", "spectral"])
+def test_one_step_sequences_are_fitted_at_once(init: str) -> None:
+    """They say nothing of the high-level policy, which keeps its prior mean, nor of what tells options apart: all are alike,
+    and no parameters that tell them apart have a larger posterior."""
+    model, truth = OptionsHMM(3, 3, 2), options_truth(*SIZES, seed=0)
+    data = simulate(replace(model, num_steps=1), truth, 200, 1)
     with pytest.warns(UnvisitedWarning, match="all sequences have one step"):
-        result = fit(OptionsHMM(2, 2, 2), data, EM(tolerance=1e-6), init="random")
-    close(result.params["high"], torch.full((2, 2, 2), 0.5))
+        result = fit(model, data, init=init)
+    close(result.params["high"], torch.full((3, 2, 2), 0.5))
+    close(result.params["low"][:, 0], result.params["low"][:, 1])
     assert result.converged
+    assert result.num_iterations <= 5
+    plan = plan_of(data, 3, 3)
+    steps, params = OptionSteps(model.chain(), plan), random_policies(model.chain(), plan, 5, 0)
+    for _ in range(200):
+        params = steps.m_step(steps.e_step(params)[0], params)
+    assert float(sum(steps.e_step(params)[1:]).max()) < float(result.restarts.objective.max()) + 1e-6
 
 
 # ---------------------------------------------------------------- termination
@@ -565,7 +725,9 @@ def test_endings_and_choices_sit_inside_the_general_model(num_options: int) -> N
     close(smooth_options(result, data).option.sum(-1), torch.ones(20, 30), 1e-9)
     assert check_options(truth, model.chain()).identified == (num_options == 2)  # three options need three states
     start = Problem.check(model, data, 0).structure.start(Problem.check(model, data, 0), "random", 2)
-    assert {name: value.shape[1:] for name, value in start.items()} == {name: value.shape for name, value in truth.items()}
+    assert {name: value.shape[1:] for name, value in start.items()} == {
+        name: value.shape for name, value in truth.items()
+    }
 
 
 def test_the_m_step_of_endings_climbs_to_the_optimum_of_its_bound() -> None:

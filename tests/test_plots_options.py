@@ -164,6 +164,70 @@ def test_the_command_line_fits_and_reports(table, tmp_path) -> None:
     assert "Warnings" in (out / "report.html").read_text(encoding="utf-8")
 
 
+def drives(num_rows: int = 12, num_steps: int = 25) -> pd.DataFrame:
+    """Actions that follow x while one option is on and its opposite while the other is."""
+    generator = np.random.default_rng(0)
+    parts = []
+    for n in range(num_rows):
+        x, speed = generator.normal(size=(2, num_steps))
+        option = (np.arange(num_steps) // 9 + n) % 2
+        action = ((x > 0) ^ (option == 1)).astype(float)
+        parts.append(pd.DataFrame({"sequence": f"drive {n}", "time": np.arange(num_steps), "x": x, "speed": speed, "action": action}))
+    frame = pd.concat(parts, ignore_index=True)
+    frame["note"] = "not looked at"
+    frame.loc[5, "action"] = np.nan
+    return frame
+
+
+@pytest.mark.parametrize("network", [(), ("--network", "3")])
+def test_the_command_line_fits_continuous_states(tmp_path, network) -> None:
+    drives().sample(frac=1.0, random_state=0).to_csv(tmp_path / "drives.csv", index=False)
+    out, runner = tmp_path / "out", CliRunner()
+    arguments = ["fit", "options-hmm", str(tmp_path / "drives.csv"), "--options", "2", "--features", "x, speed", "--out", str(out)]
+    done = runner.invoke(app, [*arguments, "--restarts", "2", "--no-progress", *network])
+    assert done.exit_code == 0, done.output
+    result = Fit.load(out / "fit")
+    assert (result.model.num_features, result.model.num_actions, result.model.num_options) == (2, 2, 2)
+    assert tuple(result.item_names) == ("x", "speed", "action")
+    written = pd.read_csv(out / "options.csv")
+    assert len(written) == 300
+    np.testing.assert_allclose(written[["probability_0", "probability_1"]].sum(axis=1), 1, atol=1e-5)
+    if not network:  # both options are found: the path of most steps is the one that made them
+        truth = (written["time"] // 9 + written["sequence"].str.split().str[1].astype(int)) % 2
+        assert max((written["option"] == truth).mean(), (written["option"] != truth).mean()) > 0.8
+    assert runner.invoke(app, ["report", str(out)]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "message"),
+    [
+        (lambda f: f.drop(columns="speed"), (), "speed not found among sequence, time, x, action"),
+        (lambda f: f.drop(columns="time"), (), "time not found"),
+        (lambda f: f.drop(index=3), (), "sequence 'drive 0' goes from 2 to 4"),
+        (lambda f: f.assign(x=f["x"].mask(f.index == 4)), (), "data['state']: missing at sequence 0, step 4, column 0"),
+        (lambda f: f.assign(x="left"), (), "column 'x': numbers were expected"),
+        (lambda f: f.assign(action=0.5), (), "data['action']: 0 to 1, or -1 where missing, was expected, got 0.5"),
+        (lambda f: f, ("--termination",), "--termination is for a state that is one whole number"),
+        (lambda f: f, ("--states", "3"), "--states is for a state"),
+        (lambda f: f, ("--features", "x,x"), "names of different columns of the state"),
+        (lambda f: f, ("--features", "x,action"), "names of different columns of the state"),
+    ],
+)
+def test_bad_files_of_continuous_states_are_one_line(tmp_path, change, more, message: str) -> None:
+    change(drives(2)).to_csv(tmp_path / "bad.csv", index=False)
+    arguments = ["fit", "options-hmm", str(tmp_path / "bad.csv"), "--options", "2", "--out", str(tmp_path / "out"), "--features", "x,speed"]
+    done = CliRunner().invoke(app, [*arguments, *more])
+    assert done.exit_code == 2, done.output
+    assert message in done.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_network_needs_the_columns_of_a_continuous_state(table, tmp_path) -> None:
+    done = CliRunner().invoke(app, ["fit", "options-hmm", str(table), "--options", "2", "--network", "3", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert "give its columns with --features" in done.output
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -23,9 +23,11 @@ from ppl_models.datasets.noisy_or import (
     image_design,
     image_uniform_design,
     load_noisy_or_sample,
+    load_plant_base,
     load_plant_regions,
     random_design,
     sample_noisy_or,
+    thresholded,
     uniform_design,
 )
 from ppl_models.datasets.options import OptionSequences, options_chain, random_options, simulate_options
@@ -61,6 +63,7 @@ __all__ = [
     "load_mnist_digits",
     "load_newsgroups",
     "load_noisy_or_sample",
+    "load_plant_base",
     "load_plant_regions",
     "load_paired_dictionary",
     "load_response_times",
@@ -83,5 +86,6 @@ __all__ = [
     "split_counts",
     "strict_design",
     "thresholded_normals",
+    "thresholded",
     "uniform_design",
 ]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.causes import weight_of_failure, weight_of_leak
-from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file
+from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file, prepared
 
 __all__ = [
     "NoisyOrSample",
@@ -24,13 +24,16 @@ __all__ = [
     "image_design",
     "image_uniform_design",
     "load_noisy_or_sample",
+    "load_plant_base",
     "load_plant_regions",
     "random_design",
     "sample_noisy_or",
+    "thresholded",
     "uniform_design",
 ]
 
 SAMPLES_FILE, PLANTS_FILE = "noisy_or_overparam.npz", "plants.npz"
+PLANTS_DIGEST = "160cc616913293643bf28d369880e33502d0168f6c35bcba53853fdfc46a4458"  # of the arrays
 NUM_HELD_OUT = 1000
 LEAK, FAILURE = 0.001, 0.1
 FLIPPED = slice(0, None, 4)  # the variables that IMG-FLIP flips together
@@ -140,18 +143,43 @@ class PlantRegions:
 def load_plant_regions() -> PlantRegions:
     """Plants by region (W. Hamalainen, 2008, UCI Machine Learning Repository, doi:10.24432/C59K6M), the data behind PLNT.
 
-    Looked for in ``plants.npz`` in the folder that ``PPL_MODELS_DATA`` names.
+    Looked for in ``plants.npz`` in the folder that ``PPL_MODELS_DATA`` names: packed bits ``x``, ``n_cols``, ``regions``, ``names``.
+
+    Raises:
+        FileNotFoundError: if the file is not there; ValueError: if it is another.
+    """
+    source = "Plants, UCI Machine Learning Repository, doi:10.24432/C59K6M, as packed bits"
+    file = prepared(PLANTS_FILE, source, ("x", "n_cols", "regions", "names"), PLANTS_DIGEST)
+    bits = np.unpackbits(file["x"], axis=1)[:, : int(file["n_cols"])]
+    regions, plants = (tuple(str(name) for name in file[key]) for key in ("regions", "names"))
+    return PlantRegions(bits.astype(np.float64), regions, plants)
+
+
+def load_plant_base() -> dict[str, Tensor]:
+    """The network of 20 latents that the authors fitted to :func:`load_plant_regions`; :func:`thresholded` makes PLNT of it.
+
+    Looked for where :func:`load_noisy_or_sample` looks.
 
     Raises:
         FileNotFoundError: if the file is not there.
     """
-    path = local_file(PLANTS_FILE)
+    path = local_file(SAMPLES_FILE)
     if path is None:
-        raise FileNotFoundError(f"{PLANTS_FILE} is not in the folder {FOLDER_VARIABLE} names")
+        raise FileNotFoundError(f"{SAMPLES_FILE} is not in the folder {FOLDER_VARIABLE} names; see load_noisy_or_sample")
     with np.load(path, allow_pickle=False) as file:
-        bits = np.unpackbits(file["x"], axis=1)[:, : int(file["n_cols"])]
-        regions, plants = (tuple(str(name) for name in file[key]) for key in ("regions", "names"))
-    return PlantRegions(bits.astype(np.float64), regions, plants)
+        return _params(file["plnt_base_priors"], file["plnt_base_failure"], 1 - file["plnt_base_off_noise"])
+
+
+def thresholded(params: dict[str, Tensor], smallest_prior: float = 0.01, largest_failure: float = 0.5) -> dict[str, Tensor]:
+    """A fitted network made a truth as PLNT was: rare latents dropped, weak edges too, and then latents without edges.
+
+    Args:
+        params: ``prior`` (m,), ``failure`` (m, J), ``leak`` (J,).
+        smallest_prior: priors up to it are dropped; largest_failure: failures from it on become 1.
+    """
+    failure = torch.where(params["failure"] >= largest_failure, 1.0, params["failure"])
+    kept = (params["prior"] > smallest_prior) & (failure < 1).any(1)
+    return {"prior": params["prior"][kept], "failure": failure[kept], "leak": params["leak"]}
 
 
 # ---------------------------------------------------------------- designs

@@ -1,0 +1,109 @@
+"""Factor analysis: Gaussian factorization with a noise scale of its own for every item."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models.components import FactorDescription
+from ppl_models.distributions import Flat
+from ppl_models.item_response import ItemResponse
+from ppl_models.responses import Normal
+from ppl_models.validation import as_items, check_size
+
+__all__ = ["FactorAnalysis"]
+
+SCALE_RANGE = (1e-6, 1e6)
+
+
+@dataclass(frozen=True)
+class FactorAnalysis:
+    r"""Factor analysis (Rubin and Thayer 1982, doi:10.1007/BF02293851) whose components carry noise of their own.
+
+    .. math:: z_{nk} \sim N(0, 1), \quad x_{nj} = \mu_j + \sum_k y_{nkj}, \quad
+              y_{nkj} \sim N(z_{nk} \phi_{kj}, v_k \sigma_j^2), \qquad \sum_k v_k = 1
+
+    so that :math:`x_{nj} \mid z_n \sim N(\mu_j + \sum_k z_{nk} \phi_{kj}, \sigma_j^2)`: the data tell the variance of the sum and
+    nothing of its shares v, which are therefore a setting. They matter to :func:`inference.acdc.acdc` alone, which looks at the
+    noise of single components. A scale for each item needs a law of the activities: were they free, one item could be
+    fitted without error and the likelihood would have no maximum (Anderson and Rubin 1956).
+
+    Sites: ``signatures`` :math:`\phi` (K, J), ``intercepts`` :math:`\mu` (J,), ``scales`` :math:`\sigma` (J,), standard deviations;
+    in the plate ``units``, local ``activities`` z (K,) and observed ``items`` (J,). Priors are flat on intervals. Fits integrate the
+    activities, so ``log_likelihood`` is marginal, and rotate the signatures so that :math:`\phi \Sigma^{-1} \phi^T` is diagonal and
+    falling, each with a positive sum (Lawley's convention). ``Fit.posterior_latents`` gives E[z | x] as "activities".
+    Missing entries (NaN) are marginalised.
+
+    Args:
+        num_items, num_components: J and K < J.
+        noise_shares: v, one positive number a component, summing to 1; equal if None.
+        bound: largest size of an entry of a signature or intercept.
+
+    Raises:
+        ValueError: for sizes that are not positive integers, K >= J, shares that are not such, or a bound that is not positive.
+    """
+
+    num_items: int
+    num_components: int
+    noise_shares: tuple[float, ...] | None = None
+    bound: float = 1e6
+
+    def __post_init__(self) -> None:
+        for name in ("num_items", "num_components"):
+            check_size("FactorAnalysis", name, getattr(self, name))
+        if self.num_components >= self.num_items:
+            raise ValueError(
+                f"FactorAnalysis: num_components = {self.num_components} must be below num_items = {self.num_items}"
+            )
+        if not self.bound > 0:
+            raise ValueError(f"FactorAnalysis: bound must be positive, got {self.bound!r}")
+        if self.noise_shares is not None:
+            shares = tuple(float(v) for v in self.noise_shares)
+            if len(shares) != self.num_components or not min(shares) > 0 or not math.isclose(sum(shares), 1, abs_tol=1e-6):
+                raise ValueError(
+                    f"FactorAnalysis: noise_shares must be {self.num_components} positive numbers that sum to 1, "
+                    f"got {self.noise_shares!r}"
+                )
+            object.__setattr__(self, "noise_shares", shares)
+
+    def factors(self) -> FactorDescription:
+        """The factors, as engines see them."""
+        equal = (1 / self.num_components,) * self.num_components
+        return FactorDescription(self.num_items, self.num_components, self.noise_shares or equal, self.bound)
+
+    @property
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Named dims of every site, without the rows."""
+        dims: dict[str, tuple[str, ...]] = {"signatures": ("component", "item"), "activities": ("component",)}
+        return dims | dict.fromkeys(("intercepts", "scales", "items"), ("item",))
+
+    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+        """``data`` as a tensor (N, J), NaN where missing, and the item names."""
+        table, names = as_items(data, self.num_items, Normal(), for_fit)
+        if for_fit and len(table) <= self.num_components:
+            raise ValueError(f"data: more than num_components = {self.num_components} rows were expected, got {len(table)}")
+        return table, names
+
+    def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        if data is None and num_rows is None:
+            raise ValueError("FactorAnalysis: give data, or num_rows to draw some")
+        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        zero = torch.zeros((), **kind)
+        flat = Flat(zero - self.bound, zero + self.bound)
+        signatures = pyro.sample("signatures", flat.expand([self.num_components, self.num_items]).to_event(2))
+        intercepts = pyro.sample("intercepts", flat.expand([self.num_items]).to_event(1))
+        low, high = (zero + v for v in SCALE_RANGE)
+        scales = pyro.sample("scales", Flat(low, high).expand([self.num_items]).to_event(1))
+        batch = len(data) if data is not None else num_rows
+        with pyro.plate("units", num_rows or batch, subsample_size=batch):
+            law = dist.Normal(zero, zero + 1).expand([self.num_components]).to_event(1)
+            activities = pyro.sample("activities", law)
+            means = (activities.unsqueeze(-2) @ signatures).squeeze(-2) + intercepts
+            return pyro.sample("items", ItemResponse(Normal(), means, scales.square().expand(means.shape)), obs=data)

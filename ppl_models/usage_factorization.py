@@ -1,0 +1,99 @@
+"""Poisson factorization in which every component is absent or present in every row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models.components import UsageDescription
+from ppl_models.distributions import BinaryVector, Flat
+from ppl_models.item_response import ItemResponse
+from ppl_models.matrix_factorization import RATE_FLOOR, PoissonFactorization
+from ppl_models.responses import Poisson
+
+__all__ = ["UsageFactorization"]
+
+SMALLEST_AMOUNT = 1e-6  # counts; of a mean amount
+
+
+@dataclass(frozen=True)
+class UsageFactorization:
+    r"""Poisson factorization with binary usage: a spike at zero and a Gamma slab for every activity.
+
+    .. math:: b_{nk} \sim \mathrm{Bernoulli}(\pi_k), \quad z_{nk} \sim \mathrm{Gamma}(\alpha, \alpha / m_k), \quad
+              x_{nj} \sim \mathrm{Poisson}\Big(\sum_k b_{nk} z_{nk} \phi_{kj}\Big), \qquad \sum_j \phi_{kj} = 1
+
+    Absence and an amount of zero have the same likelihood: what tells them apart is the law of the amounts, of which m is
+    estimated. A component that would have to be present in a far smaller amount than in other rows is rather absent, and the
+    price of presence is that of spreading the slab over amounts that the row refutes.
+
+    Sites: ``signatures`` :math:`\phi` (K, J), rows on the simplex; ``proportions`` :math:`\pi` (K,); ``amounts`` m (K,), mean
+    counts where present; inside the plate ``units``, latent ``usage`` b (K,), local ``activities`` z (K,) and observed
+    ``items`` (J,). Priors: signatures Dirichlet(concentration), proportions flat, amounts flat on [1e-6, bound].
+
+    The program sums over usage given activities. Engines integrate the activities as well, so that estimates are of
+    K (J + 1) parameters, whatever the number of rows: stochastic-approximation EM over exact Gibbs draws of both
+    (:mod:`inference.usage_gibbs`). ``Fit.posterior_latents`` gives P(b = 1 | x) as "usage" and E[b z | x] as "activities".
+    Missing entries (NaN) drop out. Fits order components by falling expected share of the counts.
+
+    The spike and slab is that of Mitchell and Beauchamp (1988, doi:10.1080/01621459.1988.10478694), the Gamma law of activities
+    that of Cemgil (2009, doi:10.1155/2009/785152).
+
+    Args:
+        num_items, num_components: J and K <= J.
+        shape: :math:`\alpha`, at least 0.5; 1 for exponential amounts, larger to set presence apart from absence.
+        concentration: of the Dirichlet prior, at least 1; 1 is flat.
+        bound: largest mean amount.
+
+    Raises:
+        ValueError: for sizes that are not positive integers, K > J, or settings out of range.
+    """
+
+    num_items: int
+    num_components: int
+    shape: float = 1.0
+    concentration: float = 1.0
+    bound: float = 1e9
+
+    def __post_init__(self) -> None:
+        PoissonFactorization(self.num_items, self.num_components, self.concentration, bound=self.bound)
+        if not self.shape >= 0.5:
+            raise ValueError(f"UsageFactorization: shape must be at least 0.5, got {self.shape!r}")
+
+    def usage(self) -> UsageDescription:
+        """The factorization, as engines see it."""
+        return UsageDescription(self.num_items, self.num_components, self.concentration, self.shape, self.bound)
+
+    @property
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Named dims of every site, without the rows."""
+        dims: dict[str, tuple[str, ...]] = {"signatures": ("component", "item"), "items": ("item",)}
+        return dims | dict.fromkeys(("proportions", "amounts", "usage", "activities"), ("component",))
+
+    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+        """As :meth:`PoissonFactorization.check_data`."""
+        return PoissonFactorization(self.num_items, self.num_components).check_data(data, for_fit)
+
+    def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        if data is None and num_rows is None:
+            raise ValueError("UsageFactorization: give data, or num_rows to draw some")
+        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        zero = torch.zeros((), **kind)
+        num = [self.num_components]
+        concentration = zero.expand(self.num_items) + self.concentration
+        signatures = pyro.sample("signatures", dist.Dirichlet(concentration).expand(num).to_event(1))
+        proportions = pyro.sample("proportions", dist.Beta(zero + 1, zero + 1).expand(num).to_event(1))
+        amounts = pyro.sample("amounts", Flat(zero + SMALLEST_AMOUNT, zero + self.bound).expand(num).to_event(1))
+        batch = len(data) if data is not None else num_rows
+        with pyro.plate("units", num_rows or batch, subsample_size=batch):
+            usage = pyro.sample("usage", BinaryVector(torch.logit(proportions)), infer={"enumerate": "parallel"})
+            law = dist.Gamma((zero + self.shape).expand(amounts.shape), self.shape / amounts)
+            activities = pyro.sample("activities", law.to_event(1))
+            rates = ((usage * activities).unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
+            return pyro.sample("items", ItemResponse(Poisson(), rates.log()), obs=data)

@@ -1,0 +1,63 @@
+"""Distinct values among many integers, found a slice at a time and kept in the smallest type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["TABLE_SIZE", "Codes", "slices", "small_integers"]
+
+TABLE_SIZE = 2**22  # codes below this are looked up in a table instead of a sorted list
+SLICE = 2**19  # entries of the data looked at at a time
+
+
+def slices(size: int) -> Iterator[slice]:
+    """Consecutive ranges that cover ``size`` entries."""
+    return (slice(begin, min(begin + SLICE, size)) for begin in range(0, size, SLICE))
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """The distinct values among many integers in [0, bound), and the place of each among them.
+
+    Args:
+        distinct: ascending.
+        table: place of every integer, where the bound is small enough for a table.
+    """
+
+    distinct: np.ndarray
+    table: np.ndarray | None
+
+    @classmethod
+    def of(cls, parts: Iterable[np.ndarray], bound: int, most: int | None = None) -> Codes | None:
+        """From the integers, a part at a time; None as soon as there are more than ``most``."""
+        tabled = bound <= TABLE_SIZE
+        seen, distinct = np.zeros(bound if tabled else 0, dtype=bool), np.empty(0, dtype=np.int64)
+        for part in parts:
+            if tabled:
+                seen[part] = True
+            else:
+                distinct = np.union1d(distinct, part)
+                if most is not None and len(distinct) > most:
+                    return None
+        if not tabled:
+            return cls(distinct, None)
+        distinct = np.flatnonzero(seen)
+        if most is not None and len(distinct) > most:
+            return None
+        table = np.zeros(bound, dtype=np.int32)
+        table[distinct] = np.arange(len(distinct))
+        return cls(distinct, table)
+
+    def places(self, codes: np.ndarray) -> np.ndarray:
+        """The place of each integer."""
+        out: np.ndarray = np.searchsorted(self.distinct, codes) if self.table is None else self.table[codes]
+        return out
+
+
+def small_integers(largest: int) -> Any:
+    """The smallest type of whole numbers that torch indexes with after a cast."""
+    return next(kind for kind in (np.uint8, np.int16, np.int32, np.int64) if largest <= np.iinfo(kind).max)
