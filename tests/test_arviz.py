@@ -7,6 +7,7 @@ import matplotlib
 import numpy as np
 import pytest
 from fitted_examples import bernoulli_table, encoder_fit, with_draws
+from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 matplotlib.use("Agg")
@@ -23,6 +24,12 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def idata():
     return with_draws(encoder_fit(), 4, 100).to_arviz(bernoulli_table(), num_predictive=5)
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    pyplot.close("all")  # ArviZ draws through pyplot
 
 
 def figure_of(drawn: object) -> Figure:
