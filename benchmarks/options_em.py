@@ -195,7 +195,7 @@ def draw(path: str) -> None:
         )
         twin = left.twinx()
         twin.loglog(
-            steps, [v["peak_MiB"] for v in of("length")], color="#888888", linestyle=":", label="peak MiB (right)"
+            steps, [v["MiB"]["of_a_fit"] for v in of("length")], color="#888888", linestyle=":", label="MiB of a fit beside the data (right)"
         )
         handles = [artist for ax in (left, twin) for artist in ax.get_lines()]
         left.legend(handles=handles, fontsize=8)
