@@ -183,7 +183,7 @@ def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]
     local = [name for name, one in fits.items() if one.local]
     if local:
         notes.append(f"log-likelihood and BIC of {local} are conditional on fitted activities of the rows, and have no prediction here")
-    bounds = [name for name, one in fits.items() if one.elbo is not None and one.draws is None]
+    bounds = [name for name, one in fits.items() if _kind(one) == "bound"]
     if bounds:
         notes.append(f"log-likelihoods of {bounds} are lower bounds by sampling")
     priors = [name for name, one in fits.items() if one.draws is not None]
@@ -218,7 +218,7 @@ def _test_density(one: Fit, test: Any) -> float:
 
 
 def _kind(one: Fit) -> str:
-    return "conditional" if one.local else "bound" if one.elbo is not None and one.draws is None else "marginal"
+    return "conditional" if one.local else "bound" if math.isnan(one.log_likelihood) and one.elbo is not None else "marginal"
 
 
 def _discrepancy(one: Fit, data: Any, seed: int) -> dict[str, float]:
