@@ -28,7 +28,7 @@ MAX_SUMMED = 2.0**24  # rows times configurations of the first layer, and config
 MAX_ENUMERATED = 14  # latents of a layer
 PRODUCT_STARTS = 4  # where items depend on products of latents: a second spectral start, and latents of both flipped
 RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
-BOUND_SHARE = 0.99  # of its limit, from which a coefficient is said to lie on it: averages of iterates end a little short
+BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 
 
 class Layered(Structure):

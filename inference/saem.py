@@ -280,10 +280,14 @@ class SAEMState:
             return state
         weight = (1 + AVERAGING) / (count + AVERAGING)
         present = {name: (value != 0).to(value) for name, value in params.items()}
+        mean = params
         if self.mean:
-            params = {name: torch.lerp(self.mean[name], value, weight) for name, value in params.items()}
             present = {name: torch.lerp(self.present[name], value, weight) for name, value in present.items()}
-        state = replace(state, mean=params, present=present)
+            mean = {name: torch.lerp(self.mean[name], value, weight) for name, value in params.items()}
+            # what stands still stands on its bound: the way there is no part of its average
+            still = {name: (value == self.params[name]) & (value != 0) for name, value in params.items()}
+            mean = {name: torch.where(still[name], params[name] * present[name], value) for name, value in mean.items()}
+        state = replace(state, mean=mean, present=present)
         if count % method.window:
             return state
         estimate = state.estimate()
