@@ -24,7 +24,7 @@ from ppl_models.distributions import binary_configurations
 if TYPE_CHECKING:
     from inference.fit import Problem
 
-__all__ = ["GrowAndPrune", "used_latents"]
+__all__ = ["GrowAndPrune", "padded", "used_latents"]
 
 EXACT = 10  # up to so many latents the last EM enumerates all configurations
 SUMMED = 16  # and up to so many the likelihood of the answer does
@@ -176,7 +176,7 @@ class GrowAndPrune:
         if causes.num_causes > EXACT:
             exact = summed(causes, rows, polish.params) if causes.num_causes <= SUMMED else float("nan")
         return _Run(
-            _padded(search.causes, polish.params), exact, polish.log_likelihood, polish.objectives, polish.likelihoods, polish.converged
+            padded(search.causes, polish.params), exact, polish.log_likelihood, polish.objectives, polish.likelihoods, polish.converged
         )
 
 
@@ -240,8 +240,8 @@ def _without_empty(causes: IndependentCauses, params: Params) -> Params:
     return {causes.prior: params[causes.prior][:, used], causes.failure: params[causes.failure][:, used], causes.leak: leak}
 
 
-def _padded(causes: IndependentCauses, params: Params) -> Params:
-    """Empty latents in the places that are left."""
+def padded(causes: IndependentCauses, params: Params) -> Params:
+    """Empty latents, with prior 1e-6 and failures of one, in the places that are left; (R, ...)."""
     spare = causes.num_causes - params[causes.prior].shape[1]
     prior = torch.nn.functional.pad(params[causes.prior], (0, spare), value=PROBABILITY_LIMIT)
     failure = torch.nn.functional.pad(params[causes.failure], (0, 0, 0, spare), value=1.0)
@@ -252,11 +252,11 @@ def _joined(runs: list[_Run]) -> Outcome:
     """Runs as restarts of one outcome."""
     longest = max(len(run.objectives) for run in runs)
 
-    def padded(values: list[float]) -> list[float]:
+    def filled(values: list[float]) -> list[float]:
         return values + [float("nan")] * (longest - len(values))
 
     def table(column: Any) -> Tensor:
-        return torch.tensor([padded(column(run)) for run in runs], dtype=torch.float64).T
+        return torch.tensor([filled(column(run)) for run in runs], dtype=torch.float64).T
 
     return Outcome(
         params={name: torch.cat([run.params[name] for run in runs]) for name in runs[0].params},
