@@ -50,6 +50,14 @@ class CauseRows:
     counts: Tensor
 
     @classmethod
+    def of(cls, data: Tensor) -> CauseRows:
+        """Rows (N, J) of 0, 1 and NaN as they are, in their order."""
+        missing = data.isnan()
+        return cls(
+            (data == 1).to(data), (~missing).to(data) if bool(missing.any()) else None, torch.ones_like(data[:, 0])
+        )
+
+    @classmethod
     def merge(cls, data: Tensor) -> CauseRows:
         """Rows (N, J) of 0, 1 and NaN."""
         missing = data.isnan()

@@ -236,8 +236,8 @@ def used_latents(causes: IndependentCauses, params: Params) -> list[int]:
 
 def _without_empty(causes: IndependentCauses, params: Params) -> Params:
     used = used_latents(causes, params)
-    leak = params[causes.leak]
-    return {causes.prior: params[causes.prior][:, used], causes.failure: params[causes.failure][:, used], causes.leak: leak}
+    failure = params[causes.failure][:, used].clamp(max=1 - PROBABILITY_LIMIT)  # the search may find edges where there are none
+    return {causes.prior: params[causes.prior][:, used], causes.failure: failure, causes.leak: params[causes.leak]}
 
 
 def padded(causes: IndependentCauses, params: Params) -> Params:
