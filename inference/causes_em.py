@@ -28,7 +28,7 @@ from ppl_models.causes import (
     weight_of_leak,
 )
 
-__all__ = ["NO_EDGE", "CauseRows", "CauseSteps", "CauseStatistics", "log_beta_prior"]
+__all__ = ["NEGLIGIBLE", "NO_EDGE", "CauseRows", "CauseSteps", "CauseStatistics", "log_beta_prior"]
 
 LARGEST_WEIGHT = 13.8  # -log 1e-6
 NO_EDGE = 1 - PROBABILITY_LIMIT / 2  # a failure above it is one
@@ -136,14 +136,16 @@ class CauseSteps:
         log_prior = (self.configurations @ odds).squeeze(-1) + log_off.sum(-1, keepdim=True)
         return eta, log_expm1(eta), log_prior
 
+    def log_densities(self, eta: Tensor, logits: Tensor, log_prior: Tensor, part: slice) -> Tensor:
+        """log p(row, configuration) of a slice of the rows, (R, u, C)."""
+        log_density = self.rows.ones[part] @ logits.mT
+        if self.rows.seen is None:
+            return log_density.add_((log_prior - eta.sum(-1)).unsqueeze(-2))
+        return log_density.add_(log_prior.unsqueeze(-2) - self.rows.seen[part] @ eta.mT)
+
     def responsibilities(self, eta: Tensor, logits: Tensor, log_prior: Tensor, part: slice) -> tuple[Tensor, Tensor]:
         """Posterior (R, u, C) of a slice of the rows, and their log-likelihood (R, u)."""
-        seen = None if self.rows.seen is None else self.rows.seen[part]
-        log_density = self.rows.ones[part] @ logits.mT
-        if seen is None:
-            log_density += (log_prior - eta.sum(-1)).unsqueeze(-2)
-        else:
-            log_density += log_prior.unsqueeze(-2) - seen @ eta.mT
+        log_density = self.log_densities(eta, logits, log_prior, part)
         peak = log_density.amax(-1, keepdim=True)
         log_density.sub_(peak).clamp_(min=NEGLIGIBLE).exp_()
         total = log_density.sum(-1, keepdim=True)

@@ -19,17 +19,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from inference.causes_em import NO_EDGE, CauseRows, CauseSteps
+from inference.causes_em import NEGLIGIBLE, NO_EDGE, CauseRows, CauseSteps
 from inference.causes_open import OpenRows
 from inference.causes_truncated import MAX_BITS, TruncatedSteps
 from inference.program import Params
 from ppl_models.causes import PROBABILITY_LIMIT, IndependentCauses, weight_of_failure, weight_of_leak
 from ppl_models.distributions import binary_configurations
 
-__all__ = ["MAX_CAUSES", "latent_means", "latent_modes", "log_likelihood_rows", "quickscore"]
+__all__ = ["MAX_CAUSES", "latent_means", "latent_modes", "log_likelihood_rows", "quickscore", "summed_rows"]
 
 MAX_CAUSES = 16  # 65,536 configurations
 MAX_ONES = 10  # of a row, for the alternating sum
+BLOCK = (2048, 128)  # configurations and rows
 ELEMENTS = 2**20  # rows times configurations, or times subsets and latents, held at once
 CANCELLED = 1e-8  # of its largest term: a smaller alternating sum has lost its digits
 SETTLED = 1e-6  # nats a row
@@ -39,7 +40,7 @@ def log_likelihood_rows(causes: IndependentCauses, data: Tensor, params: Params)
     """Of every row (N,): exact, but a lower bound for rows of more than 10 ones in a network of more than 16 latents."""
     causes, params, _ = _reduced(causes, params)
     if causes.num_causes <= MAX_CAUSES:
-        return torch.cat([log_rows for _, log_rows in _enumerated(causes, data, params)])
+        return summed_rows(causes, CauseRows.of(data), params)
     exact = quickscore(causes, data, params)
     unknown = exact.isnan()
     if bool(unknown.any()):
@@ -93,6 +94,22 @@ def quickscore(causes: IndependentCauses, data: Tensor, params: Params) -> Tenso
             value = total.clamp(min=CANCELLED).log() + peak.squeeze(1) + log_leak[row]
             out[row] = torch.where(total > CANCELLED, value, torch.nan)
     return out
+
+
+@torch.no_grad()
+def summed_rows(causes: IndependentCauses, rows: CauseRows, params: Params) -> Tensor:
+    """Log-likelihood of every row (U,), all configurations summed, in blocks that stay in the processor's cache."""
+    like = rows.ones
+    total = torch.full_like(rows.counts, -torch.inf)
+    for block in binary_configurations(causes.num_causes, like.dtype, like.device).split(BLOCK[0]):
+        steps = CauseSteps(causes, rows, block, chunk_elements=BLOCK[0] * BLOCK[1])
+        eta, logits, log_prior = steps.log_joint(_one(params))
+        for part in steps.parts(1):
+            density = steps.log_densities(eta, logits, log_prior, part)[0]
+            peak = density.amax(1, keepdim=True)
+            own = density.sub_(peak).clamp_(min=NEGLIGIBLE).exp_().sum(1).log() + peak.squeeze(1)
+            total[part] = torch.logaddexp(total[part], own)
+    return total
 
 
 def _one(params: Params) -> Params:

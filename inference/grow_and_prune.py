@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from inference.causes_em import CauseRows, CauseSteps
-from inference.causes_polish import Polish, summed
+from inference.causes_polish import Polish
+from inference.causes_rows import MAX_CAUSES, summed_rows
 from inference.causes_search import Search
 from inference.causes_truncated import MAX_BITS, TruncatedSteps
 from inference.checkpoint import Checkpoint
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["GrowAndPrune", "padded", "used_latents"]
 
 EXACT = 10  # up to so many latents the last EM enumerates all configurations
-SUMMED = 16  # and up to so many the likelihood of the answer does
 LIKELY = 1024  # configurations from which truncated EM begins
 NUM_THINNINGS = 3  # times that edges are judged
 LEAST_GAIN = 0.2  # of the mean price of a latent
@@ -167,14 +167,15 @@ class GrowAndPrune:
             likely = search.likely(search.sample, {name: v.float() for name, v in params.items()}, LIKELY, 4 * LIKELY)
             steps = TruncatedSteps.begin(causes, rows, likely.to(like), params)
         polish = Polish(steps, params, progress)
-        polish.climb(self.max_iterations, 10 * self.tolerance)
+        polish.climb(self.max_iterations, 100 * self.tolerance)
         for _ in range(NUM_THINNINGS):
             if not polish.thin():
                 break
             polish.climb(self.max_iterations, self.tolerance)
         exact = polish.log_likelihood
         if causes.num_causes > EXACT:
-            exact = summed(causes, rows, polish.params) if causes.num_causes <= SUMMED else float("nan")
+            own = {name: value[0] for name, value in polish.params.items()}
+            exact = float(summed_rows(causes, rows, own) @ rows.counts) if causes.num_causes <= MAX_CAUSES else float("nan")
         return _Run(
             padded(search.causes, polish.params), exact, polish.log_likelihood, polish.objectives, polish.likelihoods, polish.converged
         )
