@@ -24,7 +24,7 @@ from torch import Tensor
 from inference.causes_em import CauseRows
 from inference.causes_polish import Polish
 from inference.causes_rows import log_likelihood_rows
-from inference.causes_truncated import TruncatedSteps
+from inference.causes_truncated import MAX_BITS, TruncatedSteps
 from inference.grow_and_prune import GrowAndPrune
 from inference.progress import NoProgress
 from ppl_models import NoisyOr
@@ -54,7 +54,8 @@ def design(sample: NoisyOrSample, most: int) -> dict[str, Tensor]:
 
 
 def fitted(sample: NoisyOrSample, params: dict[str, Tensor], beta: float, iterations: int, thin: bool) -> Polish:
-    """EM on the training rows; then, with ``thin``, without the edges that are not worth their price."""
+    """EM on the training rows; then, with ``thin``, without the edges that are not worth their price. At most 62 latents."""
+    params = {name: value if name == "leak" else value[:MAX_BITS] for name, value in params.items()}
     causes = NoisyOr(64, len(params["prior"]), failure_concentration=(beta, beta)).causes()
     one = {name: value.unsqueeze(0) for name, value in params.items()}
     one["failure"] = one["failure"].clamp(0.02, 0.99)
@@ -68,7 +69,7 @@ def fitted(sample: NoisyOrSample, params: dict[str, Tensor], beta: float, iterat
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--exact", default="0,1,2,3,7", help="largest subsets, separated by commas")
-    parser.add_argument("--fitted", default="1,2", help="the same, for EM (at most 2: 62 latents)")
+    parser.add_argument("--fitted", default="1,2", help="the same, for EM; of 3, the first 62 latents")
     parser.add_argument("--beta", type=float, default=1.0, help="a Beta(b, b) prior of the failures")
     parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--thin", action="store_true", help="take edges away that are not worth their price")
