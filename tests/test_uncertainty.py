@@ -15,7 +15,7 @@ from inference import EM, fit
 from inference.bootstrap import bootstrap
 from inference.program import Program
 from inference.uncertainty import check_information, row_scores, standard_errors
-from ppl_models import DeepDiscreteEncoder, Normal, TruncatedLasso
+from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
 
 TIGHT = EM(tolerance=1e-13, parameter_tolerance=1e-8, max_iterations=5000)
 GRAPH = ((1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1))
@@ -225,6 +225,24 @@ def test_bootstrap_spreads_like_the_standard_errors_and_exports():
         bootstrap(replicated)
     with pytest.raises(ValueError, match="point estimate"):
         standard_errors(replicated, data)
+
+
+@pytest.mark.parametrize("response", [Bernoulli(), Normal(), Poisson(), Blocks((Bernoulli(), 3), (Normal(), 3))])
+def test_replicates_in_a_batch_are_those_of_a_loop(response, monkeypatch):
+    model = encoder(response)
+    start = {"loadings_1": 1.5 * torch.tensor(GRAPH).double(), "intercepts_1": -torch.ones(6).double()}
+    start |= {"proportions": torch.tensor([0.4, 0.6]).double()}
+    if response.num_dispersed(6):
+        start["dispersion"] = torch.ones(response.num_dispersed(6)).double()
+    data = Program(model, None, 150).simulate(start, 3)["items"]
+    data[:20, 4] = math.nan
+    result = fit(model, data, TIGHT, init=start)
+    together = bootstrap(result, data, num_replicates=5, seed=2).draws
+    monkeypatch.setattr("inference.bootstrap.fits_sets", lambda problem, method: False)
+    one_by_one = bootstrap(result, data, num_replicates=5, seed=2).draws
+    for name, value in one_by_one.items():
+        assert torch.allclose(together[name], value, atol=1e-4), name
+        assert not torch.allclose(value[0, 0], value[0, 1])
 
 
 def test_bootstrap_keeps_the_gaps_of_the_data():
