@@ -41,7 +41,8 @@ class NoisyOr:
 
     ``fit`` without a method grows and prunes latents (:class:`inference.GrowAndPrune`), because a single run of EM from
     a random start finds all latents only now and then; ``num_latents`` is then an upper limit, and the latents that the
-    description length does not pay for come back empty (prior 1e-6, failures 1), as do edges (failure 1).
+    description length does not pay for come back empty (prior 1e-6, failures 1), as do edges (failure 1). In a start given to
+    ``fit`` a failure of exactly 1 is no edge, and exact EM leaves it so; all else must lie strictly between 0 and 1.
 
     Args:
         num_items: J, number of observed columns.
