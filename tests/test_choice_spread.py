@@ -102,11 +102,7 @@ def test_the_page_says_why(tmp_path):
     assert "Why not fewer: with K = 3" in words
     assert "largest number compared" in words
     assert "do not come back from most halves" in words
-    at = result.select().segment.start
-    gain = max(
-        0.0, float((result.loss(3, at) - result.loss(4, at))[0]) + result.penalty
-    )  # of the fourth, before its price
-    assert f"K = 4 would lower the accumulated misfit by {gain:.3f}" in " ".join(why(result, 3))
+    assert f"K = 4 leaves {result.left[4]:.3g} nats, {result.shares[4]:.0%} less" in " ".join(why(result, 3))
     names = [f"<channel {j}>" for j in range(16)]
     page = write_selection_report(
         fits, result, table, tmp_path / "page.html", channels=names, analysis=parallel_analysis(x), halves=halves
@@ -142,12 +138,15 @@ def test_select_pmf_writes_the_page(tmp_path):
     assert set(record["return_error"]) == {"2", "3"}
 
 
-def test_the_default_choice_is_the_first_segment_as_wide_as_three_tenths():
+def test_the_default_choice_is_the_last_clear_step():
     x = counts(5)
-    result = acdc(fit_grid(factory, x, (1, 2, 3), num_restarts=2), x)
-    first = next(s for s in result.segments if s.width >= 0.3)
-    assert result.chosen == first.num_components == 3
+    result = acdc(fit_grid(factory, x, (1, 2, 3, 4), num_restarts=2), x)
+    assert result.shares[3] > 0.5 > result.shares[4]
+    assert result.chosen == 3
     assert result.select().stable
+    words = " ".join(why(result, 3))
+    assert f"takes away {result.shares[3]:.0%}" in words
+    assert "changes nothing" in words
 
 
 @pytest.fixture(scope="module")
