@@ -62,12 +62,12 @@ def test_reproducibility_by_hand():
 
 
 def test_repeated_choices():
-    x = counts(1, n=50)
+    x = counts(1)
     spread = repeat_choice(factory, x, (1, 2, 3), 2, num_restarts=3, threshold=0.2)
     assert spread.chosen == 3
     assert spread.shares == {3: 1.0}
     assert len(spread.table) == 2
-    assert spread.fits[3].num_rows == 50
+    assert spread.fits[3].num_rows == 80
     low, high = spread.loss_band(1, np.array([0.0, 1.0]))
     mean = np.mean([r.loss(1, np.array([0.0, 1.0])) for r in spread.results], 0)
     assert ((low <= mean) & (mean <= high)).all()
@@ -80,7 +80,7 @@ def test_a_tie_of_choices_goes_to_the_smaller():
 
 
 def test_among_is_the_choice_without_the_others():
-    x = counts(2)
+    x = counts(5)
     fits = fit_grid(factory, x, (1, 2, 3), num_restarts=3)
     result = acdc(fits, x)
     part = result.among([1, 2])
@@ -126,7 +126,7 @@ def test_select_pmf_writes_the_page(tmp_path):
     from inference.cli import app
 
     table = tmp_path / "counts.csv"
-    pd.DataFrame(counts(4, n=40), columns=[f"c{j}" for j in range(16)]).to_csv(table, index=False)
+    pd.DataFrame(counts(4), columns=[f"c{j}" for j in range(16)]).to_csv(table, index=False)
     out = tmp_path / "out"
     done = CliRunner().invoke(
         app, ["select", "pmf", str(table), "--k", "2:3", "--out", str(out), "--restarts", "2", "--halves", "1"]
