@@ -273,28 +273,28 @@ class ComponentNoise:
     """ACDC: the number of components whose own noise looks as the model says; see :func:`inference.acdc.acdc`.
 
     Args:
-        min_width: of a range of cutoffs taken for stable.
+        min_share: of the discrepancy left, that a clear step takes away.
 
     Raises:
-        ValueError: for a negative width.
+        ValueError: for a share outside (0, 1).
     """
 
-    min_width: float = 0.3
+    min_share: float = 0.5
 
     def __post_init__(self) -> None:
-        if not self.min_width >= 0:
-            raise ValueError(f"ComponentNoise: min_width must not be negative, got {self.min_width!r}")
+        if not 0 < self.min_share < 1:
+            raise ValueError(f"ComponentNoise: min_share must lie between 0 and 1, got {self.min_share!r}")
 
     def choose(self, study: Study) -> Selection:
         from inference.acdc import acdc
 
         fits = study.fits(study.data)
         by_size = dict(zip(study.sizes, fits, strict=True))
-        result = acdc(by_size, study.data, min_width=self.min_width, seed=study.seed)
+        result = acdc(by_size, study.data, min_share=self.min_share, seed=study.seed)
         columns = _figures(fits)
         columns["largest_discrepancy"] = [float(result.component_discrepancy[size].max()) for size in study.sizes]
-        columns["width"] = [float(result.table.loc[size, "width"]) for size in study.sizes]
-        return Selection(result.chosen, self, study.sizes, columns, "largest_discrepancy", None, tuple(fits))
+        columns["left"] = [result.left[size] for size in study.sizes]
+        return Selection(result.chosen, self, study.sizes, columns, "left", None, tuple(fits))
 
 
 NAMED: dict[str, Criterion] = {

@@ -244,10 +244,10 @@ def test_held_out_rows_are_not_fitted():
 
 def test_components_are_chosen_by_their_noise():
     x, _ = skew_normal_mixture(num_rows=1500, seed=1)
-    found = select_dimension(lambda k: Mixture(k, Normal()), x, [1, 2, 3], ComponentNoise(0.3), num_restarts=2)
+    found = select_dimension(lambda k: Mixture(k, Normal()), x, [1, 2, 3], ComponentNoise(), num_restarts=2)
     assert found.chosen == 2
     fits = dict(zip(found.sizes, found.fits, strict=True))
-    assert acdc(fits, x, min_width=0.3).chosen == found.chosen
+    assert acdc(fits, x).chosen == found.chosen
     by_bic = select_dimension(lambda k: Mixture(k, Normal()), x, [1, 2, 3], "bic", num_restarts=2)
     assert by_bic.chosen == 3  # it mends the skewness
 
@@ -295,7 +295,7 @@ def test_bad_grids_are_refused():
         (lambda: InformationCriterion("ebic", -1), "gamma"),
         (lambda: LikelihoodRatio(0), "level"),
         (lambda: HeldOut(1.0), "share"),
-        (lambda: ComponentNoise(-0.1), "min_width"),
+        (lambda: ComponentNoise(0.0), "min_share"),
         (lambda: penalty_path(DeepDiscreteEncoder(6, (2,)), torch.zeros(5, 6), []), "at least one"),
         (lambda: penalty_path(lambda data: None, torch.zeros(5, 6), [TruncatedLasso(1.0, 1.0)]), "field 'penalty'"),
     ],
