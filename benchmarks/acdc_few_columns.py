@@ -39,7 +39,7 @@ def main() -> None:
         record = {
             "benchmark": "acdc_few_columns", "seed": seed, "truth": TRUTH,
             "chosen": {name: r.chosen for name, r in found.items()},
-            "narrow": {name: r.select(min_width=0.05).num_components for name, r in found.items()},
+            "left": {name: {k: round(v, 3) for k, v in r.left.items()} for name, r in found.items()},
             "discrepancies_at_truth": {name: r.component_discrepancy[TRUTH].round(3).tolist() for name, r in found.items()},
             "cpu_seconds": round(time.process_time() - began, 1),
         }  # fmt: skip

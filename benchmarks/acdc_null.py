@@ -19,9 +19,10 @@ LEVEL, QUANTILE = 0.05, 1.645
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--replicates", type=int, default=40)
+    parser.add_argument("--rows", type=int, nargs="*", default=(100, 300, 1000, 3000, 10_000))
     options = parser.parse_args()
     num_items, num_components = 12, 3
-    for n in (100, 300, 1000, 3000, 10_000):
+    for n in options.rows:
         rng = np.random.default_rng(n)
         called: dict[str, list[bool]] = {}
         for _ in range(options.replicates):

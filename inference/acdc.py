@@ -5,6 +5,9 @@ as the model says: with :math:`D_k` the divergence of component k's pooled poste
 
 .. math:: \hat K(\rho) = \min \arg\min_K \sum_{k \le K} \max(0, D_k - \rho) + \lambda K .
 
+The number is that of the last clear step of the accumulated discrepancies (:mod:`inference.acdc_choice`), or the best at a cutoff
+:math:`\rho`, or that of the first wide interval of cutoffs.
+
 Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy*, chapter 3.
 """
 
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from inference.acdc_choice import MIN_SHARE, Choice, clear_step, discrepancy_left, select_segment, shares_taken
 from inference.discrepancy import KDE, Discrepancy, null_moments
 from inference.fit import fit as refit
 from inference.loss_curves import Segment, best_segments, loss
@@ -34,8 +38,8 @@ __all__ = ["AcdcResult", "Bootstrap", "Choice", "NoNull", "PlugIn", "Table", "ac
 PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
 MIN_COLUMN = 50  # noises in a column, where columns have different numbers of them; fewer are passed over
+MISFIT = 3.0  # standard deviations of exact noise from which a component misfits
 NUM_RESAMPLES, SETTLED = 40, 0.95  # bootstrap samples of the draws, and the share of them that must agree
-MIN_WIDTH = 0.3  # of a segment that is taken for stable, in nats a use of a component: the same for every model and data set
 
 
 @dataclass(frozen=True)
@@ -70,32 +74,6 @@ class Bootstrap:
             raise ValueError(f"Bootstrap: num_data_sets must be an integer of at least 2, got {self.num_data_sets!r}")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A number of components, and how it was come by.
-
-    Args:
-        num_components: K.
-        segment: the interval of cutoffs on which it is best.
-        stable: whether the segment is wide enough; else it is merely the widest.
-    """
-
-    num_components: int
-    segment: Segment
-    stable: bool
-
-
-def select_segment(segments: tuple[Segment, ...], width: float) -> Choice:
-    """The first segment from zero upward that is as wide, else the widest; the last is unbounded and tells nothing."""
-    for segment in segments[:-1]:
-        if segment.width >= width:
-            return Choice(segment.num_components, segment, True)
-    if len(segments) == 1:
-        return Choice(segments[0].num_components, segments[0], True)
-    widest = max(segments[:-1], key=lambda s: s.width)
-    return Choice(widest.num_components, widest, False)
-
-
 @dataclass(frozen=True, eq=False)
 class AcdcResult:
     """Component discrepancies and what follows from them.
@@ -106,7 +84,7 @@ class AcdcResult:
         num_used: K -> rows that use each component (expected rows of a mixture component drawn), (K,).
         weights: K -> weight of each component in the loss, (K,).
         by_column: K -> raw divergence of each column, (K, D); None for joint and plug-in estimates.
-        penalty: lambda; min_width: of a stable segment.
+        penalty: lambda; min_share: of what is left, that a clear step takes away.
         segments: the best K for every cutoff.
         convention: estimator, sum or mean over columns, draws and null, in words: rho depends on them.
         agreement: K -> share of the single posterior draws by which K would be chosen.
@@ -121,7 +99,7 @@ class AcdcResult:
     weights: dict[int, np.ndarray]
     by_column: dict[int, np.ndarray | None]
     penalty: float
-    min_width: float
+    min_share: float
     segments: tuple[Segment, ...]
     convention: str
     agreement: dict[int, float]
@@ -132,22 +110,49 @@ class AcdcResult:
         """The chosen number of components."""
         return self.select().num_components
 
-    def select(self, min_width: float | None = None, rho: float | None = None) -> Choice:
-        """The best K at a cutoff, or on the first segment (from zero upward) of at least ``min_width``.
+    @property
+    def left(self) -> dict[int, float]:
+        """K -> the discrepancy that its components leave unexplained, each counted as at least two null standard deviations."""
+        return discrepancy_left(self.component_discrepancy, self.null_sd, self.weights)
+
+    @property
+    def shares(self) -> dict[int, float]:
+        """K -> share of what the best smaller number leaves that a component more takes away."""
+        return shares_taken(self.left)
+
+    def select(
+        self, min_share: float | None = None, *, min_width: float | None = None, rho: float | None = None
+    ) -> Choice:
+        """The last clear step; or the best K at a cutoff, or on the first segment (from zero upward) of at least ``min_width``.
+
+        Args:
+            min_share: of what is left that a clear step takes away, that of the result if None.
+            min_width: of a segment, in nats; rho: a cutoff, in nats, the misfit of a component that one is ready to live with.
 
         Raises:
-            ValueError: for a negative cutoff or width, or both given.
+            ValueError: for a share outside (0, 1), a negative cutoff or width, or more than one of them given.
         """
+        given = {"min_share": min_share, "min_width": min_width, "rho": rho}
+        if sum(value is not None for value in given.values()) > 1:
+            raise ValueError("select: give one of min_share, min_width and rho")
+        if min_share is not None and not 0 < min_share < 1:
+            raise ValueError(f"select: min_share must lie between 0 and 1, got {min_share!r}")
         for name, value in (("min_width", min_width), ("rho", rho)):
             if value is not None and not value >= 0:
                 raise ValueError(f"select: {name} must not be negative, got {value!r}")
-        if min_width is not None and rho is not None:
-            raise ValueError("select: give min_width or rho, not both")
         if rho is not None:
             inside = next((s for s in self.segments if s.start <= rho < s.end), self.segments[-1])
-            return Choice(inside.num_components, inside, inside.width >= self.min_width)
-        width = self.min_width if min_width is None else min_width
-        return select_segment(self.segments, width)
+            unbounded = inside == self.segments[-1]
+            return Choice(inside.num_components, inside, 2 * inside.start <= rho and (unbounded or 2 * rho <= inside.end))
+        if min_width is not None:
+            return select_segment(self.segments, min_width)
+        sizes = sorted(self.raw)
+        step, finished = clear_step(self.shares, self.min_share if min_share is None else min_share)
+        chosen = sizes[0] if step is None else step
+        own = [s for s in self.segments if s.num_components == chosen]
+        nothing_left = bool((self.component_discrepancy[chosen] <= MISFIT * self.null_sd[chosen]).all())
+        stable = nothing_left if step is None else finished
+        return Choice(chosen, max(own, key=lambda s: s.width, default=None), stable)
 
     def among(self, numbers: Iterable[int]) -> AcdcResult:
         """The same discrepancies with only some numbers of components compared; ``agreement`` is left empty.
@@ -170,8 +175,9 @@ class AcdcResult:
         )  # fmt: skip
 
     def sensitivity(self) -> dict[float, int]:
-        """The choice for widths over a decade about ``min_width``; more than one value means an unstable choice."""
-        return {float(w): self.select(min_width=float(w)).num_components for w in self.min_width * np.geomspace(0.316, 3.16, 11)}
+        """The choice for other shares, from a fifth less to a fifth more; more than one value means an unstable choice."""
+        shares = (round(float(self.min_share * f), 4) for f in (0.8, 0.9, 1.0, 1.1, 1.2))
+        return {share: self.select(share).num_components for share in shares if share < 1}
 
     def loss(self, num_components: int, rho: float | np.ndarray) -> np.ndarray:
         """The loss of K at the cutoffs, with the penalty."""
@@ -182,19 +188,20 @@ class AcdcResult:
         """One row a number of components."""
         import pandas as pd
 
-        rows = []
+        rows, left, shares, chosen = [], self.left, self.shares, self.chosen
         for k in sorted(self.raw):
             d = self.component_discrepancy[k]
             widths = [s.width for s in self.segments if s.num_components == k]
-            misfit = (self.raw[k] - self.null_mean[k]) > 3 * self.null_sd[k]
+            misfit = (self.raw[k] - self.null_mean[k]) > MISFIT * self.null_sd[k]
             rows.append({
                 "num_components": k,
                 "largest_discrepancy": float(d.max()),
-                "loss_at_0": float(self.loss(k, 0.0)[0]),
+                "left": left[k],
+                "share_taken": shares.get(k, math.nan),
                 "misfitting": int(misfit.sum()),
                 "smallest_use": int(self.num_used[k].min()),
                 "width": sum(widths),
-                "chosen": k == self.chosen,
+                "chosen": k == chosen,
             })
         return pd.DataFrame(rows).set_index("num_components")
 
@@ -210,10 +217,10 @@ class AcdcResult:
         return pd.DataFrame([at | {name: v[at["num_components"]][at["component"]] for name, v in columns.items()} for at in places])
 
     def plot(self) -> Any:
-        """Loss against cutoff for every K, the chosen segment shaded."""
-        from inference.plots_acdc import plot_loss
+        """What every K leaves, and its loss against the cutoff."""
+        from inference.plots_acdc import plot_choice
 
-        return plot_loss(self)
+        return plot_choice(self)
 
 
 Null = Table | Bootstrap | NoNull
@@ -229,7 +236,7 @@ def acdc(
     calibrate: Null = Table(),
     weighted: bool = False,
     penalty: float = PENALTY,
-    min_width: float = MIN_WIDTH,
+    min_share: float = MIN_SHARE,
     seed: int = 0,
 ) -> AcdcResult:
     """Discrepancies of the components of every fit, and the number of components that follows.
@@ -245,8 +252,7 @@ def acdc(
         calibrate: how the estimator's value on exact noise is found, which is subtracted.
         weighted: weigh components by their share of the data.
         penalty: lambda, what every component costs.
-        min_width: of a segment taken for stable. Narrow ones lie where the loss hangs on the starts of the fits and on the draws
-            of the noise, and go to components that follow single rows.
+        min_share: of the discrepancy left, that a clear step takes away; :mod:`inference.acdc_choice` says why half.
         seed: one seed, one answer.
 
     Raises:
@@ -254,7 +260,7 @@ def acdc(
             settings out of range.
     """
     discrepancy = KDE() if discrepancy is None else discrepancy
-    table = _check(fits, data, num_draws, calibrate, penalty, min_width)
+    table = _check(fits, data, num_draws, calibrate, penalty, min_share)
     max_draws = 4 * num_draws if max_draws is None else max_draws
     if isinstance(max_draws, bool) or not isinstance(max_draws, int) or max_draws < num_draws:
         raise ValueError(f"acdc: max_draws must be an integer of at least num_draws = {num_draws}, got {max_draws!r}")
@@ -275,22 +281,24 @@ def acdc(
                 mean[k], sd[k] = _null(fits[k], noise, discrepancy, calibrate, generator, num_draws, table)
                 weights[k] = noise.shares if weighted else np.ones(k)
 
-    def choice_of(rows: np.ndarray) -> tuple[dict[int, np.ndarray], tuple[Segment, ...], int]:
-        """By some of the draws: discrepancies, segments, K; plug-in values have one row whatever the draws."""
-        own = {k: np.maximum(0.0, np.nan_to_num(v[rows % len(v)].mean(0) - mean[k])) for k, v in every.items()}
-        segments = best_segments(own, weights, penalty)
-        return own, segments, select_segment(segments, min_width).num_components
+    def of_draws(rows: np.ndarray) -> dict[int, np.ndarray]:
+        """Discrepancies by some of the draws; plug-in values have one row whatever the draws."""
+        return {k: np.maximum(0.0, np.nan_to_num(v[rows % len(v)].mean(0) - mean[k])) for k, v in every.items()}
+
+    def choice_of(rows: np.ndarray) -> int:
+        step, _ = clear_step(shares_taken(discrepancy_left(of_draws(rows), sd, weights)), min_share)
+        return min(fits) if step is None else step
 
     rng, num = np.random.default_rng(seed), num_draws
     draw(num_draws)
     while num + num_draws <= max_draws and len(fits) > 1 and not isinstance(discrepancy, PlugIn):
-        samples = [choice_of(rng.integers(num, size=num))[2] for _ in range(NUM_RESAMPLES)]
+        samples = [choice_of(rng.integers(num, size=num)) for _ in range(NUM_RESAMPLES)]
         if max(map(samples.count, samples)) >= SETTLED * NUM_RESAMPLES:
             break
         draw(num_draws)
         num += num_draws
-    final, segments, _ = choice_of(np.arange(num))
-    choices = [choice_of(np.array([m]))[2] for m in range(num)]
+    final = of_draws(np.arange(num))
+    choices = [choice_of(np.array([m])) for m in range(num)]
     how = "plug-in" if isinstance(discrepancy, PlugIn) else f"{discrepancy!r}, {'mean' if discrepancy.mean else 'sum'} over columns"
     words = f"{how}; averaged over draws; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {penalty:g}"
     return AcdcResult(
@@ -302,8 +310,8 @@ def acdc(
         weights=weights,
         by_column={k: None if v[0] is None else np.mean([part for part in v if part is not None], axis=0) for k, v in columns.items()},
         penalty=penalty,
-        min_width=min_width,
-        segments=segments,
+        min_share=min_share,
+        segments=best_segments(final, weights, penalty),
         convention=words,
         agreement={k: choices.count(k) / num for k in sorted(set(choices))},
         num_draws=num,
@@ -311,7 +319,7 @@ def acdc(
 
 
 def _check(
-    fits: Mapping[int, Fit], data: Any, num_draws: int, calibrate: Null, penalty: float, min_width: float
+    fits: Mapping[int, Fit], data: Any, num_draws: int, calibrate: Null, penalty: float, min_share: float
 ) -> torch.Tensor:
     if not isinstance(fits, Mapping) or not fits:
         raise ValueError("acdc: fits must be a non-empty mapping from the number of components to its fit")
@@ -319,9 +327,10 @@ def _check(
         raise ValueError(f"acdc: num_draws must be a positive integer, got {num_draws!r}")
     if not isinstance(calibrate, Table | Bootstrap | NoNull):
         raise ValueError(f"acdc: calibrate must be Table(), Bootstrap() or NoNull(), got {calibrate!r}")
-    for name, value in (("penalty", penalty), ("min_width", min_width)):
-        if not (isinstance(value, int | float) and value >= 0):
-            raise ValueError(f"acdc: {name} must not be negative, got {value!r}")
+    if not (isinstance(penalty, int | float) and penalty >= 0):
+        raise ValueError(f"acdc: penalty must not be negative, got {penalty!r}")
+    if not (isinstance(min_share, int | float) and 0 < min_share < 1):
+        raise ValueError(f"acdc: min_share must lie between 0 and 1, got {min_share!r}")
     checked: torch.Tensor | None = None
     for k, fit in fits.items():
         if not isinstance(fit, Fit):

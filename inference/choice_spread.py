@@ -70,14 +70,13 @@ class ChoiceSpread:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a repetition: the choice, its interval of cutoffs, and whether that is wide enough."""
+        """One row a repetition: the choice, what it leaves, the share its last component takes away, and whether to rely on it."""
         import pandas as pd
 
-        picks = [result.select() for result in self.results]
-        rows = [
-            {"chosen": p.num_components, "start": p.segment.start, "end": p.segment.end, "stable": p.stable}
-            for p in picks
-        ]
+        rows = []
+        for result in self.results:
+            k, stable = result.chosen, result.select().stable
+            rows.append({"chosen": k, "left": result.left[k], "share_taken": result.shares.get(k, np.nan), "stable": stable})
         return pd.DataFrame(rows).rename_axis("repetition")
 
 

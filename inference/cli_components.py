@@ -32,7 +32,7 @@ def select_pmf(
     out: Out,
     criterion: Annotated[Criterion, typer.Option(help="What chooses.")] = Criterion.acdc,
     restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
-    min_width: Annotated[float, typer.Option(min=0.0, help="Width of a stable interval of cutoffs.")] = 0.3,
+    min_share: Annotated[float, typer.Option(help="Share of the discrepancy left that a clear step takes away, between 0 and 1.")] = 0.5,
     halves: Annotated[
         int, typer.Option(min=0, help="Pairs of halves of the rows fitted anew to see which components return; 0 leaves that out.")
     ] = 3,
@@ -47,7 +47,7 @@ def select_pmf(
         from inference.acdc import acdc
         from inference.component_selection import compare_criteria, fit_grid, parallel_analysis
         from inference.output import check_output_folder
-        from inference.plots_acdc import plot_discrepancies, plot_loss, plot_signatures
+        from inference.plots_acdc import plot_choice, plot_discrepancies, plot_signatures
         from inference.report_components import write_selection_report
         from inference.reproducibility import reproducibility
         from ppl_models.matrix_factorization import PoissonFactorization
@@ -62,7 +62,7 @@ def select_pmf(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes, num_restarts=starts, seed=seed)
-            result = acdc(fits, frame, min_width=min_width, seed=seed)
+            result = acdc(fits, frame, min_share=min_share, seed=seed)
             returning = reproducibility(fits, frame, halves, seed=seed) if halves else None
             table = compare_criteria(fits, frame, result)
         for text in dict.fromkeys(str(w.message) for w in caught):
@@ -76,7 +76,7 @@ def select_pmf(
         analysis = parallel_analysis(frame) if frame.notna().to_numpy().all() and len(frame) > 2 else None
         names = [str(name) for name in frame.columns]
         write_selection_report(fits, result, table, page, chosen=chosen, channels=names, analysis=analysis, halves=returning)
-        plot_loss(result).savefig(out / "loss.png", dpi=150)
+        plot_choice(result).savefig(out / "choice.png", dpi=150)
         plot_discrepancies(result, chosen).savefig(out / "discrepancies.png", dpi=150)
         plot_signatures(fits[chosen].params["signatures"], names).savefig(out / "signatures.png", dpi=150)
         fits[chosen].save(out / "fit")
@@ -86,7 +86,7 @@ def select_pmf(
             pd.DataFrame(chance, columns=columns, index=frame.index).to_csv(out / "usage.csv", index_label="row")
         record = {
             "criterion": criterion.value, "chosen": chosen, "acdc_stable": choice.stable,
-            "acdc_interval": [choice.segment.start, choice.segment.end], "acdc_by_width": {str(round(w, 4)): n for w, n in result.sensitivity().items()},
+            "acdc_left": {str(n): v for n, v in result.left.items()}, "acdc_by_share": {str(s): n for s, n in result.sensitivity().items()},
             "convention": result.convention, "penalty": result.penalty, "seed": seed,
             "return_error": None if returning is None else {str(n): value for n, value in returning.worst.items()},
         }  # fmt: skip
@@ -94,7 +94,7 @@ def select_pmf(
         typer.echo(f"chosen by {criterion.value}: K = {chosen}")
         typer.echo(table["chosen"].to_string())
         if not choice.stable:
-            typer.echo("warning: ACDC has no interval of cutoffs as wide as asked; its choice is the widest there is", err=True)
+            typer.echo("warning: ACDC finds no clear step, or one at the largest number compared; report.html says more", err=True)
         if chosen == max(sizes):
             typer.echo(f"warning: the largest number compared was chosen; try --k {sizes[0]}:{2 * sizes[-1]}", err=True)
         typer.echo(f"results in {Path(out)}")

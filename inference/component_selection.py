@@ -211,7 +211,6 @@ def compare_criteria(fits: Mapping[int, Fit], data: Any, acdc_result: AcdcResult
     if table.ndim == 2 and np.isfinite(table).all() and table.shape[1] > 1:
         rows["parallel analysis"] = {"chosen": parallel_analysis(table).chosen}
     if acdc_result is not None:
-        start, compared = acdc_result.select().segment.start, [k for k in sizes if k in acdc_result.raw]
-        loss = {str(k): float(acdc_result.loss(k, start)[0]) for k in compared}
-        rows["ACDC"] = {"chosen": acdc_result.chosen, **loss}
+        left = {str(k): value for k, value in acdc_result.left.items() if k in sizes}
+        rows["ACDC"] = {"chosen": acdc_result.chosen, **left}
     return pd.DataFrame.from_dict(rows, orient="index")

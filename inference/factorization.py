@@ -14,7 +14,15 @@ from torch import Generator, Tensor
 
 from inference.checkpoint import Checkpoint
 from inference.factorization_start import nndsvd, random_factors, truncated_svd
-from inference.factorization_updates import CHECK_EVERY, Counts, DispersedCounts, LeastSquares, accelerated, polished
+from inference.factorization_updates import (
+    BLOCK_ELEMENTS,
+    CHECK_EVERY,
+    Counts,
+    DispersedCounts,
+    LeastSquares,
+    accelerated,
+    polished,
+)
 from inference.noise import (
     USED,
     ComponentNoise,
@@ -38,7 +46,6 @@ __all__ = ["Factorization", "Factorize"]
 
 RACE = (10, 20, 40)
 CHECKPOINT_EVERY = 10  # iterations between two writes
-BLOCK_ELEMENTS = 2**17  # entries of the table times restarts at once: beyond, they leave the processor's cache
 START_DISPERSION = 0.1
 
 
@@ -129,9 +136,10 @@ class Factorize:
         a, b = params["activities"][active], params["signatures"][active]
         if isinstance(updates, DispersedCounts):
             updates = replace(updates, size=params["dispersion"][active].reciprocal().unsqueeze(-1))
+        value = updates.varying(a, b)
         for _ in range(CHECK_EVERY):
             if isinstance(updates, Counts):
-                a, b, value = accelerated(updates, updates.sweep, a, b)
+                a, b, value = accelerated(updates, updates.sweep, a, b, value)
             else:
                 for _ in range(3):
                     a, b = updates.sweep(a, b)

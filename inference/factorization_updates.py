@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from inference.program import Params
     from ppl_models.components import FactorizationDescription
 
-__all__ = ["CHECK_EVERY", "Counts", "DispersedCounts", "LeastSquares", "accelerated", "polished"]
+__all__ = ["BLOCK_ELEMENTS", "CHECK_EVERY", "Counts", "DispersedCounts", "LeastSquares", "accelerated", "polished"]
 
 FLOOR = 1e-12  # of an expected count
 MAX_STRETCH = 64.0  # of an extrapolated step
 CHECK_EVERY = 5  # accelerated steps between two looks at the objective's gain
 DISPERSION = (1e-6, 1e3)
+BLOCK_ELEMENTS = 2**17  # entries of the table times restarts at once: beyond, they leave the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,10 @@ class Counts:
     def signatures(self, z: Tensor, phi: Tensor, ratio: Tensor | None = None) -> Tensor:
         """The update of phi given z, (R, K, J)."""
         ratio = self.ratio(z, phi) if ratio is None else ratio
-        new = phi * (z.mT @ ratio) + (self.concentration - 1)
+        return self._signatures(phi, z.mT @ ratio)
+
+    def _signatures(self, phi: Tensor, pulls: Tensor) -> Tensor:
+        new = phi * pulls + (self.concentration - 1)
         total = new.sum(-1, keepdim=True)
         return torch.where(total > 0, new / total.clamp(min=1e-300), phi)  # a component that nobody uses stays as it is
 
@@ -74,9 +79,11 @@ class Counts:
 
     def varying(self, z: Tensor, phi: Tensor) -> Tensor:
         """Log-posterior up to a constant, (R,)."""
-        mu = (z @ phi).clamp_(min=FLOOR)
-        terms = (self.x * mu.log()).sub_(mu)  # half the time of xlogy; mu is above zero
-        total = (terms if self.mask is None else terms * self.mask).sum((-2, -1))
+        total = z.new_zeros(len(z))
+        for rows, block in self.blocks:
+            mu = (z[:, rows] @ phi).clamp_(min=FLOOR)
+            terms = mu.log().mul_(block.x).sub_(mu)  # half the time of xlogy; mu is above zero
+            total = total + (terms if block.mask is None else terms * block.mask).sum((-2, -1))
         if self.concentration > 1:
             total = total + (self.concentration - 1) * phi.clamp(min=1e-300).log().sum((-2, -1))
         if self.shape > 1 or self.rate > 0:
@@ -84,9 +91,21 @@ class Counts:
         return total
 
     def sweep(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """Activities, then signatures."""
-        z = self.activities(z, phi)
-        return z, self.signatures(z, phi)
+        """Activities, then signatures; a tall table by blocks of rows, each of which stays in the processor's cache."""
+        parts, pulls = [], torch.zeros_like(phi)
+        for rows, block in self.blocks:
+            own = block.activities(z[:, rows], phi)
+            pulls += own.mT @ block.ratio(own, phi)
+            parts.append(own)
+        return torch.cat(parts, 1), self._signatures(phi, pulls)
+
+    @cached_property
+    def blocks(self) -> list[tuple[slice, Counts]]:
+        """The table by blocks of rows."""
+        size = max(1, BLOCK_ELEMENTS // self.x.shape[1])
+        places = [slice(start, start + size) for start in range(0, len(self.x), size)]
+        mask = self.mask
+        return [(rows, replace(self, x=self.x[rows], mask=None if mask is None else mask[rows])) for rows in places]
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,12 +237,15 @@ Pair = tuple[Tensor, Tensor]
 
 
 def accelerated(
-    updates: Counts, step: Callable[[Tensor, Tensor], Pair], z: Tensor, phi: Tensor
+    updates: Counts, step: Callable[[Tensor, Tensor], Pair], z: Tensor, phi: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Two EM steps and an extrapolation of their logarithms (Varadhan and Roland 2008), kept only where it gains.
 
+    Args:
+        value: the log-posterior at z, phi up to a constant, (R,).
+
     Returns:
-        z, phi, and the log-posterior up to a constant; three updates of cost.
+        z, phi, and ``value`` there; three updates of cost.
     """
     first = step(z, phi)
     second = step(*first)
@@ -238,13 +260,15 @@ def accelerated(
         for logs, (r, v) in zip(pairs, moves, strict=True)
     ]
     far = list(step(far[0], far[1] / far[1].sum(-1, keepdim=True)))
-    value, fallback = updates.varying(*far), updates.varying(*second)
-    better = value > fallback  # False for NaN
+    gained = updates.varying(*far)
+    better = gained > value  # False for NaN
+    if bool(better.all()):
+        return far[0], far[1], gained
     keep = better[:, None, None]
     return (
         torch.where(keep, far[0], second[0]),
         torch.where(keep, far[1], second[1]),
-        torch.where(better, value, fallback),
+        torch.where(better, gained, updates.varying(*second)),
     )
 
 
@@ -254,7 +278,7 @@ def polished(updates: Counts | LeastSquares, phi: Tensor, num_steps: int = 500, 
     z = updates.x.new_ones(1, len(updates.x), phi.shape[1]) * updates.x.clamp(min=0).mean(-1, keepdim=True).clamp(
         min=1e-3
     )
-    last = updates.varying(z, phi)
+    last = value = updates.varying(z, phi)
 
     def step(a: Tensor, b: Tensor) -> Pair:
         return updates.activities(a, b), b
@@ -262,7 +286,7 @@ def polished(updates: Counts | LeastSquares, phi: Tensor, num_steps: int = 500, 
     for _ in range(num_steps):
         for _ in range(CHECK_EVERY):
             if isinstance(updates, Counts):
-                z, _, value = accelerated(updates, step, z, phi)
+                z, _, value = accelerated(updates, step, z, phi, value)
             else:
                 z, _ = step(z, phi)
                 value = updates.varying(z, phi)

@@ -68,7 +68,7 @@ def best_segments(
             gain = slopes[best] - slopes  # how fast the others come down on the best
             wait = np.where(gain > 1e-15, (now - now[best]) / np.where(gain > 1e-15, gain, 1.0), np.inf)
             wait[wait <= 1e-14 * (1 + at)] = np.inf
-            until = min(right, at + float(wait.min()))
+            until = min(float(right), float(at) + float(wait.min()))
             if found and found[-1].num_components == sizes[best]:
                 found[-1] = Segment(found[-1].start, until, sizes[best])
             else:

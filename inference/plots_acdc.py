@@ -1,4 +1,4 @@
-"""Pictures of component selection: loss against cutoff, components' discrepancies, signatures over channels, scree plot."""
+"""Pictures of component selection: clear steps and loss against cutoff, components' discrepancies, signatures over channels, scree plot."""
 
 from __future__ import annotations
 
@@ -7,42 +7,71 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from inference.acdc_choice import discrepancy_left
 from inference.reproducibility import RETURNS
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from inference.acdc import AcdcResult
     from inference.component_selection import ParallelAnalysis
     from inference.reproducibility import Reproducibility
 
-__all__ = ["plot_abundances", "plot_discrepancies", "plot_loss", "plot_return", "plot_scree", "plot_signatures"]
+__all__ = ["plot_abundances", "plot_choice", "plot_discrepancies", "plot_return", "plot_scree", "plot_signatures"]
 
 MAX_TICKS = 12  # names of columns that fit below each other
 CLASSES = ("C>A", "C>G", "C>T", "T>A", "T>C", "T>G")
 CLASS_COLOURS = ("#1ebff0", "#050708", "#e62725", "#cbcacb", "#a1cf64", "#edc8c5")
 
 
-def plot_loss(result: AcdcResult) -> Figure:
-    """Loss against cutoff, one line a number of components; the chosen segment is shaded, others are named along the top."""
+def plot_choice(result: AcdcResult) -> Figure:
+    """What every K leaves unexplained, steps named by the share they take away; and the loss of every K against the cutoff."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
-    axes = figure.subplots()
-    sizes = sorted(result.raw)
-    choice = result.select()
-    ends = [s.start for s in result.segments[1:]]
-    end = max([choice.segment.end * 1.5, *(e for e in ends if e <= 3 * max(choice.segment.end, 1e-3))], default=1.0)
-    knots = np.concatenate([result.component_discrepancy[k] for k in sizes])
-    rho = np.unique(np.concatenate([np.linspace(0, end, 200), knots[knots <= end]]))
+    figure = Figure(figsize=(11, 4.3), layout="constrained")
+    steps, curves = figure.subplots(1, 2, width_ratios=(2, 3))
+    _draw_steps(steps, result)
+    _draw_loss(curves, result)
+    return figure
+
+
+def _draw_steps(axes: Axes, result: AcdcResult) -> None:
+    left, shares, choice = result.left, result.shares, result.select()
+    sizes = np.array(sorted(left))
+    axes.plot(sizes, list(left.values()), "o-", color="0.5", label="left by K components")
+    floor = discrepancy_left({k: np.zeros(k) for k in left}, result.null_sd, result.weights)
+    if max(floor.values()) > 1e-6:  # not without calibration
+        axes.plot(sizes, list(floor.values()), ":", color="0.5", label="exact noise alone")
+    axes.plot(choice.num_components, left[choice.num_components], "o", ms=11, color="C3", zorder=3, label="chosen")
+    for k, share in shares.items():
+        if share > result.min_share:
+            axes.annotate(f"-{100 * share:.0f} %", (k, left[k]), xytext=(6, 6), textcoords="offset points", fontsize=8)
+    axes.set_yscale("log")
+    axes.set_xticks(sizes)
+    axes.set_xlabel("number of components")
+    axes.set_ylabel("discrepancy left (nats)")
+    doubt = "" if choice.stable else ", not a clear one"
+    axes.set_title(f"last clear step: K = {choice.num_components}{doubt}", fontsize=10)
+    axes.legend(fontsize=8)
+
+
+def _draw_loss(axes: Axes, result: AcdcResult) -> None:
     from matplotlib import colormaps
 
+    sizes, choice = sorted(result.raw), result.select()
+    widest = choice.segment or result.segments[0]
+    ends = [s.start for s in result.segments[1:]]
+    end = max([widest.end * 1.5, *(e for e in ends if e <= 3 * max(widest.end, 1e-3))], default=1.0)
+    knots = np.concatenate([result.component_discrepancy[k] for k in sizes])
+    rho = np.unique(np.concatenate([np.linspace(0, end, 200), knots[knots <= end]]))
     colours = colormaps["viridis"](np.linspace(0, 0.95, len(sizes)))
     for k, colour in zip(sizes, colours, strict=True):
         value = np.maximum(result.loss(k, rho), 1e-4)
         chosen = k == choice.num_components
         axes.plot(rho, value, color=colour, lw=2.5 if chosen else 1.0, label=f"K = {k}" + (" (chosen)" if chosen else ""))
-    axes.axvspan(choice.segment.start, min(choice.segment.end, end), color="0.9", zorder=0)
+    if choice.segment is not None:
+        axes.axvspan(choice.segment.start, min(choice.segment.end, end), color="0.9", zorder=0)
     for segment in result.segments:
         if segment.start < end and segment.width > end / 40:
             middle = (segment.start + min(segment.end, end)) / 2
@@ -53,10 +82,8 @@ def plot_loss(result: AcdcResult) -> Figure:
     axes.set_xlim(0, end)
     axes.set_xlabel("cutoff (divergence, nats)")
     axes.set_ylabel("accumulated excess discrepancy + penalty")
-    stable = "" if choice.stable else "; no segment is wide enough"
-    axes.set_title(f"best K along the cutoff; chosen {choice.num_components}{stable}", pad=18, fontsize=10)
+    axes.set_title("best K along the cutoff", pad=18, fontsize=10)
     axes.legend(fontsize=7, ncols=2)
-    return figure
 
 
 def plot_discrepancies(result: AcdcResult, num_components: int | None = None) -> Figure:

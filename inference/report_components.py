@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inference.acdc import MISFIT
 from inference.page import note, number, paragraph, picture, table, write_page
-from inference.plots_acdc import plot_discrepancies, plot_loss, plot_return, plot_scree, plot_signatures
+from inference.plots_acdc import plot_choice, plot_discrepancies, plot_return, plot_scree, plot_signatures
 from inference.reproducibility import RETURNS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from inference.acdc import AcdcResult
+    from inference.acdc import AcdcResult, Choice
     from inference.component_selection import ParallelAnalysis
     from inference.reproducibility import Reproducibility
     from inference.result import Fit
@@ -30,7 +31,6 @@ MEANING = {
     "parallel analysis": "factors whose eigenvalue exceeds that of shuffled columns; sees no components that go together",
     "ACDC": "components whose own noise looks as the model says",
 }
-MISFIT_SD = 3.0  # null standard deviations from which a component is said to misfit
 
 
 def why(result: AcdcResult, chosen: int, halves: Reproducibility | None = None) -> list[str]:
@@ -44,26 +44,33 @@ def why(result: AcdcResult, chosen: int, halves: Reproducibility | None = None) 
     words = [f"{chosen} components."]
     if chosen != choice.num_components:
         words.append(f"Another criterion chose; ACDC itself would take {choice.num_components}.")
-    start, end = number(choice.segment.start, 3), number(choice.segment.end, 3)
-    words.append(
-        f"Going up from a cutoff of zero, K = {choice.num_components} is the first number that stays best over a range as wide as "
-        f"{result.min_width:g}: for every cutoff from {start} to {end} nats."
-        if choice.stable
-        else f"No number stays best over a range of cutoffs as wide as {result.min_width:g}: K = {choice.num_components} has the "
-        f"widest, from {start} to {end} nats. Take this choice with care."
-    )
+    words.append(_rule(result, choice))
     others = sorted(set(result.sensitivity().values()))
     words.append(
-        f"Asking for ranges from a third to three times as wide gives K = {', '.join(map(str, others))}."
+        f"Asking that a step take away a fifth less or more than {result.min_share:.0%} gives K = {', '.join(map(str, others))}."
         if len(others) > 1
-        else "Asking for ranges from a third to three times as wide changes nothing."
+        else f"Asking that a step take away a fifth less or more than {result.min_share:.0%} changes nothing."
     )
     words.append(_fewer(result, chosen))
-    words.append(_more(result, chosen, choice.segment.start))
+    words.append(_more(result, chosen))
     words.append(_own(result, chosen))
     if halves is not None:
         words += _returning(halves, chosen)
     return [sentence for sentence in words if sentence]
+
+
+def _rule(result: AcdcResult, choice: Choice) -> str:
+    k, left = choice.num_components, number(result.left[choice.num_components], 3)
+    if result.shares.get(k, 0.0) <= result.min_share:
+        clear = f"No component takes away more than {result.min_share:.0%} of the discrepancy that the ones before it leave"
+        return f"{clear}, and K = {k} leaves next to none." if choice.stable else (
+            f"{clear}; K = {k} is merely the smallest number compared and leaves {left} nats. Take this choice with care."
+        )  # fmt: skip
+    words = (
+        f"The last clear step leads to K = {k}: its component takes away {result.shares[k]:.0%} of the discrepancy that the ones before "
+        f"it leave; {left} nats stay."
+    )
+    return words if choice.stable else words + " Nothing larger than a clear step was compared: try larger numbers."
 
 
 def _fewer(result: AcdcResult, chosen: int) -> str:
@@ -77,25 +84,24 @@ def _fewer(result: AcdcResult, chosen: int) -> str:
     return f"Why not fewer: with K = {k}, the noise of component {worst + 1} is {number(float(value), 3)} nats from its law{times}."
 
 
-def _more(result: AcdcResult, chosen: int, rho: float) -> str:
+def _more(result: AcdcResult, chosen: int) -> str:
     above = [k for k in result.raw if k > chosen]
     if not above:
         return "It is the largest number compared: try larger ones."
     k = min(above)
-    gain = float((result.loss(chosen, rho) - result.loss(k, rho))[0]) + (k - chosen) * result.penalty
     return (
-        f"Why not more: at a cutoff of {number(rho, 3)}, K = {k} would lower the accumulated misfit by {number(max(gain, 0.0), 3)} "
-        f"nats; {k - chosen} more component(s) cost {number((k - chosen) * result.penalty, 3)}."
+        f"Why not more: K = {k} leaves {number(result.left[k], 3)} nats, {result.shares[k]:.0%} less than the best smaller number: "
+        + ("a patch here, a patch there." if result.shares[k] <= result.min_share else "a smaller step than the one before.")
     )
 
 
 def _own(result: AcdcResult, chosen: int) -> str:
-    off = (result.raw[chosen] - result.null_mean[chosen]) > MISFIT_SD * result.null_sd[chosen]
+    off = (result.raw[chosen] - result.null_mean[chosen]) > MISFIT * result.null_sd[chosen]
     if not off.any():
-        return f"With K = {chosen}, no component's noise can be told from its law by {MISFIT_SD:g} standard deviations."
+        return f"With K = {chosen}, no component's noise can be told from its law by {MISFIT:g} standard deviations."
     named = ", ".join(str(i + 1) for i in np.flatnonzero(off))
     return (
-        f"With K = {chosen}, the noise of component(s) {named} still misfits by more than {MISFIT_SD:g} standard deviations: the "
+        f"With K = {chosen}, the noise of component(s) {named} still misfits by more than {MISFIT:g} standard deviations: the "
         "likelihood is not quite right there, and more components would only mend it."
     )
 
@@ -146,11 +152,7 @@ def write_selection_report(
     names = list(channels) if channels is not None else list(best.item_names)
     sections = [
         ("why", f"Why K = {k}?", "".join(paragraph(sentence) for sentence in why(result, k, halves))),
-        (
-            "loss",
-            "Loss against cutoff",
-            picture(lambda: plot_loss(result), "loss of every number against the cutoff") + _LOSS,
-        ),
+        ("steps", "What every number leaves", picture(lambda: plot_choice(result), "clear steps, and loss against the cutoff") + _STEPS),
         (
             "components",
             "Misfit of each component",
@@ -165,10 +167,11 @@ def write_selection_report(
     return write_page(file, f"How many components? {k}, for {best.num_rows} rows", sections)
 
 
-_LOSS = note(
-    "Each line adds up, over the components of one K, how far their noise is from its law beyond the cutoff. The shaded range is "
-    "where the chosen K is best; "
-    "to its right, fewer components do, at the price of a larger misfit."
+_STEPS = note(
+    "Left: how far the noise of all components of one K is from its law, added up; what cannot be told from exact noise counts as "
+    "two standard deviations of that. A component that stands for something real takes away most of what is left, one that patches another's law "
+    "takes little. Right: the same where a misfit up to the cutoff is allowed to every component; the shaded range is where "
+    "the chosen K is best, to its right fewer components do, at the price of a larger misfit."
 )
 
 

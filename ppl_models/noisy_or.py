@@ -15,7 +15,7 @@ from ppl_models.causes import FLOOR, IndependentCauses, log_expm1, weight_of_fai
 from ppl_models.distributions import BinaryVector
 from ppl_models.item_response import ItemResponse
 from ppl_models.responses import Bernoulli
-from ppl_models.validation import as_items, check_size
+from ppl_models.validation import as_items, check_size, numbers_like
 
 __all__ = ["NoisyOr"]
 
@@ -104,9 +104,7 @@ class NoisyOr:
             num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
                 is a mini-batch (its log-density is scaled up accordingly).
         """
-        if data is None and num_rows is None:
-            raise ValueError("NoisyOr: give data, or num_rows to draw some")
-        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        kind = numbers_like("NoisyOr", data, num_rows)
         one = torch.tensor(1.0, **kind)
 
         def beta(concentration: tuple[float, float], *shape: int) -> Any:

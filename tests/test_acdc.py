@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from inference import fit
 from inference.acdc import AcdcResult, Bootstrap, NoNull, PlugIn, Table, acdc
+from inference.acdc_choice import clear_step, discrepancy_left, shares_taken
 from inference.component_metrics import f_measure, match_components, soft_adjusted_rand_index
 from inference.component_selection import (
     bic_thesis,
@@ -198,26 +199,74 @@ def test_ties_take_the_smaller_number():
     assert [s.num_components for s in best_segments(d, w, 0.0)] == [2]
 
 
-def result_of(d: dict[int, np.ndarray], min_width: float = 0.1) -> AcdcResult:
-    nothing = {k: np.zeros(k) for k in d}
+def result_of(d: dict[int, np.ndarray], sd: float = 0.01) -> AcdcResult:
+    nothing, spread = {k: np.zeros(k) for k in d}, {k: np.full(k, sd) for k in d}
     ones = {k: np.ones(k) for k in d}
     segments = best_segments(d, ones, 0.01)
-    return AcdcResult(d, nothing, nothing, d, ones, ones, dict.fromkeys(d), 0.01, min_width, segments, "by hand", {})
+    return AcdcResult(d, nothing, spread, d, ones, ones, dict.fromkeys(d), 0.01, 0.5, segments, "by hand", {})
 
 
 def test_choices_by_width_and_by_cutoff():
-    result = result_of({1: np.array([3.0]), 2: np.array([0.3, 0.2]), 3: np.array([0.05, 0.0, 0.0])})
+    result = result_of({1: np.array([3.0]), 2: np.array([0.3, 0.2]), 3: np.array([0.04, 0.0, 0.0])})
+    assert result.left == pytest.approx({1: 3.0, 2: 0.5, 3: 0.08})
+    assert result.shares == pytest.approx({2: 5 / 6, 3: 1 - 0.08 / 0.5})
     assert result.select(rho=0.0).num_components == 3
     assert result.select(rho=0.5).num_components == 2
     assert result.select(rho=50.0).num_components == 1
-    assert result.chosen == 3
+    assert (result.chosen, result.select().stable) == (3, False)  # the largest compared
+    assert result.select(0.835).num_components == 3
+    assert result.select(0.9).num_components == 1
+    assert result.select(min_width=0.1).num_components == 3
     assert result.select(min_width=1.0).num_components == 2
+    assert result.select(rho=0.6).stable
+    assert not result.select(rho=0.29).stable  # half of it chooses three
     loose = result.select(min_width=100.0)  # none so wide: the widest bounded one, flagged
     assert (loose.num_components, loose.stable) == (2, False)
-    assert set(result.sensitivity().values()) == {2, 3}
+    assert result.sensitivity() == dict.fromkeys((0.4, 0.45, 0.5, 0.55, 0.6), 3)
     assert list(result.table.index) == [1, 2, 3]
     assert result.table.chosen.tolist() == [False, False, True]
     assert len(result.to_frame()) == 6
+
+
+@pytest.mark.parametrize(
+    ("left", "chosen", "finished"),
+    [
+        ({1: 9.5, 2: 3.5, 3: 0.75, 4: 0.36, 5: 0.17}, 3, True),  # one run of clear steps: its steepest
+        ({1: 48.0, 2: 13.0, 3: 3.0, 4: 1.9, 5: 1.1, 6: 0.25, 7: 0.22}, 6, True),  # two runs: the last
+        ({1: 48.0, 2: 13.0, 3: 3.0, 4: 1.9, 5: 1.1, 6: 0.25}, 3, False),  # the last is not finished
+        ({1: 4.0, 2: 1.5, 3: 0.1}, 3, False),
+        ({1: 1.0, 2: 0.9, 3: 0.7}, None, True),
+        ({1: 1.0, 2: 3.0, 3: 0.9, 4: 0.8}, None, True),  # a poor fit on the way makes no step
+        ({1: 1.0, 2: 3.0, 3: 0.1, 4: 0.1}, 3, True),
+        ({2: 1.0, 4: 0.3, 6: 0.3}, None, True),  # two components between them: each takes less than half
+        ({2: 1.0, 4: 0.2, 6: 0.2}, 4, True),
+        ({4: 0.3}, None, True),
+    ],
+)
+def test_the_last_clear_step(left, chosen, finished):
+    assert clear_step(shares_taken(left)) == (chosen, finished)
+
+
+def test_what_cannot_be_told_from_noise_makes_no_step():
+    d = {k: np.full(k, value) for k, value in ((1, 1.0), (2, 0.3), (3, 0.01), (4, 0.0))}
+    assert result_of(d, sd=0.0025).chosen == 3
+    assert result_of(d, sd=0.2).chosen == 1
+    many = result_of({k: np.zeros(k) for k in (1, 2, 3)}, sd=0.05)
+    assert (many.chosen, many.select().stable) == (1, True)
+    stuck = result_of({1: np.ones(1), 2: np.full(2, 0.4)})
+    assert (stuck.chosen, stuck.select().stable) == (1, False)
+    nan = {1: np.array([0.01]), 2: np.array([0.015, np.nan])}  # too few rows to judge: as uncertain as the others
+    left = discrepancy_left({1: np.ones(1), 2: np.array([0.5, 0.0])}, nan, {1: np.ones(1), 2: np.ones(2)})
+    assert left == pytest.approx({1: 1.0, 2: 0.53})
+
+
+@pytest.mark.parametrize("truth", [1, 2, 4])
+def test_exact_noise_beyond_the_truth_makes_no_clear_step(truth):
+    """Large values below the truth, normal errors of the size of the null beyond it: the truth, in every one of many draws."""
+    rng = np.random.default_rng(truth)
+    for _ in range(200):
+        d = {k: np.full(k, 5.0 / k) if k < truth else np.maximum(0.0, rng.normal(0, 0.05, k)) for k in range(1, 8)}
+        assert result_of(d, sd=0.05).chosen == truth
 
 
 # ---------------------------------------------------------------- end to end
@@ -280,14 +329,15 @@ def test_the_truths_noise_is_called_discrepant_at_about_its_level():
 def test_skewed_mixture_where_bic_adds_components():
     x, _ = skew_normal_mixture(num_rows=2000, seed=1)
     fits = fit_grid(lambda k: Mixture(k, Normal()), x, range(1, 5), num_restarts=2)
-    result = acdc(fits, x, discrepancy=KNN(), min_width=0.3)
+    result = acdc(fits, x, discrepancy=KNN())
     assert result.chosen == 2
+    assert acdc(fits, x, discrepancy=KNN(), weighted=True).left[1] == pytest.approx(result.left[1])
     assert min(fits, key=lambda k: bic_thesis(fits[k])) > 2
 
 
 def test_plug_in_of_counts():
     x, _ = negative_binomial_mixture(num_rows=4000, seed=1)
-    fits = fit_grid(lambda k: Mixture(k, Poisson(), bound=15.0), x, (1, 2, 3), num_restarts=2)
+    fits = fit_grid(lambda k: Mixture(k, Poisson(), bound=15.0), x, (1, 2, 3, 4), num_restarts=2)
     result = acdc(fits, x, discrepancy=PlugIn())
     assert result.chosen == 3
     # by hand: responsibilities against the component's law
@@ -330,9 +380,11 @@ def test_parallel_analysis_counts_factors():
 def test_pictures_show_what_they_should(grid):
     x, _, _, fits = grid
     result = acdc(fits, x)
-    axes = result.plot().axes[0]
-    assert len(axes.lines) == len(fits)
-    assert axes.patches
+    steps, curves = result.plot().axes
+    assert steps.lines[0].get_ydata().tolist() == list(result.left.values())
+    assert "K = 3" in steps.get_title()
+    assert len(curves.lines) == len(fits)
+    assert curves.patches
     assert plot_discrepancies(result).axes[0].lines
     figure = plot_signatures(fits[3].params["signatures"], [f"channel {j}" for j in range(48)])
     heights = [patch.get_height() for patch in figure.axes[0].patches]
@@ -416,7 +468,9 @@ def test_bad_input(grid):
         (lambda: acdc(fits, x, penalty=-1.0), "penalty must not be negative"),
         (lambda: acdc(fits, x, discrepancy=PlugIn()), "needs a mixture of discrete items"),
         (lambda: acdc(fits, x).select(rho=-1.0), "rho must not be negative"),
-        (lambda: acdc(fits, x).select(rho=1.0, min_width=1.0), "not both"),
+        (lambda: acdc(fits, x).select(rho=1.0, min_width=1.0), "give one of"),
+        (lambda: acdc(fits, x).select(1.0), "min_share must lie between"),
+        (lambda: acdc(fits, x, min_share=0.0), "min_share must lie between"),
         (lambda: KDE(mean="yes"), "mean must be True or False"),
         (lambda: Histogram(1), "num_bins"),
         (lambda: Bootstrap(1), "num_data_sets"),
@@ -457,13 +511,11 @@ def test_draws_are_added_until_the_choice_is_settled():
     clear = acdc(fits, x)
     assert clear.num_draws == 4
     assert set(clear.agreement) == {3}
-    widths = {s.num_components: float(s.width) for s in clear.segments}
-    assert widths[2] > widths[3] + 0.1
-    edge = widths[3]  # single draws pass it or not, and choose 3 or 2
-    unclear = acdc(fits, x, min_width=edge)
+    edge = clear.shares[3]  # single draws pass it or not, and choose 3 or a smaller number
+    unclear = acdc(fits, x, min_share=edge)
     assert unclear.num_draws > 4
     assert len(unclear.agreement) > 1
-    assert acdc(fits, x, min_width=edge, max_draws=4).num_draws == 4
+    assert acdc(fits, x, min_share=edge, max_draws=4).num_draws == 4
     np.testing.assert_array_equal(acdc(fits, x, max_draws=4).raw[3], clear.raw[3])
     one = acdc(fits, x, num_draws=8, max_draws=8, seed=1)
     assert one.raw[3].shape == (3,)

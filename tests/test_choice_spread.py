@@ -62,12 +62,12 @@ def test_reproducibility_by_hand():
 
 
 def test_repeated_choices():
-    x = counts(1, n=50)
+    x = counts(1)
     spread = repeat_choice(factory, x, (1, 2, 3), 2, num_restarts=3, threshold=0.2)
     assert spread.chosen == 3
     assert spread.shares == {3: 1.0}
     assert len(spread.table) == 2
-    assert spread.fits[3].num_rows == 50
+    assert spread.fits[3].num_rows == 80
     low, high = spread.loss_band(1, np.array([0.0, 1.0]))
     mean = np.mean([r.loss(1, np.array([0.0, 1.0])) for r in spread.results], 0)
     assert ((low <= mean) & (mean <= high)).all()
@@ -80,7 +80,7 @@ def test_a_tie_of_choices_goes_to_the_smaller():
 
 
 def test_among_is_the_choice_without_the_others():
-    x = counts(2)
+    x = counts(5)
     fits = fit_grid(factory, x, (1, 2, 3), num_restarts=3)
     result = acdc(fits, x)
     part = result.among([1, 2])
@@ -102,11 +102,7 @@ def test_the_page_says_why(tmp_path):
     assert "Why not fewer: with K = 3" in words
     assert "largest number compared" in words
     assert "do not come back from most halves" in words
-    at = result.select().segment.start
-    gain = max(
-        0.0, float((result.loss(3, at) - result.loss(4, at))[0]) + result.penalty
-    )  # of the fourth, before its price
-    assert f"K = 4 would lower the accumulated misfit by {gain:.3f}" in " ".join(why(result, 3))
+    assert f"K = 4 leaves {result.left[4]:.3g} nats, {result.shares[4]:.0%} less" in " ".join(why(result, 3))
     names = [f"<channel {j}>" for j in range(16)]
     page = write_selection_report(
         fits, result, table, tmp_path / "page.html", channels=names, analysis=parallel_analysis(x), halves=halves
@@ -130,7 +126,7 @@ def test_select_pmf_writes_the_page(tmp_path):
     from inference.cli import app
 
     table = tmp_path / "counts.csv"
-    pd.DataFrame(counts(4, n=40), columns=[f"c{j}" for j in range(16)]).to_csv(table, index=False)
+    pd.DataFrame(counts(4), columns=[f"c{j}" for j in range(16)]).to_csv(table, index=False)
     out = tmp_path / "out"
     done = CliRunner().invoke(
         app, ["select", "pmf", str(table), "--k", "2:3", "--out", str(out), "--restarts", "2", "--halves", "1"]
@@ -142,12 +138,15 @@ def test_select_pmf_writes_the_page(tmp_path):
     assert set(record["return_error"]) == {"2", "3"}
 
 
-def test_the_default_choice_is_the_first_segment_as_wide_as_three_tenths():
+def test_the_default_choice_is_the_last_clear_step():
     x = counts(5)
-    result = acdc(fit_grid(factory, x, (1, 2, 3), num_restarts=2), x)
-    first = next(s for s in result.segments if s.width >= 0.3)
-    assert result.chosen == first.num_components == 3
+    result = acdc(fit_grid(factory, x, (1, 2, 3, 4), num_restarts=2), x)
+    assert result.shares[3] > 0.5 > result.shares[4]
+    assert result.chosen == 3
     assert result.select().stable
+    words = " ".join(why(result, 3))
+    assert f"takes away {result.shares[3]:.0%}" in words
+    assert "changes nothing" in words
 
 
 @pytest.fixture(scope="module")

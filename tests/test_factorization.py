@@ -64,7 +64,7 @@ def test_counts_never_lose(missing, prior):
     z, phi = pair(2)
     last = updates.varying(z, phi)
     for step in range(20):
-        z, phi = updates.sweep(z, phi) if step < 10 else accelerated(updates, updates.sweep, z, phi)[:2]
+        z, phi = updates.sweep(z, phi) if step < 10 else accelerated(updates, updates.sweep, z, phi, updates.varying(z, phi))[:2]
         value = updates.varying(z, phi)
         assert bool((value >= last - 1e-9 * last.abs()).all())
         last = value

@@ -86,7 +86,7 @@ def test_no_step_loses(missing):
             updates, value = updates.dispersed(z, phi)
             torch.testing.assert_close(value, updates.varying(z, phi))
         else:
-            z, phi = updates.sweep(z, phi) if step < 10 else accelerated(updates, updates.sweep, z, phi)[:2]
+            z, phi = updates.sweep(z, phi) if step < 10 else accelerated(updates, updates.sweep, z, phi, updates.varying(z, phi))[:2]
             value = updates.varying(z, phi)
         assert bool((value >= last - 1e-9 * last.abs()).all())
         last = value

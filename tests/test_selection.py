@@ -195,6 +195,21 @@ def test_the_table_holds_every_figure_of_every_fit():
     assert found.table["chosen"].sum() == 1
 
 
+def test_other_criteria_judge_the_same_fits():
+    x = data_of(Normal(), 300)
+    found = select_dimension(first_layer(Normal()), x, [3, 6], "ebic", EM(max_iterations=30))
+    again = select_dimension(first_layer(Normal()), x, [3, 6], "lrt", EM(max_iterations=30))
+    other = found.by("lrt")
+    assert other.fits is not again.fits
+    assert all(a is b for a, b in zip(other.fits, found.fits, strict=True))
+    assert other.columns["p_value"][1] == again.columns["p_value"][1]
+    held = found.by("held_out")
+    assert all(a.num_rows < b.num_rows for a, b in zip(held.fits, found.fits, strict=True))
+    assert found.by("spectral").fits == ()
+    with pytest.raises(ValueError, match="by: criterion must be one of"):
+        found.by("nothing")
+
+
 def test_a_family_is_called_with_the_columns():
     @dataclass(frozen=True)
     class OneLayer(DeepDiscreteEncoder):
@@ -229,10 +244,10 @@ def test_held_out_rows_are_not_fitted():
 
 def test_components_are_chosen_by_their_noise():
     x, _ = skew_normal_mixture(num_rows=1500, seed=1)
-    found = select_dimension(lambda k: Mixture(k, Normal()), x, [1, 2, 3], ComponentNoise(0.3), num_restarts=2)
+    found = select_dimension(lambda k: Mixture(k, Normal()), x, [1, 2, 3], ComponentNoise(), num_restarts=2)
     assert found.chosen == 2
     fits = dict(zip(found.sizes, found.fits, strict=True))
-    assert acdc(fits, x, min_width=0.3).chosen == found.chosen
+    assert acdc(fits, x).chosen == found.chosen
     by_bic = select_dimension(lambda k: Mixture(k, Normal()), x, [1, 2, 3], "bic", num_restarts=2)
     assert by_bic.chosen == 3  # it mends the skewness
 
@@ -280,7 +295,7 @@ def test_bad_grids_are_refused():
         (lambda: InformationCriterion("ebic", -1), "gamma"),
         (lambda: LikelihoodRatio(0), "level"),
         (lambda: HeldOut(1.0), "share"),
-        (lambda: ComponentNoise(-0.1), "min_width"),
+        (lambda: ComponentNoise(0.0), "min_share"),
         (lambda: penalty_path(DeepDiscreteEncoder(6, (2,)), torch.zeros(5, 6), []), "at least one"),
         (lambda: penalty_path(lambda data: None, torch.zeros(5, 6), [TruncatedLasso(1.0, 1.0)]), "field 'penalty'"),
     ],
