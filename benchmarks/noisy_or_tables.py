@@ -6,7 +6,7 @@ reported (its score too).
 
 What a run is short of the published cells at 40 to 60 epochs is a matter of epochs: with 50 restarts IMG has reached them at
 16 latents after 120 epochs and at 8 after 200 to 300; every line tells the course. On one core a cell of 1,000 epochs and 50
-restarts takes a quarter of an hour at 8 or 16 latents, four times that at 64, so the whole of Table 1 is a day. Batches of
+restarts takes some twenty minutes at 8 or 16 latents, four times that at 64, so the whole of Table 1 is a day. Batches of
 1,000 rows cost twice as many rows in all (18,000 updates). Table 3 is not here: the paper's mean field, 18,000 updates of 5
 sweeps of 20 draws of a single row, is none of the library's engines. Needs the published samples. Run:
 ``python benchmarks/noisy_or_tables.py --cells img:8,img:16 [--restarts 100] [--epochs 50] [--batch 20] [--single]``.

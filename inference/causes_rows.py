@@ -34,6 +34,7 @@ BLOCK = (2048, 128)  # configurations and rows
 ELEMENTS = 2**20  # rows times configurations, or times subsets and latents, held at once
 CANCELLED = 1e-8  # of its largest term: a smaller alternating sum has lost its digits
 SETTLED = 1e-6  # nats a row
+ROWS = 4096  # whose states are held at once
 
 
 def log_likelihood_rows(causes: IndependentCauses, data: Tensor, params: Params) -> Tensor:
@@ -67,10 +68,8 @@ def latent_modes(causes: IndependentCauses, data: Tensor, params: Params) -> Ten
     if causes.num_causes <= MAX_CAUSES:
         every = binary_configurations(causes.num_causes, data.dtype, data.device)
         out[:, there] = every[torch.cat([posterior.argmax(1) for posterior, _ in _enumerated(causes, data, params)])]
-    elif causes.num_causes <= MAX_BITS:
-        out[:, there] = _settled(causes, CauseRows.of(data), params).posterior(_one(params))[1]
     else:
-        out[:, there] = OpenRows(causes, CauseRows.of(data), params).likeliest(1)[:, 0]
+        out[:, there] = _likeliest(causes, data, params)
     return out
 
 
@@ -135,15 +134,26 @@ def _enumerated(causes: IndependentCauses, data: Tensor, params: Params) -> list
 
 def _bounded(causes: IndependentCauses, data: Tensor, params: Params) -> tuple[Tensor, Tensor]:
     """Lower bounds (N,) and posterior means (N, m)."""
-    rows = CauseRows.of(data)
-    opened = OpenRows(causes, rows, params)
-    bound, means = opened.bound, opened.means()
-    if causes.num_causes <= MAX_BITS and bool((opened.lacking > SETTLED).any()):
-        steps = _settled(causes, rows, params)
-        other = steps.log_likelihood_rows(_one(params))
-        means = torch.where((other > bound).unsqueeze(1), steps.posterior(_one(params))[0], means)
-        bound = torch.maximum(bound, other)
-    return bound, means
+    found = []
+    for part in data.split(ROWS):
+        rows = CauseRows.of(part)
+        opened = OpenRows(causes, rows, params)
+        bound, means = opened.bound, opened.means()
+        if causes.num_causes <= MAX_BITS and bool((opened.lacking > SETTLED).any()):
+            steps = _settled(causes, rows, params)
+            other = steps.log_likelihood_rows(_one(params))
+            means = torch.where((other > bound).unsqueeze(1), steps.posterior(_one(params))[0], means)
+            bound = torch.maximum(bound, other)
+        found.append((bound, means))
+    return torch.cat([bound for bound, _ in found]), torch.cat([means for _, means in found])
+
+
+def _likeliest(causes: IndependentCauses, data: Tensor, params: Params) -> Tensor:
+    """The likeliest setting found, (N, m)."""
+    parts = [CauseRows.of(part) for part in data.split(ROWS)]
+    if causes.num_causes > MAX_BITS:
+        return torch.cat([OpenRows(causes, rows, params).likeliest(1)[:, 0] for rows in parts])
+    return torch.cat([_settled(causes, rows, params).posterior(_one(params))[1] for rows in parts])
 
 
 def _settled(causes: IndependentCauses, rows: CauseRows, params: Params) -> TruncatedSteps:

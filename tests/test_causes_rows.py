@@ -135,6 +135,20 @@ def test_the_bounds_are_below_and_near(monkeypatch: pytest.MonkeyPatch) -> None:
     assert float((latent_means(causes, data, params) - means).abs().max()) < 0.02
 
 
+def test_more_latents_than_fit_into_an_integer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The open latents alone; in parts that do not matter."""
+    params = network(66, num_items=40, edges=2)
+    causes, data = NoisyOr(40, 66).causes(), sample_noisy_or(network(66, num_items=40, edges=2), 30, seed=4)[0]
+    bound, modes = log_likelihood_rows(causes, data, params), latent_modes(causes, data, params)
+    exact = quickscore(causes, data, params)
+    few = ~exact.isnan()
+    assert bool((bound[few] <= exact[few] + 1e-6).all())
+    assert modes.shape == latent_means(causes, data, params).shape == (30, 66)
+    monkeypatch.setattr("inference.causes_rows.ROWS", 7)
+    torch.testing.assert_close(log_likelihood_rows(causes, data, params), bound)
+    assert torch.equal(latent_modes(causes, data, params), modes)
+
+
 def test_a_wide_fit_answers_at_once() -> None:
     """40 places, most of them empty: what the trimmed fit says."""
     data = sample_noisy_or(random_design(6, seed=1, num_latents=3, num_items=12), 300, seed=0)[0]
