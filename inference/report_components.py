@@ -173,7 +173,7 @@ def write_selection_report(
 
 _STEPS = note(
     "Left: how far the noise of all components of one K is from its law, added up; what cannot be told from exact noise counts as "
-    "two standard deviations of that. A component that stands for something real takes away most of what is left, one that patches another's law "
+    "that noise's upper 5 % point. A component that stands for something real takes away most of what is left, one that patches another's law "
     "takes little. Right: the same where a misfit up to the cutoff is allowed to every component; the shaded range is where "
     "the chosen K is best, to its right fewer components do, at the price of a larger misfit."
 )
