@@ -29,7 +29,9 @@ METHODS = {"spectral": "Spectral", "ebic": "EBIC", "lrt": "LRT"}
 
 
 def published(layer: int, family: str, design: str, num_rows: int, criterion: str) -> float | None:
-    table = json.loads(REFERENCE.read_text(encoding="utf-8"))["selection"].get(TABLES.get((layer, family), ""), {"rows": []})
+    table = json.loads(REFERENCE.read_text(encoding="utf-8"))["selection"].get(
+        TABLES.get((layer, family), ""), {"rows": []}
+    )
     label = {"strict": "B_s", "generic": "B_g"}[design]
     for row in table["rows"]:
         if (row["design"], row["num_rows"], row["method"]) == (label, num_rows, METHODS[criterion]):
@@ -61,26 +63,31 @@ def main() -> None:
                     sizes = (k, 2) if args.layer == 1 else (6, k)
                     return DeepDiscreteEncoder(18, sizes, response, penalty, bound=10.0)
 
-                for criterion in args.criterion:
-                    began, chosen = time.perf_counter(), []
-                    for seed in range(args.replicates):
-                        x = Program(model(6 if args.layer == 1 else 2), None, num_rows).simulate(truth, seed)["items"]
-                        chosen.append(select_dimension(model, x, grid, criterion, EM(), seed=seed).chosen)
+                chosen: dict[str, list[int]] = {criterion: [] for criterion in args.criterion}
+                began = time.perf_counter()
+                for seed in range(args.replicates):
+                    x = Program(model(6 if args.layer == 1 else 2), None, num_rows).simulate(truth, seed)["items"]
+                    first = select_dimension(model, x, grid, args.criterion[0], EM(), seed=seed)
+                    for criterion in args.criterion:  # ebic and lrt judge the same fits
+                        chosen[criterion].append(first.by(criterion).chosen)
+                for criterion, own in chosen.items():
                     print(
-                        json.dumps({
-                            "benchmark": "dde_selection",
-                            "layer": args.layer,
-                            "family": family,
-                            "design": design,
-                            "num_rows": num_rows,
-                            "criterion": criterion,
-                            "replicates": args.replicates,
-                            "percent_correct": 100 * sum(k == true for k in chosen) / len(chosen),
-                            "percent_under": 100 * sum(k < true for k in chosen) / len(chosen),
-                            "percent_over": 100 * sum(k > true for k in chosen) / len(chosen),
-                            "published_percent_correct": published(args.layer, family, design, num_rows, criterion),
-                            "seconds_a_choice": (time.perf_counter() - began) / args.replicates,
-                        }),
+                        json.dumps(
+                            {
+                                "benchmark": "dde_selection",
+                                "layer": args.layer,
+                                "family": family,
+                                "design": design,
+                                "num_rows": num_rows,
+                                "criterion": criterion,
+                                "replicates": args.replicates,
+                                "percent_correct": 100 * sum(k == true for k in own) / len(own),
+                                "percent_under": 100 * sum(k < true for k in own) / len(own),
+                                "percent_over": 100 * sum(k > true for k in own) / len(own),
+                                "published_percent_correct": published(args.layer, family, design, num_rows, criterion),
+                                "seconds_a_data_set": (time.perf_counter() - began) / args.replicates,
+                            }
+                        ),
                         flush=True,
                     )
 

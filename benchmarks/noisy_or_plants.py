@@ -15,8 +15,7 @@ import torch
 
 from inference import GrowAndPrune, fit
 from inference.causes_check import recovery
-from inference.causes_em import CauseRows
-from inference.causes_polish import summed
+from inference.causes_rows import log_likelihood_rows
 from ppl_models import NoisyOr
 from ppl_models.datasets import load_noisy_or_sample, load_plant_regions, sample_noisy_or, thresholded
 
@@ -32,7 +31,7 @@ def main() -> None:
     truth, published = thresholded(result.params), load_noisy_or_sample("plnt").truth
     near = recovery(truth, published)
     causes = NoisyOr(70, 8).causes()
-    at_published = summed(causes, CauseRows.merge(rows), {name: value.unsqueeze(0) for name, value in published.items()})
+    at_published = float(log_likelihood_rows(causes, rows, published).sum())
     line = {"what": "plants", "rows": len(rows), "latents": len(truth["prior"]), "latents_published": 8}
     line |= {"published_found": near.num_recovered, "log_likelihood_a_row": round(result.elbo / len(rows), 4)}
     line |= {"of_the_published_truth": round(at_published / len(rows), 4)}

@@ -15,11 +15,8 @@ import statistics
 
 import torch
 
-from inference import Fit, GrowAndPrune, fit
+from inference import GrowAndPrune, fit
 from inference.causes_check import recovery, trim
-from inference.causes_em import CauseRows
-from inference.causes_polish import summed
-from inference.causes_truncated import TruncatedSteps
 from inference.program import Program
 from ppl_models import NoisyOr
 from ppl_models.datasets import NoisyOrSample, load_noisy_or_sample
@@ -44,19 +41,6 @@ def law(sample: NoisyOrSample, items: torch.Tensor) -> torch.Tensor:
     return torch.logaddexp(plain + torch.tensor(0.9).log(), rows(other) + torch.tensor(0.1).log())
 
 
-def held_out_log_likelihood(result: Fit, items: torch.Tensor) -> float:
-    """Mean log-likelihood of rows: exact up to 16 latents, a lower bound beyond."""
-    causes, rows = result.model.causes(), CauseRows.merge(items)
-    params = {name: value.unsqueeze(0) for name, value in result.params.items()}
-    if causes.num_causes <= 16:
-        return summed(causes, rows, params) / len(items)
-    begin = torch.zeros(1, causes.num_causes, dtype=torch.float64)
-    steps = TruncatedSteps.begin(causes, rows, begin, params)
-    for _ in range(2 * causes.num_causes):  # from the empty state, one flip at a time
-        steps = steps.refreshed(params)
-    return float(steps.log_likelihood_rows(params) @ rows.counts) / len(items)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", default=",".join(SETS))
@@ -76,7 +60,7 @@ def main() -> None:
             result = fit(NoisyOr(sample.items.shape[1], args.latents), sample.train, method, init="random", seed=seed)
             score = recovery(result.params, sample.truth)
             trimmed = trim(result)
-            excess = -held_out_log_likelihood(trimmed, sample.held_out) - oracle
+            excess = -float(trimmed.log_likelihood_rows(sample.held_out).mean()) - oracle
             found.append(score.num_recovered)
             excesses.append(excess)
             seconds.append(result.seconds)

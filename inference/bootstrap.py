@@ -1,7 +1,7 @@
 r"""Parametric bootstrap: how an estimate would scatter if the fitted model had made the data.
 
 Each replicate draws a data set of the fit's size from the fit, refits the model from the estimate, and names the latents as
-in the fit. What comes back is the fit with the replicates as draws of one chain, (1, B, ...), so that ``to_arviz`` and all
+in the fit; where EM has the steps for it, many replicates are refitted as one batch. What comes back is the fit with the replicates as draws of one chain, (1, B, ...), so that ``to_arviz`` and all
 that works on draws works on them; their spread estimates the sampling distribution, it is no posterior.
 
 Source: B. Efron (1979), Bootstrap methods, doi:10.1214/aos/1176344552.
@@ -22,6 +22,7 @@ from inference.em import EM, ConvergenceWarning
 from inference.program import Params, simulate
 from inference.progress import NoProgress, Progress
 from inference.relabelling import relabel_draws
+from inference.set_steps import fit_sets, fits_sets
 from inference.structure import Outcome
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from inference.result import Fit
 
 __all__ = ["Bootstrap", "bootstrap"]
+
+BATCH_ELEMENTS = 2**21  # numbers in the data sets that are refitted as one batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,18 +121,24 @@ def replicates(
 
     missing = torch.isnan(problem.data) if isinstance(problem.data, Tensor) and problem.data.is_floating_point() else None
     start = {name: value.unsqueeze(0) for name, value in params.items()}
+    is_batch = fits_sets(problem, engine)
+    at_once = max(1, BATCH_ELEMENTS // problem.data.numel()) if is_batch else 1
     kept = _resumed(checkpoint)
     unfinished = 0
     try:
-        for b in range(len(kept), num_replicates):
-            rows = _simulated(problem, params, seed + b)
-            rows = rows if missing is None else rows.masked_fill(missing, torch.nan)
+        while len(kept) < num_replicates:
+            seeds = range(seed + len(kept), seed + min(num_replicates, len(kept) + at_once))
+            sets = torch.stack([_simulated(problem, params, own) for own in seeds])
+            sets = sets if missing is None else sets.masked_fill(missing, torch.nan)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # bounds and constant columns of replicates are part of the answer
-                refit = engine.run(Problem.check(problem.model, rows, seed + b, True), start, NoProgress(), None)
-            unfinished += not bool(refit.converged[0])
-            kept.append({name: value[0] for name, value in refit.params.items()})
-            progress.update(b + 1, objective=float(refit.objective[0]), active=1)
+                if is_batch and isinstance(engine, EM):
+                    refits = fit_sets(problem, engine, sets, start)
+                else:
+                    refits = engine.run(Problem.check(problem.model, sets[0], seeds[0], True), start, NoProgress(), None)
+            unfinished += int((~refits.converged).sum())
+            kept += [{name: value[b] for name, value in refits.params.items()} for b in range(len(seeds))]
+            progress.update(len(kept), objective=float(refits.objective[-1]), active=len(seeds))
     except BaseException:
         if checkpoint is not None and kept:
             tensors = {name: torch.stack([one[name] for one in kept]) for name in params}

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.causes_em import CauseRows, CauseSteps
+from inference.causes_em import NO_EDGE, CauseRows, CauseSteps
+from inference.causes_rows import MAX_CAUSES, latent_means, latent_modes, log_likelihood_rows
 from inference.grow_and_prune import GrowAndPrune
-from inference.program import Params
+from inference.program import Params, Program
 from inference.relabelling import Labels
 from inference.steps import Steps
 from inference.structure import Recommendation, Structure
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from inference.fit import Problem
 
 __all__ = ["Caused", "check_enumerable"]
-
-MAX_CAUSES = 16  # 65,536 configurations
 
 
 def check_enumerable(num_causes: int, num_rows: int) -> None:
@@ -66,6 +65,22 @@ class Caused(Structure):
         leak = torch.lerp(1 - uniform(2, 4, items).sigmoid(), torch.full((num_restarts, items), 0.05, dtype=torch.float64), wide.reshape(-1, 1))
         return {name: v.to(like) for name, v in zip((causes.prior, causes.failure, causes.leak), (prior, failure, leak), strict=True)}
 
+    def check_start(self, params: Params) -> None:
+        """A probability of exactly zero or one would never move; but a failure of one is no edge."""
+        causes = self.causes
+        for name in (causes.prior, causes.failure, causes.leak):
+            value = params[name]
+            stuck = (value <= 0) if name == causes.failure else (value <= 0) | (value >= 1)
+            if bool(stuck.any()):
+                place = stuck.nonzero()[0].tolist()
+                allowed = "in (0, 1], one for no edge," if name == causes.failure else "strictly between 0 and 1"
+                raise ValueError(f"init: {name!r} must lie {allowed} but is {float(value[tuple(place)]):g} at {place}")
+
+    def complete_start(self, problem: Problem, params: Params) -> Params:
+        """What came near one on the way to the logit scale and back is no edge again."""
+        failure = params[self.causes.failure]
+        return {**params, self.causes.failure: torch.where(failure > NO_EDGE, 1.0, failure)}
+
     def steps(self, problem: Problem, method: EM) -> Steps | None:
         if not isinstance(problem.data, Tensor):
             return None
@@ -73,6 +88,19 @@ class Caused(Structure):
         rows = CauseRows.merge(problem.data)
         every = binary_configurations(self.causes.num_causes, problem.data.dtype, problem.data.device)
         return CauseSteps(self.causes, rows, every, 2 * method.num_inner, method.chunk_elements)
+
+    def sums_out(self, program: Program) -> bool:
+        """However many latents there are: see :mod:`inference.causes_rows`."""
+        return True
+
+    def marginal_rows(self, program: Program, params: Params) -> Tensor:
+        return log_likelihood_rows(self.causes, program.args[0], params)
+
+    def latent_means(self, program: Program, params: Params) -> Params:
+        return {self.causes.latent: latent_means(self.causes, program.args[0], params)}
+
+    def latent_modes(self, program: Program, params: Params) -> Params:
+        return {self.causes.latent: latent_modes(self.causes, program.args[0], params)}
 
     def recommended(self, problem: Problem) -> Recommendation:
         """One search: a single run of EM from a random start finds every latent less than half of the time."""

@@ -7,7 +7,8 @@ log-density of item j is
 .. math:: Q_j(w) = \sum_c S_{cj} \log(1 - e^{-\eta_{cj}}) - (n_{cj} - S_{cj}) \eta_{cj},
 
 concave in :math:`w \ge 0`. The M-step first augments by which cause fired (closed form, never loses) and then takes
-projected Newton steps, kept only where they gain.
+projected Newton steps, kept only where they gain. A failure of exactly one is no edge and stays none; so
+is a latent without edges left as it is.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from ppl_models.causes import (
     weight_of_leak,
 )
 
-__all__ = ["CauseRows", "CauseSteps", "CauseStatistics", "log_beta_prior"]
+__all__ = ["NEGLIGIBLE", "NO_EDGE", "CauseRows", "CauseSteps", "CauseStatistics", "log_beta_prior"]
 
 LARGEST_WEIGHT = 13.8  # -log 1e-6
+NO_EDGE = 1 - PROBABILITY_LIMIT / 2  # a failure above it is one
 NEGLIGIBLE = -60.0  # log-odds below which a configuration counts no less: subnormal numbers are sixty times slower
 
 
@@ -46,6 +48,14 @@ class CauseRows:
     ones: Tensor
     seen: Tensor | None
     counts: Tensor
+
+    @classmethod
+    def of(cls, data: Tensor) -> CauseRows:
+        """Rows (N, J) of 0, 1 and NaN as they are, in their order."""
+        missing = data.isnan()
+        return cls(
+            (data == 1).to(data), (~missing).to(data) if bool(missing.any()) else None, torch.ones_like(data[:, 0])
+        )
 
     @classmethod
     def merge(cls, data: Tensor) -> CauseRows:
@@ -126,14 +136,16 @@ class CauseSteps:
         log_prior = (self.configurations @ odds).squeeze(-1) + log_off.sum(-1, keepdim=True)
         return eta, log_expm1(eta), log_prior
 
+    def log_densities(self, eta: Tensor, logits: Tensor, log_prior: Tensor, part: slice) -> Tensor:
+        """log p(row, configuration) of a slice of the rows, (R, u, C)."""
+        log_density = self.rows.ones[part] @ logits.mT
+        if self.rows.seen is None:
+            return log_density.add_((log_prior - eta.sum(-1)).unsqueeze(-2))
+        return log_density.add_(log_prior.unsqueeze(-2) - self.rows.seen[part] @ eta.mT)
+
     def responsibilities(self, eta: Tensor, logits: Tensor, log_prior: Tensor, part: slice) -> tuple[Tensor, Tensor]:
         """Posterior (R, u, C) of a slice of the rows, and their log-likelihood (R, u)."""
-        seen = None if self.rows.seen is None else self.rows.seen[part]
-        log_density = self.rows.ones[part] @ logits.mT
-        if seen is None:
-            log_density += (log_prior - eta.sum(-1)).unsqueeze(-2)
-        else:
-            log_density += log_prior.unsqueeze(-2) - seen @ eta.mT
+        log_density = self.log_densities(eta, logits, log_prior, part)
         peak = log_density.amax(-1, keepdim=True)
         log_density.sub_(peak).clamp_(min=NEGLIGIBLE).exp_()
         total = log_density.sum(-1, keepdim=True)
@@ -163,6 +175,15 @@ class CauseSteps:
 
     @torch.no_grad()
     def m_step(self, statistics: CauseStatistics, params: Params) -> Params:
+        there = params[self.causes.failure] < NO_EDGE
+        if bool(there.all()):
+            return self._m_step(statistics, params)
+        new = replace(self, edges=there if self.edges is None else self.edges & there)._m_step(statistics, params)
+        prior, failure = self.causes.prior, self.causes.failure
+        kept = {prior: torch.where(there.any(-1), new[prior], params[prior]), failure: torch.where(there, new[failure], 1.0)}
+        return {**new, **kept}
+
+    def _m_step(self, statistics: CauseStatistics, params: Params) -> Params:
         causes, n = self.causes, statistics.per_configuration
         on = (self.configurations.mT @ n.unsqueeze(-1)).squeeze(-1)
         a, b = causes.prior_concentration
@@ -273,27 +294,29 @@ class CauseSteps:
         ascent = torch.cholesky_solve((slope.mT * free).unsqueeze(-1), factor).squeeze(-1).mT
         ascent = torch.where((info == 0).unsqueeze(-2) & ascent.isfinite(), ascent, 0.0)
         best, value = weights, self._bound(ones, seen, weights, design)
+        searching = torch.ones_like(value, dtype=torch.bool)  # items whose step is still too long, whatever the others do
         for length in (1.0, 0.25, 0.0625):
             trial = (weights + length * ascent).clamp(low, high)
             gained = self._bound(ones, seen, trial, design)
-            better = gained > value
+            better = searching & (gained > value)
             best = torch.where(better.unsqueeze(-2), trial, best)
-            settled = gained >= value - 1e-9 * value.abs()
-            value = torch.where(better, gained, value)
-            if bool(settled.all()):  # most often the first
+            searching &= gained < value - 1e-9 * value.abs()
+            if not bool(searching.any()):  # most often the first
                 break
         return best
 
 
 def log_beta_prior(causes: IndependentCauses, params: Params) -> Tensor:
-    """Log-density of the three Beta priors, (R,)."""
+    """Log-density of the three Beta priors, (R,); an edge that is not there has none, nor the prior of a latent without edges."""
+    there = params[causes.failure] < NO_EDGE
     total: Tensor | float = 0.0
-    for name, (a, b) in (
-        (causes.prior, causes.prior_concentration),
-        (causes.failure, causes.failure_concentration),
-        (causes.leak, causes.leak_concentration),
+    for name, (a, b), counted in (
+        (causes.prior, causes.prior_concentration, there.any(-1)),
+        (causes.failure, causes.failure_concentration, there),
+        (causes.leak, causes.leak_concentration, None),
     ):
-        value = params[name]
-        density = torch.distributions.Beta(torch.tensor(a, dtype=value.dtype), torch.tensor(b, dtype=value.dtype), validate_args=False)
-        total = total + density.log_prob(value).flatten(1).sum(-1)
+        value = params[name] if counted is None else torch.where(counted, params[name], 0.5)
+        beta = torch.distributions.Beta(torch.tensor(a, dtype=value.dtype), torch.tensor(b, dtype=value.dtype), validate_args=False)
+        density = beta.log_prob(value)
+        total = total + (density if counted is None else density * counted).flatten(1).sum(-1)
     return torch.as_tensor(total)

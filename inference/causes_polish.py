@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import torch
 
-from inference.causes_em import CauseRows, CauseSteps
+from inference.causes_em import CauseSteps
 from inference.causes_truncated import TruncatedSteps
 from inference.program import Params
 from inference.progress import Progress
-from ppl_models.causes import PROBABILITY_LIMIT, IndependentCauses
-from ppl_models.distributions import binary_configurations
+from ppl_models.causes import PROBABILITY_LIMIT
 
-__all__ = ["Polish", "summed"]
+__all__ = ["Polish"]
 
 OFTEN, SELDOM = 4, 8  # the states of truncated EM are exchanged in the first so many iterations, then at every eighth
 
@@ -74,12 +73,3 @@ class Polish:
         failure = self.params[self.steps.causes.failure]
         self.params = {**self.params, self.steps.causes.failure: torch.where(edges, failure, 1 - PROBABILITY_LIMIT)}
         return int(edges.sum()) < before
-
-
-def summed(causes: IndependentCauses, rows: CauseRows, params: Params) -> float:
-    """The log-likelihood, by all configurations."""
-    every = binary_configurations(causes.num_causes, rows.ones.dtype, rows.ones.device)
-    steps = CauseSteps(causes, rows, every, 0, chunk_elements=max(2**19, 64 * len(every)))
-    eta, logits, log_prior = steps.log_joint(params)
-    parts = [steps.responsibilities(eta, logits, log_prior, part)[1][0] @ rows.counts[part] for part in steps.parts(1)]
-    return float(torch.stack(parts).sum())

@@ -202,8 +202,10 @@ class Search:
             for latent in range(size):
                 others = [i for i in range(size) if i != latent]
                 off = seen[seen[:, latent] == 0][:, others]
-                log_likelihood = self.steps(self.screen, off, 0).e_step(self.without(params, latent))[1]
-                judged.append(float(log_likelihood) if len(off) else -math.inf)
+                if not len(off):  # on in all of them
+                    judged.append(-math.inf)
+                    continue
+                judged.append(float(self.steps(self.screen, off, 0).e_step(self.without(params, latent))[1]))
             best: tuple[float, float, Params] | None = None  # length, log-likelihood, parameters
             whole = self.price(params, rows) - score
             for latent in sorted(range(size), key=lambda i: -judged[i])[:2]:

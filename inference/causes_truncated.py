@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from inference.causes_em import CauseRows, CauseStatistics, CauseSteps, log_beta_prior
+from inference.causes_open import OpenRows
 from inference.program import Params
 from ppl_models.causes import PROBABILITY_LIMIT, IndependentCauses, weight_of_failure
 
@@ -30,6 +31,7 @@ NUM_PARENTS = 4  # states of a row whose neighbours are tried
 KEPT = -18.0  # log-odds against a row's best state beyond which one is dropped
 POSSIBLE = -16.0  # log-odds given the zeros of a row below which a latent is not tried
 FULL = (-8.0, 0.0)  # the state of all latents above such log-odds is tried: one flip after another does not lead there
+NUM_OPEN = 10  # latents of a row among whose settings its first states are sought
 PAIRS = 2**15  # of rows and states held at once
 
 
@@ -54,6 +56,18 @@ class TruncatedSteps(CauseSteps):
             best = posterior[0].topk(size)
             found.append(torch.where(best.values > 1e-6 * best.values[:, :1], best.indices, -1))
         return cls(causes, rows, configurations, 1, states=torch.cat(found))
+
+    @classmethod
+    def open(cls, causes: IndependentCauses, rows: CauseRows, params: Params) -> TruncatedSteps:
+        """The likeliest settings of the latents that each row leaves open."""
+        opened = OpenRows(causes, rows, {name: value[0] for name, value in params.items()}, NUM_OPEN)
+        likely = opened.likeliest(NUM_STATES // 2)  # (U, K, m)
+        bits = 2 ** torch.arange(likely.shape[2], device=likely.device)
+        codes = (likely.long() * bits).sum(-1).sort(1).values
+        distinct, states = torch.unique(codes, return_inverse=True)
+        states[:, 1:][codes.diff(dim=1) == 0] = -1  # repeated
+        configurations = ((distinct.unsqueeze(1) & bits) > 0).to(rows.ones)
+        return cls(causes, rows, configurations, 1, states=states)
 
     def _filled(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rows and configurations of the pairs there are, (P,), and where they stand in ``states``."""
@@ -84,6 +98,14 @@ class TruncatedSteps(CauseSteps):
     def log_likelihood_rows(self, params: Params) -> Tensor:
         """The bound of every merged row, (U,)."""
         return self._scores(params)[0].logsumexp(1)
+
+    def posterior(self, params: Params) -> tuple[Tensor, Tensor]:
+        """P(latent = 1 | row) and the likeliest state, both (U, m)."""
+        scores, _, _, there = self._scores(params)
+        assert self.states is not None
+        states = torch.where(there, self.states, 0)
+        best = states.gather(1, scores.argmax(1, keepdim=True)).ravel()
+        return torch.einsum("uk,ukm->um", scores.softmax(1), self.configurations[states]), self.configurations[best]
 
     @torch.no_grad()
     def e_step(self, params: Params) -> tuple[CauseStatistics, Tensor, Tensor]:

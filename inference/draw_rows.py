@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.structure import Structure
+from inference.structure import Structure, is_large
 from inference.structures import structure_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def latents_of_draws(fit: Fit, draws: Mapping[str, Tensor], data: Any) -> dict[s
 def _batches(fit: Fit, data: Any, num_draws: int) -> bool:
     """Whether there are several draws, and the rows stand in one plate whose latents can be summed out, so that draws run as one batch."""
     program = next(iter(fit.chunks(data)))
-    return num_draws > 1 and fit.sums_out(program) and not structure_of(fit.model).local_sites and len(program.names("latent")) > 0
+    summed = fit.sums_out(program) and not is_large(program)
+    return num_draws > 1 and summed and not structure_of(fit.model).local_sites and len(program.names("latent")) > 0
 
 
 def _batches_of(program: Program, draws: Mapping[str, Tensor]) -> Iterator[Params]:

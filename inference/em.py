@@ -46,8 +46,8 @@ class EM:
         accelerate: use the model's own structure (generalised-linear layers) where it offers one; the generic route
             gives the same answer more slowly.
         chunk_elements: rows times configurations times restarts in memory at once.
-        num_relaxed: before the penalised run, at most so many iterations under a plain Lasso of the same slope: the
-            penalties are flat far from zero, so an estimate that starts beyond their threshold would stay there. Only
+        num_relaxed: before the penalised run, at most so many iterations (and ``max_iterations``) under a plain Lasso of the same
+            slope: the penalties are flat far from zero, so an estimate that starts beyond their threshold would stay there. Only
             for starts of our own; a start that is given is left as it is. These iterations belong to the start and are
             not in the trace.
         num_inner: Newton steps (accelerated), or twentieths of the L-BFGS iterations (generic), of one M-step.
@@ -95,7 +95,10 @@ class EM:
             state = EMState.begin(start, relaxed=relaxed is not None and self.num_relaxed > 0)
         if state.relaxed and relaxed is not None:
             loose = replace(
-                self, max_iterations=self.num_relaxed, tolerance=max(self.tolerance, 1e-6), parameter_tolerance=1e-2
+                self,
+                max_iterations=min(self.num_relaxed, self.max_iterations),
+                tolerance=max(self.tolerance, 1e-6),
+                parameter_tolerance=1e-2,
             )
             state = loose._iterate(relaxed, state, progress, store)
             state = EMState.begin(state.params, seconds=state.seconds)

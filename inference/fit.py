@@ -191,6 +191,7 @@ def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Par
             raise ValueError(f"init: {site.name!r} must have shape {site.shape}, got {tuple(params[site.name].shape)}")
         if not site.support.check(params[site.name]).all():
             raise ValueError(f"init: {site.name!r} has values outside its support {_outside(site.support, params[site.name])}")
+    problem.structure.check_start(params)
     like = program.draw_prior(1, problem.seed)  # for the program's dtype and device
     free = program.unconstrained({name: params[name].detach().to(value) for name, value in like.items()})
     return problem.structure.complete_start(

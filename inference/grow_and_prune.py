@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from inference.causes_em import CauseRows, CauseSteps
-from inference.causes_polish import Polish, summed
+from inference.causes_polish import Polish
+from inference.causes_rows import MAX_CAUSES, summed_rows
 from inference.causes_search import Search
 from inference.causes_truncated import MAX_BITS, TruncatedSteps
 from inference.checkpoint import Checkpoint
@@ -24,10 +25,9 @@ from ppl_models.distributions import binary_configurations
 if TYPE_CHECKING:
     from inference.fit import Problem
 
-__all__ = ["GrowAndPrune", "used_latents"]
+__all__ = ["GrowAndPrune", "padded", "used_latents"]
 
 EXACT = 10  # up to so many latents the last EM enumerates all configurations
-SUMMED = 16  # and up to so many the likelihood of the answer does
 LIKELY = 1024  # configurations from which truncated EM begins
 NUM_THINNINGS = 3  # times that edges are judged
 LEAST_GAIN = 0.2  # of the mean price of a latent
@@ -167,16 +167,17 @@ class GrowAndPrune:
             likely = search.likely(search.sample, {name: v.float() for name, v in params.items()}, LIKELY, 4 * LIKELY)
             steps = TruncatedSteps.begin(causes, rows, likely.to(like), params)
         polish = Polish(steps, params, progress)
-        polish.climb(self.max_iterations, 10 * self.tolerance)
+        polish.climb(self.max_iterations, 100 * self.tolerance)
         for _ in range(NUM_THINNINGS):
             if not polish.thin():
                 break
             polish.climb(self.max_iterations, self.tolerance)
         exact = polish.log_likelihood
         if causes.num_causes > EXACT:
-            exact = summed(causes, rows, polish.params) if causes.num_causes <= SUMMED else float("nan")
+            own = {name: value[0] for name, value in polish.params.items()}
+            exact = float(summed_rows(causes, rows, own) @ rows.counts) if causes.num_causes <= MAX_CAUSES else float("nan")
         return _Run(
-            _padded(search.causes, polish.params), exact, polish.log_likelihood, polish.objectives, polish.likelihoods, polish.converged
+            padded(search.causes, polish.params), exact, polish.log_likelihood, polish.objectives, polish.likelihoods, polish.converged
         )
 
 
@@ -236,12 +237,12 @@ def used_latents(causes: IndependentCauses, params: Params) -> list[int]:
 
 def _without_empty(causes: IndependentCauses, params: Params) -> Params:
     used = used_latents(causes, params)
-    leak = params[causes.leak]
-    return {causes.prior: params[causes.prior][:, used], causes.failure: params[causes.failure][:, used], causes.leak: leak}
+    failure = params[causes.failure][:, used].clamp(max=1 - PROBABILITY_LIMIT)  # the search may find edges where there are none
+    return {causes.prior: params[causes.prior][:, used], causes.failure: failure, causes.leak: params[causes.leak]}
 
 
-def _padded(causes: IndependentCauses, params: Params) -> Params:
-    """Empty latents in the places that are left."""
+def padded(causes: IndependentCauses, params: Params) -> Params:
+    """Empty latents, with prior 1e-6 and failures of one, in the places that are left; (R, ...)."""
     spare = causes.num_causes - params[causes.prior].shape[1]
     prior = torch.nn.functional.pad(params[causes.prior], (0, spare), value=PROBABILITY_LIMIT)
     failure = torch.nn.functional.pad(params[causes.failure], (0, 0, 0, spare), value=1.0)
@@ -252,11 +253,11 @@ def _joined(runs: list[_Run]) -> Outcome:
     """Runs as restarts of one outcome."""
     longest = max(len(run.objectives) for run in runs)
 
-    def padded(values: list[float]) -> list[float]:
+    def filled(values: list[float]) -> list[float]:
         return values + [float("nan")] * (longest - len(values))
 
     def table(column: Any) -> Tensor:
-        return torch.tensor([padded(column(run)) for run in runs], dtype=torch.float64).T
+        return torch.tensor([filled(column(run)) for run in runs], dtype=torch.float64).T
 
     return Outcome(
         params={name: torch.cat([run.params[name] for run in runs]) for name in runs[0].params},

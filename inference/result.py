@@ -20,6 +20,7 @@ from torch import Tensor
 from inference.checkpoint import read_tensors, write_tensors
 from inference.program import Params, Program, simulate
 from inference.sampled import log_likelihood_rows, posterior_means
+from inference.structure import is_large
 from inference.structures import structure_of
 
 __all__ = ["Fit", "Restarts", "Trace", "as_tensors"]
@@ -27,7 +28,6 @@ __all__ = ["Fit", "Restarts", "Trace", "as_tensors"]
 FORMAT = 1
 TRUSTED_PACKAGES = ("ppl_models", "inference")
 CHUNK_ELEMENTS = 2**22
-MAX_SUMMED = 2**16  # values of one latent site
 
 
 def as_tensors(data: Any) -> Any:
@@ -37,11 +37,6 @@ def as_tensors(data: Any) -> Any:
     if isinstance(data, Tensor) or not hasattr(data, "__array__"):
         return data
     return torch.from_numpy(np.array(data.to_numpy() if hasattr(data, "to_numpy") else data))  # frames lend read-only arrays
-
-
-def _is_large(program: Program) -> bool:
-    """Whether a latent site has too many values to sum over."""
-    return any(site.kind == "latent" and (site.num_values or math.inf) > MAX_SUMMED for site in program.sites)
 
 
 def map_tensors(change: Callable[[Tensor], Tensor], data: Any) -> Any:
@@ -151,7 +146,7 @@ class Fit:
         checked = map_tensors(lambda x: x.to(like if x.is_floating_point() else like.device), checked)
         first = checked if isinstance(checked, Tensor) else next(iter(checked.values()))
         program = Program(self.model, map_tensors(lambda x: x[:1], checked))
-        values = 1 if _is_large(program) else max(site.num_values or 1 for site in program.sites)
+        values = 1 if is_large(program) else max(site.num_values or 1 for site in program.sites)
         rows = max(1, CHUNK_ELEMENTS // max(first[:1].numel(), values))
         for start in range(0, len(first), rows):
             chunk = slice(start, start + rows)
@@ -180,7 +175,7 @@ class Fit:
         """Whether the latents can be summed over: few values, and no continuous latents left to integrate."""
         structure = structure_of(self.model)
         settled = {*structure.local_sites, *structure.integrated_sites}
-        return not _is_large(program) and set(program.names("local")) <= settled
+        return structure.sums_out(program) and set(program.names("local")) <= settled
 
     def _latent_means(self, program: Program, params: Params) -> dict[str, Tensor]:
         if self.sums_out(program):

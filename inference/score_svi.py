@@ -191,7 +191,8 @@ class ScoreFunctionRun:
                 keep * old + (1 - keep) * new for old, new in ((self.centre, mean), (self.variance, variance))
             )
         scaled = (signal - self.centre.unsqueeze(-1)) / self.variance.sqrt().clamp(min=1.0).unsqueeze(-1)
-        hidden = torch.baddbmm(self.network[1] - self.means @ self.network[0], rows, self.network[0]).tanh_()
+        centred = rows - self.means
+        hidden = torch.baddbmm(self.network[1], centred, self.network[0]).tanh_()
         advantage = scaled - (hidden @ self.network[2] + self.network[3]).squeeze(-1)
         slope = torch.div(rows, on, out=on).sub_(1)  # d log p / d eta: (1 - P) / P at a one and -1 at a zero
         by_logit = (latents - logits.sigmoid()).mul_(advantage.unsqueeze(-1) / size)
@@ -200,16 +201,12 @@ class ScoreFunctionRun:
             latents.mean(1) - prior.sigmoid(),
             (latents.mT @ slope).mul_((-failure).sigmoid_()).mul_(-1 / size),
             (by_row @ slope).squeeze(1).mul_((-off).sigmoid_()).neg_(),
-            self._centred_product(rows, by_logit),
+            centred.mT @ by_logit,
             by_logit.sum(1, keepdim=True),
         ]
-        self._descend(rows, hidden, advantage / size)
+        self._descend(centred, hidden, advantage / size)
         self._ascend(gradients)
         return signal.sum(1)
-
-    def _centred_product(self, rows: Tensor, right: Tensor) -> Tensor:
-        """(rows - means)^T right, (R, J, .)."""
-        return torch.baddbmm(self.means.mT * right.sum(1, keepdim=True), rows.mT, right, beta=-1)
 
     def _ascend(self, gradients: list[Tensor]) -> None:
         self.num_updates += 1
@@ -219,13 +216,14 @@ class ScoreFunctionRun:
             second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
             value.addcdiv_(first, (second / two).sqrt_().add_(EPSILON), value=self.settings.rate / one)
 
-    def _descend(self, rows: Tensor, hidden: Tensor, error: Tensor) -> None:
+    def _descend(self, centred: Tensor, hidden: Tensor, error: Tensor) -> None:
         """The baseline network on the mean squared error; ``error`` (R, B) is the residual over the batch's size."""
         rate = 2 * self.settings.baseline_rate
         if rate == 0:
             return
         back = error.unsqueeze(-1)
-        inner = (1 - hidden.square()).mul_(back).mul_(self.network[2].mT)
-        steps = (self._centred_product(rows, inner), inner.sum(1, keepdim=True), hidden.mT @ back, back.sum(1, keepdim=True))
-        for weights, step in zip(self.network, steps, strict=True):
-            weights.add_(step, alpha=rate)
+        inner = torch.addcmul(back, hidden, hidden * back, value=-1).mul_(self.network[2].mT)  # through the tanh
+        self.network[2].baddbmm_(hidden.mT, back, alpha=rate)
+        self.network[3].add_(back.sum(1, keepdim=True), alpha=rate)
+        self.network[0].baddbmm_(centred.mT, inner, alpha=rate)
+        self.network[1].add_(inner.sum(1, keepdim=True), alpha=rate)

@@ -47,8 +47,9 @@ class Study:
     Args:
         sizes: the grid, rising; models: one a size.
         data: as the user gave it; checked: as tensors, by the first model.
-        settings: of every fit: method, num_restarts, seed.
+        method, num_restarts, seed: of every fit.
         progress: whether to show a bar.
+        kept: the fits to all rows, once some criterion has asked for them.
     """
 
     sizes: tuple[Any, ...]
@@ -59,6 +60,7 @@ class Study:
     num_restarts: int | None
     seed: int
     progress: bool
+    kept: list[Fit] = field(default_factory=list, repr=False)
 
     def fit(self, model: Any, data: Any) -> Fit:
         """A fit for one size, polished where the model is penalised."""
@@ -73,12 +75,16 @@ class Study:
         return [structure_of(model).num_possible(own.params) for model, own in zip(self.models, fits, strict=True)]
 
     def fits(self, data: Any) -> list[Fit]:
-        """One fit a size."""
+        """One fit a size; those to all rows are made once."""
+        if data is self.data and self.kept:
+            return self.kept
         out: list[Fit] = []
         with RichProgress("select", len(self.sizes)) if self.progress else NoProgress() as bar:
             for model in self.models:
                 out.append(self.fit(model, data))
                 bar.update(len(out), objective=out[-1].objective, active=len(self.sizes) - len(out))
+        if data is self.data:
+            self.kept.extend(out)
         return out
 
 
@@ -99,6 +105,7 @@ class Selection:
         columns: figures by name, one a size.
         score: the column that decided; larger: whether large is good, None where the rule is another.
         fits: the fits, in the order of the grid; () where none was needed.
+        study: what was asked; :meth:`by` asks it again.
     """
 
     chosen: Any
@@ -108,6 +115,17 @@ class Selection:
     score: str
     larger: bool | None
     fits: tuple[Fit, ...] = field(default=())
+    study: Study | None = field(default=None, repr=False)
+
+    def by(self, criterion: str | Criterion) -> Selection:
+        """The choice of another criterion, from the same fits where both want fits to all rows.
+
+        Raises:
+            ValueError: for an unknown criterion, or a selection that no study made.
+        """
+        if self.study is None:
+            raise ValueError("by: a selection made by select_dimension was expected")
+        return _decide(_criterion("by", criterion), self.study)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -321,12 +339,7 @@ def select_dimension(
     sizes = tuple(sorted(grid))
     if not sizes or len(set(sizes)) < len(sizes):
         raise ValueError(f"select_dimension: grid must hold distinct sizes, got {list(grid)!r}")
-    if isinstance(criterion, str):
-        if criterion not in NAMED:
-            raise ValueError(f"select_dimension: criterion must be one of {', '.join(NAMED)}, got {criterion!r}")
-        criterion = NAMED[criterion]
-    if not hasattr(criterion, "choose"):
-        raise ValueError(f"select_dimension: criterion must be a name or have a method choose, got {criterion!r}")
+    criterion = _criterion("select_dimension", criterion)
     if isinstance(family, type):
         if len(getattr(data, "shape", ())) != 2:
             raise ValueError("select_dimension: a table (rows, items) was expected; give a function from size to model")
@@ -339,7 +352,21 @@ def select_dimension(
     checked = Problem.check(models[0], data, seed).data
     for model in models:
         structure_of(model).check_rank(Problem.check(model, data, seed))
-    return criterion.choose(Study(sizes, models, data, checked, method, num_restarts, seed, progress))
+    return _decide(criterion, Study(sizes, models, data, checked, method, num_restarts, seed, progress))
+
+
+def _criterion(owner: str, criterion: str | Criterion) -> Criterion:
+    if isinstance(criterion, str):
+        if criterion not in NAMED:
+            raise ValueError(f"{owner}: criterion must be one of {', '.join(NAMED)}, got {criterion!r}")
+        return NAMED[criterion]
+    if not hasattr(criterion, "choose"):
+        raise ValueError(f"{owner}: criterion must be a name or have a method choose, got {criterion!r}")
+    return criterion
+
+
+def _decide(criterion: Criterion, study: Study) -> Selection:
+    return replace(criterion.choose(study), study=study)
 
 
 def _figures(fits: Sequence[Fit]) -> dict[str, list[float]]:

@@ -121,7 +121,7 @@ class LayeredSteps:
     Args:
         program: the program on one row of the data; its likelihood is the only one used.
         layers, root: the model's description of itself.
-        data: (N, J), complete; mask: 0 where an entry is missing, or None.
+        data: (N, J), complete, or (R, N, J) where every restart has rows of its own; mask: 0 where an entry is missing, or None.
         chunk_elements: rows times configurations times restarts held at once.
         num_newton: Newton steps of one M-step.
         relaxed: put the Lasso of the same slope in the place of each penalty.
@@ -143,7 +143,8 @@ class LayeredSteps:
             return None
         layers, root = model.layers(), model.root()
         complete, mask = filled(layers[0].response, data)
-        return cls(Program(model, complete[:1]), layers, root, complete, mask, chunk_elements, num_newton)
+        one = complete.reshape(-1, complete.shape[-1])[:1]
+        return cls(Program(model, one), layers, root, complete, mask, chunk_elements, num_newton)
 
     def e_step(self, params: Params) -> tuple[dict[str, LayerStatistics], Tensor, Tensor]:
         mixture = self.program.as_mixture(params)
@@ -211,7 +212,7 @@ def expected_statistics(
     """Statistics of the observed layer, streaming over rows: three matrix products and one exponential a chunk.
 
     Args:
-        data: (N, J) without missing entries; mask: (N, J) 0/1 or None.
+        data: (N, J) or (R, N, J) without missing entries; mask: of the same shape, 0/1, or None.
         response: the observed site's distribution, batch shape (C, R, 1).
         log_weights: (R, C); values: (C, K).
         features: (C, P), what the predictor is linear in; ``values`` if None.
@@ -221,7 +222,7 @@ def expected_statistics(
     """
     num_restarts, num_values = log_weights.shape
     design = torch.nn.functional.pad(values if features is None else features, (1, 0), value=1.0)
-    num_items = data.shape[1]
+    num_items = data.shape[-1]
     is_wide = design.shape[1] > num_items + 1  # then sums over rows come before the design
     row_counts = log_weights.new_zeros(num_restarts, num_values)
     cross = log_weights.new_zeros(num_restarts, num_items, design.shape[1])
@@ -229,9 +230,9 @@ def expected_statistics(
     log_likelihood = log_weights.new_zeros(num_restarts)
     chunk = max(1, chunk_elements // (num_restarts * num_values))
     with torch.no_grad():
-        for start in range(0, len(data), chunk):
-            x = data[start : start + chunk]
-            m = None if mask is None else mask[start : start + chunk]
+        for start in range(0, data.shape[-2], chunk):
+            x = data[..., start : start + chunk, :]
+            m = None if mask is None else mask[..., start : start + chunk, :]
             inner, log_partition, base = response.log_prob_terms(x, m)
             shape = (num_values, num_restarts, -1)  # dims of latents further up are 1
             logits = inner.reshape(shape).movedim(0, -1)  # (R, n, C)

@@ -7,6 +7,7 @@ a family without a description still gets everything generic.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from inference.steps import Steps
 
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
+MAX_VALUES = 2**16  # of one latent site
 
-__all__ = ["Outcome", "Recommendation", "Structure"]
+__all__ = ["Outcome", "Recommendation", "Structure", "is_large"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +69,11 @@ class Recommendation:
     method: Method
     init: str = "spectral"
     num_restarts: int = 1
+
+
+def is_large(program: Program) -> bool:
+    """Whether a latent site has too many values for a program to sum over."""
+    return any(site.kind == "latent" and (site.num_values or math.inf) > MAX_VALUES for site in program.sites)
 
 
 class Structure:
@@ -135,6 +142,13 @@ class Structure:
         """Entries that lie on the bound of their interval, such as ``loadings_1[0, 2]``."""
         return []
 
+    def check_start(self, params: Params) -> None:
+        """Refuse a user's parameters, inside their supports, from which no engine gets away.
+
+        Raises:
+            ValueError: naming the site.
+        """
+
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """A user's parameters (R, ...) with the local sites' values beside them."""
         return params
@@ -142,6 +156,10 @@ class Structure:
     def solve_local(self, params: Params, data: Any) -> Params:
         """Point estimates of the local sites of the rows of ``data``, by site; nothing where there are none."""
         return {}
+
+    def sums_out(self, program: Program) -> bool:
+        """Whether the latents of a row can be summed over: no site has too many values."""
+        return not is_large(program)
 
     def marginal_rows(self, program: Program, params: Params) -> Tensor:
         """Log-likelihood of each row, latents summed out, (N,)."""

@@ -19,7 +19,7 @@ from ppl_models.item_response import ItemResponse, LinearPredictor
 from ppl_models.layers import GeneralizedLinearLayer, RootLayer
 from ppl_models.penalties import Penalty, PenaltyPrior
 from ppl_models.responses import Bernoulli, ResponseFamily
-from ppl_models.validation import as_items, check_size
+from ppl_models.validation import as_items, check_size, numbers_like
 
 __all__ = ["DeepDiscreteEncoder"]
 
@@ -241,9 +241,7 @@ class DeepDiscreteEncoder:
             num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
                 is a mini-batch (its log-density is scaled up accordingly).
         """
-        if data is None and num_rows is None:
-            raise ValueError("DeepDiscreteEncoder: give data, or num_rows to draw some")
-        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        kind = numbers_like("DeepDiscreteEncoder", data, num_rows)
         zero, one = torch.tensor(0.0, **kind), torch.tensor(1.0, **kind)
         top = self.latent_sizes[-1]
         proportions = pyro.sample("proportions", dist.Beta(one, one).expand([top]).to_event(1))

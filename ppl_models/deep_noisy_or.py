@@ -14,7 +14,7 @@ from ppl_models.causes import FLOOR, log_expm1, weight_of_failure, weight_of_lea
 from ppl_models.distributions import BinaryVector
 from ppl_models.item_response import ItemResponse
 from ppl_models.responses import Bernoulli
-from ppl_models.validation import as_items, check_size
+from ppl_models.validation import as_items, check_size, numbers_like
 
 __all__ = ["DeepNoisyOr"]
 
@@ -78,9 +78,7 @@ class DeepNoisyOr:
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
-        if data is None and num_rows is None:
-            raise ValueError("DeepNoisyOr: give data, or num_rows to draw some")
-        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        kind = numbers_like("DeepNoisyOr", data, num_rows)
         a, b = (torch.tensor(value, **kind) for value in self.concentration)
 
         def beta(name: str, *shape: int) -> Tensor:

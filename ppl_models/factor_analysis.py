@@ -15,7 +15,7 @@ from ppl_models.components import FactorDescription
 from ppl_models.distributions import Flat
 from ppl_models.item_response import ItemResponse
 from ppl_models.responses import Normal
-from ppl_models.validation import as_items, check_size
+from ppl_models.validation import as_items, check_size, numbers_like
 
 __all__ = ["FactorAnalysis"]
 
@@ -92,9 +92,7 @@ class FactorAnalysis:
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
-        if data is None and num_rows is None:
-            raise ValueError("FactorAnalysis: give data, or num_rows to draw some")
-        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        kind = numbers_like("FactorAnalysis", data, num_rows)
         zero = torch.zeros((), **kind)
         flat = Flat(zero - self.bound, zero + self.bound)
         signatures = pyro.sample("signatures", flat.expand([self.num_components, self.num_items]).to_event(2))

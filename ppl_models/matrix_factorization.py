@@ -14,7 +14,7 @@ from ppl_models.components import FactorizationDescription
 from ppl_models.distributions import Flat
 from ppl_models.item_response import ItemResponse
 from ppl_models.responses import Normal, Poisson
-from ppl_models.validation import as_items, check_size
+from ppl_models.validation import as_items, check_size, numbers_like
 
 __all__ = ["GaussianFactorization", "NegativeBinomialFactorization", "PoissonFactorization"]
 
@@ -115,9 +115,7 @@ class PoissonFactorization:
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
-        if data is None and num_rows is None:
-            raise ValueError("PoissonFactorization: give data, or num_rows to draw some")
-        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        kind = numbers_like("PoissonFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         concentration = zero.expand(self.num_items) + self.concentration
         signatures = pyro.sample("signatures", dist.Dirichlet(concentration).expand([self.num_components]).to_event(1))
@@ -174,9 +172,7 @@ class NegativeBinomialFactorization:
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
-        if data is None and num_rows is None:
-            raise ValueError("NegativeBinomialFactorization: give data, or num_rows to draw some")
-        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        kind = numbers_like("NegativeBinomialFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         flat = dist.Dirichlet((zero + 1).expand(self.num_items)).expand([self.num_components]).to_event(1)
         signatures = pyro.sample("signatures", flat)
@@ -248,9 +244,7 @@ class GaussianFactorization:
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
-        if data is None and num_rows is None:
-            raise ValueError("GaussianFactorization: give data, or num_rows to draw some")
-        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        kind = numbers_like("GaussianFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         flat = Flat(zero if self.nonnegative else zero - self.bound, zero + self.bound)
         shape = [self.num_components, self.num_items]

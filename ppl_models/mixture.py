@@ -16,7 +16,7 @@ from ppl_models.distributions import Flat
 from ppl_models.item_response import ItemResponse
 from ppl_models.precisions import Precision
 from ppl_models.responses import Normal, ResponseFamily
-from ppl_models.validation import as_items, check_size
+from ppl_models.validation import as_items, check_size, numbers_like
 
 __all__ = ["Mixture"]
 
@@ -113,9 +113,7 @@ class Mixture:
             num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
                 is a mini-batch.
         """
-        if data is None and num_rows is None:
-            raise ValueError("Mixture: give data, or num_rows to draw some")
-        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        kind = numbers_like("Mixture", data, num_rows)
         zero = torch.zeros((), **kind)
         shape = [self.num_components, self.num_items]
         bound = self.components().bound

@@ -15,7 +15,7 @@ from ppl_models.causes import FLOOR, IndependentCauses, log_expm1, weight_of_fai
 from ppl_models.distributions import BinaryVector
 from ppl_models.item_response import ItemResponse
 from ppl_models.responses import Bernoulli
-from ppl_models.validation import as_items, check_size
+from ppl_models.validation import as_items, check_size, numbers_like
 
 __all__ = ["NoisyOr"]
 
@@ -41,7 +41,8 @@ class NoisyOr:
 
     ``fit`` without a method grows and prunes latents (:class:`inference.GrowAndPrune`), because a single run of EM from
     a random start finds all latents only now and then; ``num_latents`` is then an upper limit, and the latents that the
-    description length does not pay for come back empty (prior 1e-6, failures 1), as do edges (failure 1).
+    description length does not pay for come back empty (prior 1e-6, failures 1), as do edges (failure 1). In a start given to
+    ``fit`` a failure of exactly 1 is no edge, and exact EM leaves it so; all else must lie strictly between 0 and 1.
 
     Args:
         num_items: J, number of observed columns.
@@ -103,9 +104,7 @@ class NoisyOr:
             num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
                 is a mini-batch (its log-density is scaled up accordingly).
         """
-        if data is None and num_rows is None:
-            raise ValueError("NoisyOr: give data, or num_rows to draw some")
-        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        kind = numbers_like("NoisyOr", data, num_rows)
         one = torch.tensor(1.0, **kind)
 
         def beta(concentration: tuple[float, float], *shape: int) -> Any:

@@ -16,7 +16,7 @@ from ppl_models.components import DictionaryDescription
 from ppl_models.distributions import Flat
 from ppl_models.item_response import ItemResponse
 from ppl_models.responses import Normal
-from ppl_models.validation import as_items, check_size
+from ppl_models.validation import as_items, check_size, numbers_like
 
 __all__ = ["SparseCodes", "SparseCoding"]
 
@@ -128,9 +128,7 @@ class SparseCoding:
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
-        if data is None and num_rows is None:
-            raise ValueError("SparseCoding: give data, or num_rows to draw some")
-        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        kind = numbers_like("SparseCoding", data, num_rows)
         zero = torch.zeros((), **kind)
         entries = Flat(zero - 1, zero + 1).expand([self.num_items, self.num_columns]).to_event(2)
         dictionary = pyro.sample("dictionary", entries)

@@ -15,6 +15,7 @@ from ppl_models.distributions import BinaryVector, Flat
 from ppl_models.item_response import ItemResponse
 from ppl_models.matrix_factorization import RATE_FLOOR, check_concentration, check_counts, check_sizes
 from ppl_models.responses import Poisson
+from ppl_models.validation import numbers_like
 
 __all__ = ["UsageFactorization"]
 
@@ -82,9 +83,7 @@ class UsageFactorization:
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
-        if data is None and num_rows is None:
-            raise ValueError("UsageFactorization: give data, or num_rows to draw some")
-        kind = {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+        kind = numbers_like("UsageFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         num = [self.num_components]
         concentration = zero.expand(self.num_items) + self.concentration

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ppl_models.responses import ResponseFamily
 
-__all__ = ["ConstantColumnWarning", "as_items", "as_table", "check_size"]
+__all__ = ["ConstantColumnWarning", "as_items", "as_table", "check_size", "numbers_like"]
 
 
 class ConstantColumnWarning(UserWarning):
@@ -22,6 +22,13 @@ def check_size(owner: str, name: str, value: Any) -> None:
     """``value`` must be a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{owner}: {name} must be a positive integer, got {value!r}")
+
+
+def numbers_like(owner: str, data: Tensor | None, num_rows: int | None) -> dict[str, Any]:
+    """dtype and device of the numbers of a program: those of its data; double precision where it draws ``num_rows`` rows."""
+    if data is None and num_rows is None:
+        raise ValueError(f"{owner}: give data, or num_rows to draw some")
+    return {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
 
 
 def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:

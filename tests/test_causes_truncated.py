@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from inference.causes_em import CauseRows, CauseSteps
-from inference.causes_polish import Polish, summed
+from inference.causes_polish import Polish
+from inference.causes_rows import summed_rows
 from inference.causes_truncated import TruncatedSteps
 from inference.progress import NoProgress
 from ppl_models import NoisyOr
@@ -67,7 +68,8 @@ def test_the_states_found_hold_the_posterior(missing: bool) -> None:
         scattered = torch.zeros_like(right)
         scattered[0, [code.index(c) for c in place]] = left[0]
         torch.testing.assert_close(scattered, right, atol=0.05, rtol=1e-3)
-    assert summed(CAUSES, rows(missing), params) == pytest.approx(float(total), rel=1e-12)
+    own = summed_rows(CAUSES, rows(missing), {name: value[0] for name, value in params.items()})
+    assert float(own @ rows(missing).counts) == pytest.approx(float(total), rel=1e-12)
 
 
 def test_truncated_em_never_falls() -> None:

@@ -283,3 +283,18 @@ def test_the_images_are_found() -> None:
     data = sample_noisy_or(truth, 9000, seed=5)[0]
     result = fit(NoisyOr(64, 12), data)
     assert recovery(result.params, truth).is_full
+
+
+def test_a_latent_that_is_always_on_can_be_judged() -> None:
+    """It is on in every configuration that the search looks at."""
+    truth = random_design(6, seed=5, num_latents=5, num_items=30)
+    data = sample_noisy_or({**truth, "prior": torch.tensor([0.999999, 0.3, 0.3, 0.3, 0.3])}, 300, seed=0)[0]
+    rows = CauseRows.merge(data).to(torch.float32)
+    causes = NoisyOr(30, 5).causes()
+    search = Search(causes, rows, rows, rows, torch.Generator().manual_seed(0), 4, 2, 8, 0.05)
+    start = {name: value.float().unsqueeze(0).clamp(1e-6, 1 - 1e-6) for name, value in truth.items()}
+    start["prior"] = torch.tensor([[1 - 1e-6, 0.3, 0.3, 0.3, 0.3]])
+    assert bool(search.likely(rows, start, 8)[:, 0].all())
+    kept, score = search.pruned(start, -math.inf, rows, 8, None, 5)
+    assert math.isfinite(score)
+    assert 1 <= search.size(kept) < 5

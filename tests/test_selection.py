@@ -195,6 +195,21 @@ def test_the_table_holds_every_figure_of_every_fit():
     assert found.table["chosen"].sum() == 1
 
 
+def test_other_criteria_judge_the_same_fits():
+    x = data_of(Normal(), 300)
+    found = select_dimension(first_layer(Normal()), x, [3, 6], "ebic", EM(max_iterations=30))
+    again = select_dimension(first_layer(Normal()), x, [3, 6], "lrt", EM(max_iterations=30))
+    other = found.by("lrt")
+    assert other.fits is not again.fits
+    assert all(a is b for a, b in zip(other.fits, found.fits, strict=True))
+    assert other.columns["p_value"][1] == again.columns["p_value"][1]
+    held = found.by("held_out")
+    assert all(a.num_rows < b.num_rows for a, b in zip(held.fits, found.fits, strict=True))
+    assert found.by("spectral").fits == ()
+    with pytest.raises(ValueError, match="by: criterion must be one of"):
+        found.by("nothing")
+
+
 def test_a_family_is_called_with_the_columns():
     @dataclass(frozen=True)
     class OneLayer(DeepDiscreteEncoder):
