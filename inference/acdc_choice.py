@@ -27,7 +27,7 @@ import numpy as np
 
 from inference.loss_curves import Segment
 
-__all__ = ["MIN_SHARE", "Choice", "clear_step", "discrepancy_left", "select_segment", "shares_taken"]
+__all__ = ["MIN_SHARE", "Choice", "clear_step", "discrepancy_left", "select_segment", "shares_taken", "taken_beyond"]
 
 MIN_SHARE = 0.5  # of what is left, that a clear step takes away
 FLOOR = 1.645  # standard deviations of exact noise: its upper 5 % point, below which a discrepancy cannot be told from zero
@@ -101,6 +101,15 @@ def clear_step(shares: Mapping[int, float], min_share: float = MIN_SHARE) -> tup
     if not finished and len(runs) > 1:
         runs.pop()
     return (runs[-1] if runs else None), finished
+
+
+def taken_beyond(left: Mapping[int, float], chosen: int) -> tuple[int, float]:
+    """The larger number that leaves least, and the share of what ``chosen`` leaves that it takes away; (chosen, 0) if none does.
+
+    Much, where no step was clear, is a slow descent: patches of a wrong law and real components of which none stands out look alike.
+    """
+    best = min((k for k in left if k >= chosen), key=lambda k: (left[k], k))
+    return best, 1 - left[best] / left[chosen]
 
 
 def select_segment(segments: tuple[Segment, ...], width: float) -> Choice:

@@ -47,6 +47,7 @@ def select_pmf(
         import pandas as pd
 
         from inference.acdc import acdc
+        from inference.acdc_choice import taken_beyond
         from inference.component_selection import compare_criteria, fit_grid, parallel_analysis
         from inference.output import check_output_folder
         from inference.plots_acdc import plot_choice, plot_discrepancies, plot_signatures
@@ -88,6 +89,7 @@ def select_pmf(
             pd.DataFrame(chance, columns=columns, index=frame.index).to_csv(out / "usage.csv", index_label="row")
         record = {
             "criterion": criterion.value, "chosen": chosen, "acdc_stable": choice.stable,
+            "acdc_taken_beyond": taken_beyond(result.left, chosen)[1],
             "acdc_left": {str(n): v for n, v in result.left.items()}, "acdc_by_share": {str(s): n for s, n in result.sensitivity().items()},
             "convention": result.convention, "penalty": result.penalty, "seed": seed,
             "return_error": None if returning is None else {str(n): value for n, value in returning.worst.items()},
@@ -97,6 +99,9 @@ def select_pmf(
         typer.echo(table["chosen"].to_string())
         if not choice.stable:
             typer.echo("warning: ACDC finds no clear step, or one at the largest number compared; report.html says more", err=True)
+        best, share = taken_beyond(result.left, chosen)
+        if share > result.min_share:
+            typer.echo(f"warning: larger numbers, up to K = {best}, leave {share:.0%} less in small steps; report.html says more", err=True)
         if chosen == max(sizes):
             typer.echo(f"warning: the largest number compared was chosen; try --k {sizes[0]}:{2 * sizes[-1]}", err=True)
         typer.echo(f"results in {Path(out)}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inference.acdc import MISFIT
+from inference.acdc_choice import taken_beyond
 from inference.page import note, number, paragraph, picture, table, write_page
 from inference.plots_acdc import plot_choice, plot_discrepancies, plot_return, plot_scree, plot_signatures
 from inference.reproducibility import RETURNS
@@ -62,7 +63,9 @@ def why(result: AcdcResult, chosen: int, halves: Reproducibility | None = None) 
 def _rule(result: AcdcResult, choice: Choice) -> str:
     k, left = choice.num_components, number(result.left[choice.num_components], 3)
     if result.shares.get(k, 0.0) <= result.min_share:
-        clear = f"No component takes away more than {result.min_share:.0%} of the discrepancy that the ones before it leave"
+        clear = (
+            f"No component takes away more than {result.min_share:.0%} of the discrepancy that the ones before it leave"
+        )
         return f"{clear}, and K = {k} leaves next to none." if choice.stable else (
             f"{clear}; K = {k} is merely the smallest number compared and leaves {left} nats. Take this choice with care."
         )  # fmt: skip
@@ -104,9 +107,19 @@ def _own(result: AcdcResult, chosen: int) -> str:
     if not off.any():
         return f"With K = {chosen}, no component's noise can be told from its law by {MISFIT:g} standard deviations."
     named = ", ".join(str(i + 1) for i in np.flatnonzero(off))
+    words = f"With K = {chosen}, the noise of component(s) {named} still misfits by more than {MISFIT:g} standard deviations"
+    best, share = taken_beyond(result.left, chosen)
+    if share <= result.min_share:
+        return f"{words}: the likelihood is not quite right there, and more components would only mend it."
+    wide = sorted((s for s in result.segments[:-1] if s.num_components > chosen), key=lambda s: -s.width)[:3]
+    cutoffs = ", ".join(
+        f"K = {s.num_components} from {number(s.start, 2)} to {number(s.end, 2)}"
+        for s in sorted(wide, key=lambda s: s.start)
+    )
     return (
-        f"With K = {chosen}, the noise of component(s) {named} still misfits by more than {MISFIT:g} standard deviations: the "
-        "likelihood is not quite right there, and more components would only mend it."
+        f"{words}. Further components, up to K = {best}, take away {share:.0%} of it, none of them by a step that stands out: they "
+        "may be patches of a law that is not right, or real components found one by one, and discrepancies cannot tell these apart. "
+        f"The misfit that you are ready to live with, in nats, decides then (rho): {cutoffs}."
     )
 
 
@@ -156,7 +169,11 @@ def write_selection_report(
     names = list(channels) if channels is not None else list(best.item_names)
     sections = [
         ("why", f"Why K = {k}?", "".join(paragraph(sentence) for sentence in why(result, k, halves))),
-        ("steps", "What every number leaves", picture(lambda: plot_choice(result), "clear steps, and loss against the cutoff") + _STEPS),
+        (
+            "steps",
+            "What every number leaves",
+            picture(lambda: plot_choice(result), "clear steps, and loss against the cutoff") + _STEPS,
+        ),
         (
             "components",
             "Misfit of each component",

@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from inference import fit
 from inference.acdc import AcdcResult, Bootstrap, NoNull, PlugIn, Table, acdc
-from inference.acdc_choice import clear_step, discrepancy_left, shares_taken
+from inference.acdc_choice import clear_step, discrepancy_left, shares_taken, taken_beyond
 from inference.component_metrics import f_measure, match_components, soft_adjusted_rand_index
 from inference.component_selection import (
     bic_thesis,
@@ -29,6 +29,7 @@ from inference.discrepancy import KDE, KNN, Histogram, null_moments
 from inference.loss_curves import best_segments, loss
 from inference.noise import gaussian_split, poisson_scores, poisson_split
 from inference.plots_acdc import plot_discrepancies, plot_scree, plot_signatures
+from inference.report_components import why
 from ppl_models import (
     Bernoulli,
     DeepDiscreteEncoder,
@@ -226,6 +227,20 @@ def test_choices_by_width_and_by_cutoff():
     assert list(result.table.index) == [1, 2, 3]
     assert result.table.chosen.tolist() == [False, False, True]
     assert len(result.to_frame()) == 6
+
+
+def test_a_slow_descent_beyond_the_choice_is_told():
+    d = {2: np.array([9.0, 9.0]), 3: np.array([2.0, 2.0, 2.0]), 4: np.array([2.0, 2.0, 0.1, 0.1])}
+    d |= {5: np.array([2.0, 0.3, 0.3, 0.1, 0.1]), 6: np.full(6, 0.3)}
+    slow = result_of(d)
+    assert slow.chosen == 3
+    assert taken_beyond(slow.left, 3) == (6, pytest.approx(1 - 1.8 / 6))
+    assert taken_beyond(slow.left, 6) == (6, 0.0)
+    words = " ".join(why(slow, 3))
+    assert "up to K = 6, take away 70% of it" in words
+    assert "K = 6 from 0.00 to 1.99" in words
+    plain = result_of({2: np.array([9.0, 9.0]), 3: np.array([2.0, 2.0, 2.0]), 4: np.array([2.0, 2.0, 1.5, 0.1])})
+    assert "more components would only mend it" in " ".join(why(plain, 3))
 
 
 @pytest.mark.parametrize(
