@@ -112,7 +112,7 @@ class AcdcResult:
 
     @property
     def left(self) -> dict[int, float]:
-        """K -> the discrepancy that its components leave unexplained, each counted as at least two null standard deviations."""
+        """K -> the discrepancy that its components leave unexplained, each counted as at least the upper 5 % point of exact noise."""
         return discrepancy_left(self.component_discrepancy, self.null_sd, self.weights)
 
     @property

@@ -1,7 +1,7 @@
 r"""The number of components that discrepancies speak for, by one rule for every model: the last clear step.
 
-A discrepancy below twice the standard deviation that exact noise gives it, :math:`s_k`, cannot be told from zero, so what K
-components leave unexplained is
+A discrepancy below the value :math:`s_k` that exact noise exceeds once in twenty times cannot be told from zero (1.645 standard
+deviations of exact noise; its mean is subtracted already), so what K components leave unexplained is
 
 .. math:: L(K) = \sum_{k \le K} \max(D_k, s_k) .
 
@@ -30,7 +30,7 @@ from inference.loss_curves import Segment
 __all__ = ["MIN_SHARE", "Choice", "clear_step", "discrepancy_left", "select_segment", "shares_taken"]
 
 MIN_SHARE = 0.5  # of what is left, that a clear step takes away
-FLOOR = 2.0  # standard deviations of exact noise, below which a discrepancy cannot be told from zero
+FLOOR = 1.645  # standard deviations of exact noise: its upper 5 % point, below which a discrepancy cannot be told from zero
 
 
 @dataclass(frozen=True)

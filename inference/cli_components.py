@@ -32,7 +32,9 @@ def select_pmf(
     out: Out,
     criterion: Annotated[Criterion, typer.Option(help="What chooses.")] = Criterion.acdc,
     restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
-    min_share: Annotated[float, typer.Option(help="Share of the discrepancy left that a clear step takes away, between 0 and 1.")] = 0.5,
+    min_share: Annotated[
+        float, typer.Option(min=0.01, max=0.99, help="Share of the discrepancy left that a clear step takes away.")
+    ] = 0.5,
     halves: Annotated[
         int, typer.Option(min=0, help="Pairs of halves of the rows fitted anew to see which components return; 0 leaves that out.")
     ] = 3,

@@ -46,7 +46,7 @@ def _draw_steps(axes: Axes, result: AcdcResult) -> None:
     axes.plot(choice.num_components, left[choice.num_components], "o", ms=11, color="C3", zorder=3, label="chosen")
     for k, share in shares.items():
         if share > result.min_share:
-            axes.annotate(f"-{100 * share:.0f} %", (k, left[k]), xytext=(6, 6), textcoords="offset points", fontsize=8)
+            axes.annotate(f"-{100 * share:.0f} %", (k, left[k]), xytext=(-8, -10), textcoords="offset points", ha="right", fontsize=8)
     axes.set_yscale("log")
     axes.set_xticks(sizes)
     axes.set_xlabel("number of components")

@@ -70,7 +70,10 @@ def _rule(result: AcdcResult, choice: Choice) -> str:
         f"The last clear step leads to K = {k}: its component takes away {result.shares[k]:.0%} of the discrepancy that the ones before "
         f"it leave; {left} nats stay."
     )
-    return words if choice.stable else words + " Nothing larger than a clear step was compared: try larger numbers."
+    largest = max(result.raw)
+    if choice.stable or k == largest:
+        return words
+    return f"{words} The step to K = {largest}, the largest number compared, is clear as well: try larger ones."
 
 
 def _fewer(result: AcdcResult, chosen: int) -> str:
@@ -89,10 +92,11 @@ def _more(result: AcdcResult, chosen: int) -> str:
     if not above:
         return "It is the largest number compared: try larger ones."
     k = min(above)
-    return (
-        f"Why not more: K = {k} leaves {number(result.left[k], 3)} nats, {result.shares[k]:.0%} less than the best smaller number: "
-        + ("a patch here, a patch there." if result.shares[k] <= result.min_share else "a smaller step than the one before.")
-    )
+    share, words = result.shares[k], f"Why not more: K = {k} leaves {number(result.left[k], 3)} nats"
+    if share == 0:
+        return f"{words}, no less than a smaller number."
+    why = "too little for a clear step" if share <= result.min_share else "a smaller step than the one before"
+    return f"{words}, {share:.0%} less than the best smaller number: {why}."
 
 
 def _own(result: AcdcResult, chosen: int) -> str:
@@ -169,7 +173,7 @@ def write_selection_report(
 
 _STEPS = note(
     "Left: how far the noise of all components of one K is from its law, added up; what cannot be told from exact noise counts as "
-    "two standard deviations of that. A component that stands for something real takes away most of what is left, one that patches another's law "
+    "that noise's upper 5 % point. A component that stands for something real takes away most of what is left, one that patches another's law "
     "takes little. Right: the same where a misfit up to the cutoff is allowed to every component; the shaded range is where "
     "the chosen K is best, to its right fewer components do, at the price of a larger misfit."
 )

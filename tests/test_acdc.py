@@ -208,8 +208,8 @@ def result_of(d: dict[int, np.ndarray], sd: float = 0.01) -> AcdcResult:
 
 def test_choices_by_width_and_by_cutoff():
     result = result_of({1: np.array([3.0]), 2: np.array([0.3, 0.2]), 3: np.array([0.04, 0.0, 0.0])})
-    assert result.left == pytest.approx({1: 3.0, 2: 0.5, 3: 0.08})
-    assert result.shares == pytest.approx({2: 5 / 6, 3: 1 - 0.08 / 0.5})
+    assert result.left == pytest.approx({1: 3.0, 2: 0.5, 3: 0.04 + 2 * 0.01645})
+    assert result.shares == pytest.approx({2: 5 / 6, 3: 1 - (0.04 + 2 * 0.01645) / 0.5})
     assert result.select(rho=0.0).num_components == 3
     assert result.select(rho=0.5).num_components == 2
     assert result.select(rho=50.0).num_components == 1
@@ -257,7 +257,7 @@ def test_what_cannot_be_told_from_noise_makes_no_step():
     assert (stuck.chosen, stuck.select().stable) == (1, False)
     nan = {1: np.array([0.01]), 2: np.array([0.015, np.nan])}  # too few rows to judge: as uncertain as the others
     left = discrepancy_left({1: np.ones(1), 2: np.array([0.5, 0.0])}, nan, {1: np.ones(1), 2: np.ones(2)})
-    assert left == pytest.approx({1: 1.0, 2: 0.53})
+    assert left == pytest.approx({1: 1.0, 2: 0.5 + 1.645 * 0.015})
 
 
 @pytest.mark.parametrize("truth", [1, 2, 4])
