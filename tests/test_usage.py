@@ -191,8 +191,10 @@ def test_noise_is_uniform_where_the_model_is_right() -> None:
 
 def test_too_few_components_show_in_their_noise() -> None:
     data, _, _ = simulated(300, 6)
-    fits = {k: fit(UsageFactorization(20, k), data, SAEM(max_iterations=20)) for k in (3, 4)}
-    assert acdc(fits, data).chosen == 4
+    fits = {k: fit(UsageFactorization(20, k), data, SAEM(max_iterations=20)) for k in (3, 4, 5)}
+    result = acdc(fits, data)
+    assert (result.table.misfitting > 0).tolist() == [True, False, False]
+    assert result.left[4] < min(result.left[3], result.left[5])
 
 
 @pytest.mark.parametrize(
