@@ -120,14 +120,18 @@ class GrowAndPrune:
         )
 
     def _one(self, search: Search, params: Params, rows: CauseRows, progress: Progress) -> _Run:
-        causes = search.causes
-        small = search.size(params) < EXACT
-        pruning = search.rows if small else search.sample  # many configurations by all rows take minutes
-        room = search.room(search.size(params))
-        steps = search.steps(pruning, search.likely(pruning, params, room), 1)
-        params, score = search.climb(steps, params, 6, None)
-        params, _ = search.pruned(params, float(score), pruning, room, None, causes.num_causes)
+        if search.size(params) > EXACT:  # many configurations by all rows take minutes
+            params = self._pruned(search, params, search.sample)
+        if search.size(params) <= EXACT:
+            params = self._pruned(search, params, search.rows)
         return self._polished(search, params, rows, progress)
+
+    def _pruned(self, search: Search, params: Params, rows: CauseRows) -> Params:
+        """Without the latents that these rows do not pay for."""
+        room = search.room(search.size(params))
+        steps = search.steps(rows, search.likely(rows, params, room), 1)
+        params, score = search.climb(steps, params, 6, None)
+        return search.pruned(params, float(score), rows, room, None, search.causes.num_causes)[0]
 
     def _grown(self, search: Search, state: _State, progress: Progress, store: Checkpoint | None) -> _State:
         """Growth with a prune whenever it stalls, until it stalls for good."""
