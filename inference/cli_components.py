@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from inference.cli import Out, Overwrite, Seed, _frame, _one_line_errors, _range, select_app
+from inference.cli import NoProgress, Out, Overwrite, Seed, _frame, _one_line_errors, _range, select_app
 
 __all__ = ["Criterion", "select_pmf"]
 
@@ -40,6 +40,7 @@ def select_pmf(
     ] = 3,
     usage: Annotated[bool, typer.Option("--usage", help="Let components be absent from rows; writes the chances, usage.csv.")] = False,
     seed: Seed = 0,
+    no_progress: NoProgress = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Poisson factorizations of several sizes: the chosen number, the rivals' choices, the chosen fit, and a page that says why."""
@@ -64,7 +65,7 @@ def select_pmf(
         frame = _frame(data)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes, num_restarts=starts, seed=seed)
+            fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes, starts, seed, not no_progress)
             result = acdc(fits, frame, min_share=min_share, seed=seed)
             returning = reproducibility(fits, frame, halves, seed=seed) if halves else None
             table = compare_criteria(fits, frame, result)

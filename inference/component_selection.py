@@ -16,6 +16,7 @@ import torch
 
 from inference.acdc import AcdcResult
 from inference.fit import fit
+from inference.progress import NoProgress, RichProgress
 from inference.result import Fit
 
 if TYPE_CHECKING:
@@ -36,7 +37,12 @@ __all__ = [
 
 
 def fit_grid(
-    factory: Callable[[int], Any], data: Any, grid: object, num_restarts: int | None = None, seed: int = 0
+    factory: Callable[[int], Any],
+    data: Any,
+    grid: object,
+    num_restarts: int | None = None,
+    seed: int = 0,
+    progress: bool = False,
 ) -> dict[int, Fit]:
     """One fit for each number of components, by the family's recommended engine.
 
@@ -44,6 +50,7 @@ def fit_grid(
         factory: number of components -> model.
         data: the table; grid: the numbers.
         num_restarts: of each fit, the family's own number if None; seed: of each fit.
+        progress: show a bar on standard error.
 
     Raises:
         ValueError: for an empty grid or one with repetitions, or as :func:`inference.fit.fit`.
@@ -52,7 +59,12 @@ def fit_grid(
     if not sizes or len(set(sizes)) != len(sizes):
         raise ValueError(f"fit_grid: grid must hold different numbers of components, got {sizes}")
     models = {k: factory(k) for k in sorted(sizes)}
-    return {k: fit(model, data, num_restarts=num_restarts, seed=seed) for k, model in models.items()}
+    fits: dict[int, Fit] = {}
+    with RichProgress("fits", len(models)) if progress else NoProgress() as bar:
+        for k, model in models.items():
+            fits[k] = fit(model, data, num_restarts=num_restarts, seed=seed)
+            bar.update(len(fits), objective=fits[k].objective, active=len(models) - len(fits))
+    return fits
 
 
 def bic_thesis(result: Fit) -> float:
