@@ -25,8 +25,42 @@ from inference.structures import structure_of
 
 __all__ = ["Fit", "Restarts", "Trace", "as_tensors"]
 
-FORMAT = 1
-TRUSTED_PACKAGES = ("ppl_models", "inference")
+FORMAT = 2  # 1 named the modules of its records, which have moved since
+PACKAGES = ("ppl_models", "inference")  # whose public records a file may name
+FORMAT_1 = {
+    f"{module}:{name}"
+    for module, names in {
+        "inference.alternating": ("AlternatingMinimization", "GradientAlternation"),
+        "inference.autoguides": ("FullRank", "LowRank", "MeanField"),
+        "inference.bootstrap": ("Bootstrap",),
+        "inference.decoders": ("BackwardElimination", "HardThresholding", "Pursuit", "Shrinkage"),
+        "inference.em": ("EM",),
+        "inference.factorization": ("Factorize",),
+        "inference.grow_and_prune": ("GrowAndPrune",),
+        "inference.laplace": ("Laplace",),
+        "inference.nuts": ("NUTS",),
+        "inference.result": ("Restarts", "Trace"),
+        "inference.saem": ("SAEM",),
+        "inference.score_svi": ("ScoreFunctionSVI",),
+        "inference.svi": ("SVI",),
+        "ppl_models.bottoms": ("Additive", "ExpDINA", "ExpGDM"),
+        "ppl_models.components": ("MultivariateNormal",),
+        "ppl_models.continuous_options": ("ContinuousOptionsHMM",),
+        "ppl_models.deep_discrete_encoder": ("DeepDiscreteEncoder",),
+        "ppl_models.deep_noisy_or": ("DeepNoisyOr",),
+        "ppl_models.factor_analysis": ("FactorAnalysis",),
+        "ppl_models.matrix_factorization": ("GaussianFactorization", "NegativeBinomialFactorization", "PoissonFactorization"),
+        "ppl_models.mixture": ("Mixture",),
+        "ppl_models.noisy_or": ("NoisyOr",),
+        "ppl_models.options_hmm": ("OptionsHMM",),
+        "ppl_models.penalties": ("SCAD", "Ridge", "TruncatedLasso"),
+        "ppl_models.policies": ("Network", "SoftmaxLinear"),
+        "ppl_models.responses": ("Bernoulli", "Blocks", "LogNormal", "Normal", "Poisson"),
+        "ppl_models.sparse_coding": ("SparseCoding",),
+        "ppl_models.usage_factorization": ("UsageFactorization",),
+    }.items()
+    for name in names
+}  # all that files of format 1 may hold; every name is public today
 CHUNK_ELEMENTS = 2**22
 
 
@@ -304,15 +338,18 @@ class Fit:
             ValueError: if the folder holds no such fit, or its model is unknown and not given.
         """
         tensors, record = read_tensors(Path(path) / "fit.safetensors")
-        if record.get("format") != FORMAT:
-            raise ValueError(f"load: format {FORMAT} was expected, got {record.get('format')!r}")
+        written = record.get("format")
+        if written not in (1, FORMAT):
+            newer = isinstance(written, int) and written > FORMAT
+            remedy = "; a newer version of ppl-models wrote this fit: update the library to read it" if newer else ""
+            raise ValueError(f"load: format {FORMAT} was expected, got {written!r}{remedy}")
         fields: dict[str, Any] = {}
         try:
             for field in dataclasses.fields(cls):
                 if field.name == "model" and model is not None:
                     fields["model"] = model
                 elif field.name in record or field.default is dataclasses.MISSING:
-                    fields[field.name] = _unpack(record[field.name], tensors)
+                    fields[field.name] = _unpack(record[field.name], tensors, written)
         except (AttributeError, ImportError, KeyError, TypeError) as error:
             raise ValueError(f"load: {path} is damaged, or was written by another version ({error!r})") from error
         if fields["model"] is None:
@@ -348,9 +385,12 @@ def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, tuple | list):
         return {"tuple": [_pack(part, f"{name}.{i}", tensors) for i, part in enumerate(value)]}
     kind = type(value)
-    if dataclasses.is_dataclass(value) and kind.__module__.split(".")[0] in TRUSTED_PACKAGES:
+    if isinstance(value, SavedFunction):
+        return {"function": value.name}
+    public = public_name(kind)
+    if public is not None:
         fields = {f.name: _pack(getattr(value, f.name), f"{name}.{f.name}", tensors) for f in dataclasses.fields(value)}
-        return {"record": f"{kind.__module__}:{kind.__qualname__}", "fields": fields}
+        return {"record": public, "fields": fields}
     if name == "model":
         return None  # a user's program: given again at load
     if callable(value) and name.startswith("method."):
@@ -358,23 +398,52 @@ def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     raise ValueError(f"save: {name} holds a {kind.__name__}, which has no place in a file without code")
 
 
-def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
+def public_name(kind: type) -> str | None:
+    """``package:Name`` of a record that a package offers under its public names, such as ``inference:EM``, else None."""
+    for package in PACKAGES:
+        if dataclasses.is_dataclass(kind) and _public(package, kind.__name__) is kind:
+            return f"{package}:{kind.__name__}"
+    return None
+
+
+def _public(package: str, name: str) -> Any:
+    module = importlib.import_module(package)
+    return getattr(module, name) if name in module.__all__ else None
+
+
+def _record_type(record: str, written: int) -> type:
+    """The public record type that a file names."""
+    package, _, name = record.partition(":")
+    if written == 1 and record in FORMAT_1:
+        package = package.partition(".")[0]
+    if package.partition(".")[0] not in PACKAGES or not name.isidentifier():
+        raise ValueError(f"load: record type {record!r} is not of this library")
+    kind = _public(package, name) if package in PACKAGES else None
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        raise ValueError(
+            f"load: unknown record type {record!r}: this version of the library has no such public name; the fit may come from "
+            "a newer one, or the file was changed"
+        )
+    return kind
+
+
+def _unpack(value: Any, tensors: dict[str, Tensor], written: int) -> Any:
     if not isinstance(value, dict):
         return value
     if "tensor" in value:
         return tensors[value["tensor"]]
     if "float" in value:
         return float(value["float"])
+    if "function" in value:
+        return SavedFunction(str(value["function"]))
     if "dict" in value:
-        return {key: _unpack(part, tensors) for key, part in value["dict"].items()}
+        return {key: _unpack(part, tensors, written) for key, part in value["dict"].items()}
     if "tuple" in value:
-        return tuple(_unpack(part, tensors) for part in value["tuple"])
-    module, _, name = value["record"].partition(":")
-    if module.split(".")[0] not in TRUSTED_PACKAGES or not name.isidentifier():
-        raise ValueError(f"load: record type {value['record']!r} is not of this library")
-    kind = getattr(importlib.import_module(module), name, None)
-    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        raise ValueError(f"load: unknown record type {value['record']!r}")
+        return tuple(_unpack(part, tensors, written) for part in value["tuple"])
+    if value["record"] == "inference.result:SavedFunction" and written == 1:
+        return SavedFunction(str(value["fields"]["name"]))
+    kind = _record_type(value["record"], written)
+    name = kind.__name__
     new = object.__new__(kind)  # not the constructor: the values were checked when the fit was made
     names = {field.name: field for field in dataclasses.fields(kind)}
     for key, field in names.items():
@@ -383,5 +452,5 @@ def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
     for key, part in value["fields"].items():
         if key not in names:
             raise ValueError(f"load: {name} has no field {key!r}")
-        object.__setattr__(new, key, _unpack(part, tensors))
+        object.__setattr__(new, key, _unpack(part, tensors, written))
     return new

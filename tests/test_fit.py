@@ -354,15 +354,17 @@ def saved(tmp_path):
 
 
 DAMAGE = {
-    "another format": (lambda r, t: r.update(format=2), "format 1 was expected, got 2"),
+    "a newer format": (lambda r, t: r.update(format=3), "format 2 was expected, got 3; a newer version"),
+    "no format": (lambda r, t: r.update(format="2"), "format 2 was expected, got '2'$"),
     "no field": (lambda r, t: r.pop("seed"), "damaged.*seed"),
     "no tensor": (lambda r, t: t.pop("params.loadings_1"), "damaged.*params.loadings_1"),
     "unknown value": (lambda r, t: r.update(model={"what": 1}), "damaged"),
-    "unknown module": (lambda r, t: r["model"].update(record="inference.nothing:Fit"), "damaged.*inference.nothing"),
+    "unknown module": (lambda r, t: r["model"].update(record="inference.nothing:Fit"), "unknown record type 'inference.nothing:Fit'"),
+    "unknown name": (lambda r, t: r["model"].update(record="ppl_models:Encoder"), "unknown record type 'ppl_models:Encoder'"),
     "number as type": (lambda r, t: r["model"].update(record=3), "damaged"),
     "foreign field": (lambda r, t: r["model"]["fields"].update(__class__=1), "has no field '__class__'"),
     "lost field": (lambda r, t: r["model"]["fields"].pop("num_items"), "lacks the field 'num_items'"),
-    "no dataclass": (lambda r, t: r["model"].update(record="inference.fit:Path"), "unknown record type"),
+    "no dataclass": (lambda r, t: r["model"].update(record="inference:fit"), "unknown record type"),
     "attribute": (lambda r, t: r["model"].update(record="inference.fit:torch.save"), "not of this library"),
     "look-alike": (lambda r, t: r["model"].update(record="inference_evil:Fit"), "not of this library"),
 }
@@ -373,6 +375,30 @@ def test_a_damaged_fit_is_refused(saved, damage):
     change, message = DAMAGE[damage]
     with pytest.raises(ValueError, match=message):
         saved(change)
+
+
+OLD = Path(__file__).parent / "references" / "format_1"
+
+
+@pytest.mark.parametrize("folder", sorted(OLD.iterdir()), ids=lambda folder: folder.name)
+def test_fits_of_the_old_format_are_read(folder, tmp_path):
+    """Files written before the modules moved: they name modules that are gone, and the same numbers come out."""
+    data = dict(np.load(folder / "rows.npz"))
+    expected = torch.from_numpy(data.pop("log_likelihood"))
+    data = data["data"] if set(data) == {"data"} else {name: torch.from_numpy(value) for name, value in data.items()}
+    result = Fit.load(folder)
+    assert torch.allclose(result.log_likelihood_rows(data), expected, rtol=1e-10)
+    result.save(tmp_path)
+    again = Fit.load(tmp_path)
+    assert (again.model, again.method) == (result.model, result.method)
+    assert read_tensors(tmp_path / "fit.safetensors")[1]["format"] == 2
+
+
+def test_a_newer_file_may_not_name_modules(saved):
+    """Module paths are read from files of format 1 alone, and there from the table of what it could hold."""
+    path = "ppl_models.deep_discrete_encoder:DeepDiscreteEncoder"
+    with pytest.raises(ValueError, match="unknown record type"):
+        saved(lambda record, tensors: record["model"].update(record=path))
 
 
 def test_settings_added_later_take_their_defaults(saved):
