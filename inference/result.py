@@ -444,7 +444,7 @@ def _unpack(value: Any, tensors: dict[str, Tensor], written: int) -> Any:
         return SavedFunction(str(value["fields"]["name"]))
     kind = _record_type(value["record"], written)
     name = kind.__name__
-    new = object.__new__(kind)  # not the constructor: the values were checked when the fit was made
+    new: Any = object.__new__(kind)  # not the constructor: the values were checked when the fit was made
     names = {field.name: field for field in dataclasses.fields(kind)}
     for key, field in names.items():
         if key not in value["fields"] and field.default is dataclasses.MISSING:

@@ -54,7 +54,7 @@ def test_imports_point_one_way(path):
 @pytest.mark.parametrize("path", LIBRARY, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_are_short_and_silent(path):
     text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= 420
+    assert text.count("\n") <= 600
     calls = [node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
     assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"]
 
