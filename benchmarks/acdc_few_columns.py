@@ -15,7 +15,7 @@ import warnings
 import numpy as np
 
 from inference.acdc import Bootstrap, acdc
-from inference.component_selection import fit_grid
+from inference.selection import fit_grid
 from ppl_models import PoissonFactorization, UsageFactorization
 
 COLUMNS, TRUTH, ROWS = 12, 3, 300

@@ -15,8 +15,7 @@ import warnings
 from collections import Counter
 
 from inference import EM, fit
-from inference.acdc import PlugIn, acdc
-from inference.discrepancy import KNN
+from inference.acdc import KNN, PlugIn, acdc
 from ppl_models import Mixture, Normal, Poisson
 from ppl_models.datasets import negative_binomial_mixture, skew_normal_mixture, skew_normal_mixture_50d
 

@@ -10,8 +10,8 @@ import json
 
 import numpy as np
 
-from inference.discrepancy import KDE, KNN, Histogram, null_moments
-from inference.noise import poisson_scores, poisson_split
+from inference.acdc import KDE, KNN, Histogram, null_moments
+from inference.base.component_noise import poisson_scores, poisson_split
 
 LEVEL, QUANTILE = 0.05, 1.645
 

@@ -18,7 +18,7 @@ import torch
 from sklearn.tree import DecisionTreeClassifier
 
 from inference import EM, fit
-from inference.sparsity import penalty_path
+from inference.selection import penalty_path
 from ppl_models import DeepDiscreteEncoder, TruncatedLasso
 from ppl_models.datasets import load_mnist_digits
 

@@ -20,8 +20,7 @@ import torch
 from sklearn.decomposition import LatentDirichletAllocation
 
 from inference import EM, Fit, fit
-from inference.sparsity import penalty_path
-from inference.topics import (
+from inference.inspection import (
     negative_coherence,
     perplexity,
     predictive_perplexity,
@@ -29,6 +28,7 @@ from inference.topics import (
     top_words,
     topic_similarity,
 )
+from inference.selection import penalty_path
 from ppl_models import DeepDiscreteEncoder, Poisson, TruncatedLasso
 from ppl_models.datasets import Newsgroups, load_newsgroups, split_counts
 

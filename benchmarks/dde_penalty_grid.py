@@ -16,8 +16,8 @@ import warnings
 import torch
 
 from inference import EM, fit
-from inference.program import Program
-from inference.sparsity import penalty_path, polish
+from inference.programs.program import Program
+from inference.selection import penalty_path, polish
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Poisson, TruncatedLasso
 from ppl_models.datasets import strict_design
 

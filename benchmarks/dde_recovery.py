@@ -25,8 +25,8 @@ import torch
 from inference import EM, SAEM, fit
 from inference.alignment import align
 from inference.metrics import empty_graph_accuracy, graph_accuracy, mean_squared_error, trimmed_rmse
-from inference.program import Program
-from inference.sparsity import penalty_path
+from inference.programs.program import Program
+from inference.selection import penalty_path
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
 from ppl_models.datasets.deep_discrete_encoder import generic_design, strict_design
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from inference import EM
-from inference.program import Program
+from inference.programs.program import Program
 from inference.selection import select_dimension
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
 from ppl_models.datasets import generic_design, strict_design

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from inference import EM, Fit, fit
-from inference.groups import group_means
+from inference.inspection import group_means
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal
 from ppl_models.datasets import ResponseTimes, load_response_times, load_timss
 

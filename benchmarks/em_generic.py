@@ -13,8 +13,8 @@ import warnings
 import torch
 
 from inference import EM, fit
-from inference.program import Program
-from inference.spectral import spectral_start
+from inference.programs.program import Program
+from inference.structures.layers.spectral import spectral_start
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson
 from ppl_models.datasets.deep_discrete_encoder import strict_design
 

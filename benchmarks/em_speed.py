@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 
 from inference import EM, fit
-from inference.spectral import spectral_start
-from inference.steps import LayeredSteps
+from inference.base.steps import LayeredSteps
+from inference.structures.layers.spectral import spectral_start
 from ppl_models import DeepDiscreteEncoder, TruncatedLasso
 
 SIZES = [

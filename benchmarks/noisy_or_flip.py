@@ -26,12 +26,12 @@ import torch
 from noisy_or_recovery import law
 from torch import Tensor
 
-from inference.causes_em import CauseRows
-from inference.causes_polish import Polish
-from inference.causes_rows import log_likelihood_rows
-from inference.causes_truncated import MAX_BITS, TruncatedSteps
-from inference.grow_and_prune import GrowAndPrune
-from inference.progress import NoProgress
+from inference.base.progress import NoProgress
+from inference.structures.noisy_or.em_steps import CauseRows
+from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
+from inference.structures.noisy_or.likelihood import log_likelihood_rows
+from inference.structures.noisy_or.polish import Polish
+from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
 from ppl_models import NoisyOr
 from ppl_models.datasets import NoisyOrSample, load_noisy_or_sample
 

@@ -16,7 +16,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from inference.guides import (
+from inference.programs.program import Program
+from inference.structures.noisy_or.guides import (
     InputBaseline,
     RecognitionGuide,
     RunningScale,
@@ -26,10 +27,9 @@ from inference.guides import (
     local_expectations,
     score_function,
 )
-from inference.program import Program
 from ppl_models import NoisyOr
-from ppl_models.causes import log1mexp, weight_of_failure, weight_of_leak
 from ppl_models.datasets import image_design, sample_noisy_or
+from ppl_models.descriptions.noisy_or import log1mexp, weight_of_failure, weight_of_leak
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ import json
 import torch
 
 from inference import GrowAndPrune, fit
-from inference.causes_check import recovery
-from inference.causes_rows import log_likelihood_rows
+from inference.inspection import recovery
+from inference.structures.noisy_or.likelihood import log_likelihood_rows
 from ppl_models import NoisyOr
 from ppl_models.datasets import load_noisy_or_sample, load_plant_regions, sample_noisy_or, thresholded
 

@@ -16,8 +16,8 @@ import statistics
 import torch
 
 from inference import GrowAndPrune, fit
-from inference.causes_check import recovery, trim
-from inference.program import Program
+from inference.inspection import recovery, trim
+from inference.programs.program import Program
 from ppl_models import NoisyOr
 from ppl_models.datasets import NoisyOrSample, load_noisy_or_sample
 

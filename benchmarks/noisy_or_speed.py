@@ -18,10 +18,10 @@ import warnings
 import torch
 
 from inference import EM, fit
-from inference.causes_check import recovery
-from inference.fit import Problem
-from inference.score_svi import ScoreFunctionRun, ScoreFunctionSVI
-from inference.sizes import fit_sizes
+from inference.fitting.fit import Problem
+from inference.inspection import recovery
+from inference.selection import fit_sizes
+from inference.structures.noisy_or.score_svi import ScoreFunctionRun, ScoreFunctionSVI
 from ppl_models import NoisyOr
 from ppl_models.datasets import image_design, sample_noisy_or
 

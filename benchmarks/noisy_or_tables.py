@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from scipy import stats
 
-from inference.causes_check import recovery
-from inference.score_svi import ScoreFunctionRun, ScoreFunctionSVI
+from inference.inspection import recovery
+from inference.structures.noisy_or.score_svi import ScoreFunctionRun, ScoreFunctionSVI
 from ppl_models.datasets import load_noisy_or_sample
 
 REFERENCE = json.loads(

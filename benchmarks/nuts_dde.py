@@ -19,13 +19,13 @@ import numpy as np
 import torch
 
 from inference import EM, NUTS, fit
-from inference.export import ess_of_draws, rhat_of_draws
-from inference.program import simulate
-from inference.relabelling import relabel_draws
-from inference.structures import structure_of
+from inference.base.relabelling import relabel_draws
+from inference.fitting.export import ess_of_draws, rhat_of_draws
+from inference.programs.program import simulate
+from inference.structures.registry import structure_of
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, Ridge
 from ppl_models.datasets.deep_discrete_encoder import strict_design
-from ppl_models.distributions import binary_configurations
+from ppl_models.parts.distributions import binary_configurations
 
 FAMILIES = {"Bernoulli": Bernoulli(), "Poisson": Poisson(), "Normal": Normal()}
 

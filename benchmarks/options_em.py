@@ -26,12 +26,12 @@ from em_speed import Peak, resident
 
 from inference import EM, fit
 from inference.alignment import align
-from inference.option_alignment import policy_error
-from inference.options import OptionSteps, random_policies
+from inference.structures.options.alignment import policy_error
+from inference.structures.options.structure import OptionSteps, random_policies
 from ppl_models import OptionsHMM
-from ppl_models.chain_plan import ChainPlan, plan_of
 from ppl_models.datasets import options_chain, simulate_options
-from ppl_models.trajectories import pack
+from ppl_models.sequences.chain_plan import ChainPlan, plan_of
+from ppl_models.sequences.trajectories import pack
 
 LINES: list[dict[str, Any]] = []
 

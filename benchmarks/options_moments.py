@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inference.moments import MomentEstimate, OptionMoments, count_moments, state_by_state
-from inference.moments_joint import all_states_at_once
-from inference.moments_refined import refine_moments
+from inference.structures.options.moments import MomentEstimate, OptionMoments, count_moments, state_by_state
+from inference.structures.options.moments_joint import all_states_at_once
+from inference.structures.options.moments_refined import refine_moments
 from ppl_models.datasets import options_chain, simulate_options
 
 CONSTANT_POLICY = 1.71  # error of probabilities of 1/2 everywhere, for scale

@@ -21,10 +21,10 @@ import torch
 
 from inference import SAEM, fit
 from inference.alignment import align
-from inference.draws import DrawSteps
-from inference.fit import Problem
+from inference.base.draw_steps import DrawSteps
+from inference.fitting.fit import Problem
 from inference.metrics import graph_accuracy
-from inference.program import Program
+from inference.programs.program import Program
 from ppl_models import Bernoulli, DeepDiscreteEncoder, TruncatedLasso
 from ppl_models.datasets import strict_design
 

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from inference import fit
-from inference.alternating import GradientAlternation
-from inference.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
-from inference.dictionaries import decode, unit_columns
-from inference.dictionary_check import column_recovery, used_columns
-from inference.fit import Problem
-from inference.progress import NoProgress
+from inference.base.progress import NoProgress
+from inference.fitting.fit import Problem
+from inference.inspection import column_recovery, used_columns
+from inference.structures.dictionary.alternating import GradientAlternation
+from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
+from inference.structures.dictionary.structure import decode, unit_columns
 from ppl_models import SparseCoding
 from ppl_models.datasets import load_paired_dictionary, paired_dictionary, sample_sparse_codes
 

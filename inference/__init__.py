@@ -1,19 +1,19 @@
 """Engines for the zoo's programs, and what is asked of a fit afterwards."""
 
-from inference.alternating import AlternatingMinimization, GradientAlternation
-from inference.autoguides import FullRank, LowRank, MeanField
 from inference.bootstrap import Bootstrap
-from inference.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
-from inference.em import EM, ConvergenceWarning
-from inference.factorization import Factorize
-from inference.fit import BoundWarning, fit
-from inference.grow_and_prune import GrowAndPrune
-from inference.laplace import Laplace
-from inference.nuts import NUTS
-from inference.result import Fit, Restarts, Trace
-from inference.saem import SAEM
-from inference.score_svi import ScoreFunctionSVI
-from inference.svi import SVI
+from inference.engines.autoguides import FullRank, LowRank, MeanField
+from inference.engines.em import EM, ConvergenceWarning
+from inference.engines.laplace import Laplace
+from inference.engines.nuts import NUTS
+from inference.engines.saem import SAEM
+from inference.engines.svi import SVI
+from inference.fitting.fit import BoundWarning, fit
+from inference.fitting.result import Fit, Restarts, Trace
+from inference.structures.dictionary.alternating import AlternatingMinimization, GradientAlternation
+from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
+from inference.structures.factorization.structure import Factorize
+from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
+from inference.structures.noisy_or.score_svi import ScoreFunctionSVI
 
 __all__ = [
     "EM",

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from inference.products import flippable, flipped, permuted
+from inference.structures.layers.renaming import flippable, flipped, permuted
 
 if TYPE_CHECKING:
-    from inference.result import Fit
-    from ppl_models.layers import GeneralizedLinearLayer, RootLayer
+    from inference.fitting.result import Fit
+    from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
 
 __all__ = ["Alignment", "Matching", "align", "align_layers", "canonical_signs", "match_columns", "relabel"]
 
@@ -97,7 +97,7 @@ def align(fit: Fit, reference: Fit | Mapping[str, Tensor], signs: bool = True) -
     """Relabel the latents of a fit so that its loadings are as near as possible to those of a reference.
 
     Layer by layer, bottom-up: see :func:`align_layers`; for hidden options see
-    :func:`inference.option_alignment.align_options` and :func:`~inference.option_alignment.align_policies`.
+    :func:`inference.structures.options.alignment.align_options` and :func:`~inference.structures.options.alignment.align_policies`.
 
     Args:
         fit: a fit of a model that describes its layers (``model.layers()`` and ``model.root()``).
@@ -110,12 +110,12 @@ def align(fit: Fit, reference: Fit | Mapping[str, Tensor], signs: bool = True) -
     """
     model: Any = getattr(fit, "model", None)
     if hasattr(model, "chain"):
-        from inference.option_alignment import align_options
+        from inference.structures.options.alignment import align_options
 
         target = reference if isinstance(reference, Mapping) else reference.params
         return align_options(fit.params, target, model.chain())
     if hasattr(model, "policy_chain"):
-        from inference.option_alignment import align_policies
+        from inference.structures.options.alignment import align_policies
 
         return align_policies(fit.params, reference if isinstance(reference, Mapping) else reference.params, model.policy_chain())
     if not (hasattr(model, "layers") and hasattr(model, "root")):

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.checkpoint import read_tensors, write_tensors
-from inference.em import EM, ConvergenceWarning
-from inference.program import Params, simulate
-from inference.progress import NoProgress, Progress
-from inference.relabelling import relabel_draws
-from inference.set_steps import fit_sets, fits_sets
-from inference.structure import Outcome
+from inference.base.checkpoint import read_tensors, write_tensors
+from inference.base.progress import NoProgress, Progress
+from inference.base.relabelling import relabel_draws
+from inference.base.structure import Outcome
+from inference.engines.em import EM, ConvergenceWarning
+from inference.programs.program import Params, simulate
+from inference.structures.layers.many_data_sets import fit_sets, fits_sets
 
 if TYPE_CHECKING:
-    from inference.fit import Method, Problem
-    from inference.result import Fit
+    from inference.fitting.fit import Method, Problem
+    from inference.fitting.result import Fit
 
 __all__ = ["Bootstrap", "bootstrap"]
 
@@ -60,7 +60,7 @@ class Bootstrap:
         return self.num_replicates
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
-        """See :class:`inference.fit.Method`; a checkpoint holds the replicates done."""
+        """See :class:`inference.fitting.fit.Method`; a checkpoint holds the replicates done."""
         _simulated(problem, {name: value[0] for name, value in start.items()}, 0)  # refused before any work
         outcome = self.engine.run(problem, start, NoProgress(), None)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
@@ -92,7 +92,7 @@ def bootstrap(
     Warns:
         ConvergenceWarning: with the number of refits that did not converge.
     """
-    from inference.fit import Problem
+    from inference.fitting.fit import Problem
     from inference.uncertainty import simulated_data
 
     _check_replicates("bootstrap", num_replicates)
@@ -117,7 +117,7 @@ def replicates(
     checkpoint: tuple[Path, str] | None,
 ) -> Params:
     """Estimates on data sets simulated at ``params``, (B, ...), latents named as there; gaps as in the problem's data."""
-    from inference.fit import Problem
+    from inference.fitting.fit import Problem
 
     missing = torch.isnan(problem.data) if isinstance(problem.data, Tensor) and problem.data.is_floating_point() else None
     start = {name: value.unsqueeze(0) for name, value in params.items()}

@@ -22,13 +22,13 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from inference.fit import Method
-from inference.fit import fit as fit_one
-from inference.nuts import NUTS
-from inference.program import Params, Program, simulate
-from inference.progress import NoProgress, RichProgress
-from inference.replicates import MOST_SETS, draws_of_sets
-from inference.structures import structure_of
+from inference.base.progress import NoProgress, RichProgress
+from inference.engines.nuts import NUTS
+from inference.engines.nuts_many_data_sets import MOST_SETS, draws_of_sets
+from inference.fitting.fit import Method
+from inference.fitting.fit import fit as fit_one
+from inference.programs.program import Params, Program, simulate
+from inference.structures.registry import structure_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +109,7 @@ class Calibration:
 
     def plot(self) -> Any:
         """Rank histograms; a matplotlib figure."""
-        from inference.plots_comparison import plot_ranks
+        from inference.plots.comparison import plot_ranks
 
         return plot_ranks(self)
 

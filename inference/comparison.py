@@ -5,7 +5,7 @@ folds where it is a point estimate. Differences are taken row by row, so that th
 same. Weights are those of stacking: they maximise :math:`\sum_i \log \sum_k w_k \, p_k(x_i \mid x_{-i})`.
 
 A rank says which model predicts better, not whether any is right. Where a family describes its components, the largest
-discrepancy of their noise from the assumed law (ACDC, :mod:`inference.acdc`) stands beside it.
+discrepancy of their noise from the assumed law (ACDC, :mod:`inference.acdc.criterion`) stands beside it.
 
 Source: Y. Yao, A. Vehtari, D. Simpson and A. Gelman (2018), doi:10.1214/17-BA1091.
 """
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from inference.acdc import acdc
-from inference.approximate import GOOD_K
-from inference.export import pareto_k
+from inference.acdc.criterion import acdc
+from inference.engines.importance import GOOD_K
+from inference.fitting.export import pareto_k
+from inference.fitting.result import Fit
 from inference.loo import Prediction, cross_validate, loo
-from inference.output import identifiability_of
-from inference.result import Fit
+from inference.report.results_folder import identifiability_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +71,7 @@ class Comparison:
 
     def plot(self, ax: Any = None) -> Any:
         """Differences of predictive density to the best with two standard errors, and the other columns beside it."""
-        from inference.plots_comparison import plot_comparison
+        from inference.plots.comparison import plot_comparison
 
         return plot_comparison(self, ax)
 
@@ -211,7 +211,7 @@ def _stacking(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
 def _test_density(one: Fit, test: Any) -> float:
     if one.draws is None:
         return float(one.log_likelihood_rows(test).double().sum())
-    from inference.draw_rows import log_likelihood_of_draws
+    from inference.fitting.draws import log_likelihood_of_draws
 
     values = log_likelihood_of_draws(one, {n: v.reshape(-1, *v.shape[2:]) for n, v in one.draws.items()}, test)
     return float((torch.logsumexp(values, 0) - math.log(len(values))).sum())

@@ -22,13 +22,13 @@ import torch
 from scipy.special import logsumexp
 from torch import Tensor
 
-from inference.approximate import GOOD_K
-from inference.draw_rows import log_likelihood_of_draws
-from inference.export import psis
-from inference.fit import fit as fit_again
-from inference.potential import Potential
-from inference.program import Params, Program
-from inference.result import Fit, map_tensors
+from inference.engines.importance import GOOD_K
+from inference.fitting.draws import log_likelihood_of_draws
+from inference.fitting.export import psis
+from inference.fitting.fit import fit as fit_again
+from inference.fitting.result import Fit, map_tensors
+from inference.programs.potential import Potential
+from inference.programs.program import Params, Program
 
 __all__ = ["Prediction", "cross_validate", "loo"]
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ppl_models.layers import GeneralizedLinearLayer
+    from ppl_models.descriptions.layers import GeneralizedLinearLayer
 
 __all__ = [
     "TrimmedRMSE",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inference.program import Program
-from ppl_models.validation import as_table
+from inference.programs.program import Program
+from ppl_models.parts.validation import as_table
 
 if TYPE_CHECKING:
-    from inference.result import Fit
+    from inference.fitting.result import Fit
 
 __all__ = ["PredictiveCheck", "as_matrix", "can_simulate", "observed_sites", "predictive_check"]
 

@@ -27,11 +27,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.coordinates import Coordinates
-from inference.information import InformationReport, information_from_scores
+from inference.fitting.result import Fit, as_tensors, map_tensors
+from inference.identifiability.fisher import InformationReport, information_from_scores
 from inference.predictive import observed_sites
-from inference.program import Params, Program
-from inference.result import Fit, as_tensors, map_tensors
+from inference.programs.coordinates import Coordinates
+from inference.programs.program import Params, Program
 
 __all__ = [
     "Uncertainty",

@@ -1,18 +1,18 @@
 """Probabilistic programs with discrete latent variables, each declared once in Pyro."""
 
-from ppl_models.bottoms import Additive, ExpDINA, ExpGDM
-from ppl_models.components import MultivariateNormal
 from ppl_models.continuous_options import ContinuousOptionsHMM
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.deep_noisy_or import DeepNoisyOr
+from ppl_models.descriptions.components import MultivariateNormal
 from ppl_models.factor_analysis import FactorAnalysis
 from ppl_models.matrix_factorization import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
 from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
-from ppl_models.penalties import SCAD, Ridge, TruncatedLasso
-from ppl_models.policies import Network, SoftmaxLinear
-from ppl_models.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
+from ppl_models.parts.measurement import Additive, ExpDINA, ExpGDM
+from ppl_models.parts.penalties import SCAD, Ridge, TruncatedLasso
+from ppl_models.parts.policies import Network, SoftmaxLinear
+from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 from ppl_models.sparse_coding import SparseCoding
 from ppl_models.usage_factorization import UsageFactorization
 

@@ -11,10 +11,10 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.feature_trajectories import as_feature_trajectories
-from ppl_models.policies import Policy, SoftmaxLinear
-from ppl_models.policy_chain import PolicyChain, PolicyDescription
-from ppl_models.validation import check_size
+from ppl_models.parts.policies import Policy, SoftmaxLinear
+from ppl_models.parts.validation import check_size
+from ppl_models.sequences.feature_trajectories import as_feature_trajectories
+from ppl_models.sequences.policy_chain import PolicyChain, PolicyDescription
 
 __all__ = ["ContinuousOptionsHMM"]
 
@@ -35,7 +35,7 @@ class ContinuousOptionsHMM:
     action 0, and of switching to an option against keeping one's own, change with the state. The next option is chosen
     in the *new* state. All indices start at 0.
 
-    Sites, with A actions, O options and F features (D of them for :class:`~ppl_models.policies.SoftmaxLinear`):
+    Sites, with A actions, O options and F features (D of them for :class:`~ppl_models.parts.policies.SoftmaxLinear`):
     ``initial`` :math:`\pi` (O,); ``low_weights`` u (O, A - 1, F) and ``low_intercepts`` b (O, A - 1), actions 1 to A - 1;
     ``high_weights`` w (O, O - 1, F) and ``high_intercepts`` c (O, O - 1), the other options in rising order (left out for
     one option); those of the policy; observed ``trajectories`` (T, D + 1), the options summed out exactly, inside the
@@ -43,8 +43,8 @@ class ContinuousOptionsHMM:
 
     The density is that of the actions given the states: a state depends on the option through the action alone, so
     nothing of the options is lost. Where an action is missing its factor is one, which leaves out what the next state
-    says of it. Drawn without data, states are a stand-in (see :class:`~ppl_models.policy_chain.PolicyChain`); for draws
-    along states of one's own see :func:`inference.option_paths.simulate_actions`.
+    says of it. Drawn without data, states are a stand-in (see :class:`~ppl_models.sequences.policy_chain.PolicyChain`); for draws
+    along states of one's own see :func:`inference.structures.options.paths.simulate_actions`.
 
     Priors: Normal(0, ``prior_scale``) for weights and intercepts, meant for standardised states (it keeps them finite
     where a policy is deterministic); Dirichlet(``concentration``) for ``initial``.
@@ -124,7 +124,7 @@ class ContinuousOptionsHMM:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` packed, and the names of its columns; see :func:`ppl_models.feature_trajectories.as_feature_trajectories`."""
+        """``data`` packed, and the names of its columns; see :func:`ppl_models.sequences.feature_trajectories.as_feature_trajectories`."""
         return as_feature_trajectories(data, self.num_features, self.num_actions, for_fit)
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:

@@ -13,13 +13,13 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from ppl_models.bottoms import Additive, Bottom, ExpDINA, layout
-from ppl_models.distributions import BinaryVector, Flat, Scattered
-from ppl_models.item_response import ItemResponse, LinearPredictor
-from ppl_models.layers import GeneralizedLinearLayer, RootLayer
-from ppl_models.penalties import Penalty, PenaltyPrior
-from ppl_models.responses import Bernoulli, ResponseFamily
-from ppl_models.validation import as_items, check_size, numbers_like
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
+from ppl_models.parts.distributions import BinaryVector, Flat, Scattered
+from ppl_models.parts.item_response import ItemResponse, LinearPredictor
+from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, layout
+from ppl_models.parts.penalties import Penalty, PenaltyPrior
+from ppl_models.parts.responses import Bernoulli, ResponseFamily
+from ppl_models.parts.validation import as_items, check_size, numbers_like
 
 __all__ = ["DeepDiscreteEncoder"]
 
@@ -37,12 +37,12 @@ class DeepDiscreteEncoder:
         a_{d,k} \mid a_{d+1} &\sim \mathrm{Bernoulli}(\sigma(b_{d+1,k} + W_{d+1,k} \cdot a_{d+1})), \quad d = D-1, \dots, 1 \\
         x_j \mid a_1 &\sim F_j(b_{1,j} + W_{1,j} \cdot h(a_1), \gamma_j)
 
-    where :math:`h(a) = a`, or the products of attributes that ``bottom`` names (:mod:`ppl_models.bottoms`).
+    where :math:`h(a) = a`, or the products of attributes that ``bottom`` names (:mod:`ppl_models.parts.measurement`).
 
     Sites: ``proportions`` :math:`\pi` (K_D,), ``loadings_d`` :math:`W_d` (K_{d-1}, K_d), ``intercepts_d`` :math:`b_d`
     (K_{d-1},), ``dispersion`` :math:`\gamma` (number of Normal or LogNormal items; variances), latents ``latents_d``
     (K_d,) in {0, 1}, observed ``items`` (J,), with K_0 = J, all inside the plate ``units`` of the rows. With an
-    :class:`~ppl_models.bottoms.ExpDINA` or :class:`~ppl_models.bottoms.ExpGDM` bottom ``loadings_1`` is (J, T), a column a
+    :class:`~ppl_models.parts.measurement.ExpDINA` or :class:`~ppl_models.parts.measurement.ExpGDM` bottom ``loadings_1`` is (J, T), a column a
     product that some item uses, zero where an item does not use it.
 
     Priors: proportions uniform; intercepts uniform on [-bound, bound]; loadings likewise, or with density
@@ -52,13 +52,13 @@ class DeepDiscreteEncoder:
     Args:
         num_items: J, number of observed columns.
         latent_sizes: (K_1, ..., K_D), bottom-up and falling, K_1 <= J.
-        response: family of the items; :class:`~ppl_models.responses.Blocks` joins several.
+        response: family of the items; :class:`~ppl_models.parts.responses.Blocks` joins several.
         penalty: sparsity penalty of all loadings, on the scale of the total log-likelihood; None for none.
         graphs: one 0/1 matrix (K_{d-1}, K_d) a layer, bottom-up, or None where all loadings are free: the
             confirmatory mode (a Q-matrix).
         bound: half-width of the interval of intercepts and loadings; if None, that of each item's own family (15, Normal
             1000).
-        bottom: how items depend on their latents: each for itself (:class:`~ppl_models.bottoms.Additive`), all together, or
+        bottom: how items depend on their latents: each for itself (:class:`~ppl_models.parts.measurement.Additive`), all together, or
             through interactions. The last two need ``graphs[0]`` (the Q-matrix of cognitive diagnosis) and take no penalty.
 
     Raises:
@@ -230,7 +230,7 @@ class DeepDiscreteEncoder:
         return replace(self, penalty=None, graphs=tuple(graphs))
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.validation.as_items`."""
+        """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`."""
         return as_items(data, self.num_items, self.response, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:

@@ -11,11 +11,11 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.components import FactorDescription
-from ppl_models.distributions import Flat
-from ppl_models.item_response import ItemResponse
-from ppl_models.responses import Normal
-from ppl_models.validation import as_items, check_size, numbers_like
+from ppl_models.descriptions.components import FactorDescription
+from ppl_models.parts.distributions import Flat
+from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.responses import Normal
+from ppl_models.parts.validation import as_items, check_size, numbers_like
 
 __all__ = ["FactorAnalysis"]
 
@@ -30,7 +30,7 @@ class FactorAnalysis:
               y_{nkj} \sim N(z_{nk} \phi_{kj}, v_k \sigma_j^2), \qquad \sum_k v_k = 1
 
     so that :math:`x_{nj} \mid z_n \sim N(\mu_j + \sum_k z_{nk} \phi_{kj}, \sigma_j^2)`: the data tell the variance of the sum and
-    nothing of its shares v, which are therefore a setting. They matter to :func:`inference.acdc.acdc` alone, which looks at the
+    nothing of its shares v, which are therefore a setting. They matter to :func:`inference.acdc.criterion.acdc` alone, which looks at the
     noise of single components. A scale for each item needs a law of the activities: were they free, one item could be
     fitted without error and the likelihood would have no maximum (Anderson and Rubin 1956).
 

@@ -10,11 +10,11 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.components import FactorizationDescription
-from ppl_models.distributions import Flat
-from ppl_models.item_response import ItemResponse
-from ppl_models.responses import Normal, Poisson
-from ppl_models.validation import as_items, check_size, numbers_like
+from ppl_models.descriptions.components import FactorizationDescription
+from ppl_models.parts.distributions import Flat
+from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.responses import Normal, Poisson
+from ppl_models.parts.validation import as_items, check_size, numbers_like
 
 __all__ = ["GaussianFactorization", "NegativeBinomialFactorization", "PoissonFactorization"]
 

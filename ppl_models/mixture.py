@@ -11,12 +11,12 @@ import torch
 from pyro.ops.indexing import Vindex
 from torch import Tensor
 
-from ppl_models.components import MixtureComponents, MultivariateNormal
-from ppl_models.distributions import Flat
-from ppl_models.item_response import ItemResponse
-from ppl_models.precisions import Precision
-from ppl_models.responses import Normal, ResponseFamily
-from ppl_models.validation import as_items, check_size, numbers_like
+from ppl_models.descriptions.components import MixtureComponents, MultivariateNormal
+from ppl_models.parts.distributions import Flat
+from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.precisions import Precision
+from ppl_models.parts.responses import Normal, ResponseFamily
+from ppl_models.parts.validation import as_items, check_size, numbers_like
 
 __all__ = ["Mixture"]
 
@@ -93,7 +93,7 @@ class Mixture:
         return dims
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.validation.as_items`."""
+        """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`."""
         table, names = as_items(data, self.num_items, self._family, for_fit)
         if isinstance(self.component, MultivariateNormal) and table.isnan().any():
             row, column = (int(i) for i in table.isnan().nonzero()[0])

@@ -11,11 +11,11 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.causes import FLOOR, IndependentCauses, log_expm1, weight_of_failure, weight_of_leak
-from ppl_models.distributions import BinaryVector
-from ppl_models.item_response import ItemResponse
-from ppl_models.responses import Bernoulli
-from ppl_models.validation import as_items, check_size, numbers_like
+from ppl_models.descriptions.noisy_or import FLOOR, IndependentCauses, log_expm1, weight_of_failure, weight_of_leak
+from ppl_models.parts.distributions import BinaryVector
+from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.responses import Bernoulli
+from ppl_models.parts.validation import as_items, check_size, numbers_like
 
 __all__ = ["NoisyOr"]
 
@@ -93,7 +93,7 @@ class NoisyOr:
         }
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J) of 0, 1 and NaN, and the item names; see :func:`ppl_models.validation.as_items`."""
+        """``data`` as a tensor (N, J) of 0, 1 and NaN, and the item names; see :func:`ppl_models.parts.validation.as_items`."""
         return as_items(data, self.num_items, Bernoulli(), for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:

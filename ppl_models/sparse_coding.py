@@ -12,11 +12,11 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.components import DictionaryDescription
-from ppl_models.distributions import Flat
-from ppl_models.item_response import ItemResponse
-from ppl_models.responses import Normal
-from ppl_models.validation import as_items, check_size, numbers_like
+from ppl_models.descriptions.components import DictionaryDescription
+from ppl_models.parts.distributions import Flat
+from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.responses import Normal
+from ppl_models.parts.validation import as_items, check_size, numbers_like
 
 __all__ = ["SparseCodes", "SparseCoding"]
 
@@ -67,7 +67,7 @@ class SparseCoding:
     :class:`SparseCodes`. Estimates are joint maximum a posteriori in dictionary **and** codes: ``log_likelihood`` is conditional
     on the codes, which are in ``Fit.local``. Fits order columns by falling total code. Missing entries are refused. ``fit``
     with no method starts from fourth moments, which with m at most the rank of the data needs one start, and alternates exact
-    least squares with small-support decoding (:class:`inference.alternating.AlternatingMinimization`).
+    least squares with small-support decoding (:class:`inference.structures.dictionary.alternating.AlternatingMinimization`).
 
     Args:
         num_items, num_columns: J and m; m may exceed J.

@@ -10,12 +10,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.components import UsageDescription
-from ppl_models.distributions import BinaryVector, Flat
-from ppl_models.item_response import ItemResponse
+from ppl_models.descriptions.components import UsageDescription
 from ppl_models.matrix_factorization import RATE_FLOOR, check_concentration, check_counts, check_sizes
-from ppl_models.responses import Poisson
-from ppl_models.validation import numbers_like
+from ppl_models.parts.distributions import BinaryVector, Flat
+from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.responses import Poisson
+from ppl_models.parts.validation import numbers_like
 
 __all__ = ["UsageFactorization"]
 
@@ -39,7 +39,7 @@ class UsageFactorization:
 
     The program sums over usage given activities. Engines integrate the activities as well, so that estimates are of
     K (J + 1) parameters, whatever the number of rows: stochastic-approximation EM over exact Gibbs draws of both
-    (:mod:`inference.usage_gibbs`). ``Fit.posterior_latents`` gives P(b = 1 | x) as "usage" and E[b z | x] as "activities".
+    (:mod:`inference.structures.factorization.usage_gibbs`). ``Fit.posterior_latents`` gives P(b = 1 | x) as "usage" and E[b z | x] as "activities".
     Missing entries (NaN) drop out. Fits order components by falling expected share of the counts.
 
     The spike and slab is that of Mitchell and Beauchamp (1988, doi:10.1080/01621459.1988.10478694), the Gamma law of activities

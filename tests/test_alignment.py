@@ -22,8 +22,8 @@ from inference.metrics import (
     support_bias,
     trimmed_rmse,
 )
-from ppl_models.layers import GeneralizedLinearLayer, RootLayer
-from ppl_models.responses import Bernoulli
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
+from ppl_models.parts.responses import Bernoulli
 
 SIZES = {1: (6, 3), 2: (7, 4, 2), 3: (7, 4, 3, 2)}
 Relabelling = tuple[dict[str, Tensor], dict[str, Tensor]]

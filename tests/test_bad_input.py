@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from inference import EM, Fit, fit
-from inference.checkpoint import read_tensors, write_tensors
-from inference.program import Program
+from inference.base.checkpoint import read_tensors, write_tensors
+from inference.programs.program import Program
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal, Poisson
-from ppl_models.validation import ConstantColumnWarning
+from ppl_models.parts.validation import ConstantColumnWarning
 
-pytestmark = pytest.mark.filterwarnings("ignore::inference.fit.BoundWarning")  # noise says little of latents
+pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning")  # noise says little of latents
 METHOD = EM(tolerance=1e-6, parameter_tolerance=1e-2, max_iterations=60)
 ANSWERS = (np.random.default_rng(0).random((60, 6)) < 0.5).astype(float)
 
@@ -66,7 +66,7 @@ def no_work(monkeypatch):
     def work(*args):
         raise AssertionError("bad input was let through")
 
-    for module, name in (("layered", "spectral_start"), ("layered", "random_start"), ("fit", "Program")):
+    for module, name in (("structures.layers.structure", "spectral_start"), ("structures.layers.structure", "random_start"), ("fitting.fit", "Program")):
         monkeypatch.setattr(sys.modules[f"inference.{module}"], name, work)
 
 
@@ -175,7 +175,7 @@ def test_masked_entries_are_missing():
     assert fit(model, hidden, METHOD).objective == fit(model, changed(3, 2, np.nan), METHOD).objective
 
 
-@pytest.mark.filterwarnings("ignore::inference.em.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 def test_nothing_is_written_into_the_callers_table():
     table = changed(3, 2, np.nan)
     table.flags.writeable = False
@@ -281,7 +281,7 @@ def test_a_saved_fit_holds_no_code(fitted, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "target", ["os:system", "subprocess:Popen", "ppl_models.datasets.files:read_table", "inference.fit:fit"]
+    "target", ["os:system", "subprocess:Popen", "ppl_models.datasets.files:read_table", "inference.fitting.fit:fit"]
 )
 def test_a_tampered_fit_is_refused(fitted, tmp_path, target):
     fitted.save(tmp_path)

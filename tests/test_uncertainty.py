@@ -13,7 +13,7 @@ from pyro.ops.indexing import Vindex
 
 from inference import EM, fit
 from inference.bootstrap import bootstrap
-from inference.program import Program
+from inference.programs.program import Program
 from inference.uncertainty import check_information, row_scores, standard_errors
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ppl_models.responses import Bernoulli, Normal, Poisson, ResponseFamily
-from ppl_models.validation import check_size
+from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamily
+from ppl_models.parts.validation import check_size
 
 __all__ = ["deep_design", "empty_graph_accuracy", "generic_design", "strict_design"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ppl_models.trajectories import COLUMNS, as_trajectories
+from ppl_models.sequences.trajectories import COLUMNS, as_trajectories
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +19,7 @@ __all__ = ["stream_sequences"]
 def stream_sequences(path: str | Path, num_states: int, num_actions: int, num_rows: int = 1_000_000) -> Iterator[Tensor]:
     """Packed sequences (B, T, 2), batch after batch; no more than about ``num_rows`` rows and one sequence are held.
 
-    For :func:`inference.moments.count_moments`, which takes them in one pass. A sequence longer than memory is one file
+    For :func:`inference.structures.options.moments.count_moments`, which takes them in one pass. A sequence longer than memory is one file
     that must be cut.
 
     Args:
@@ -29,7 +29,7 @@ def stream_sequences(path: str | Path, num_states: int, num_actions: int, num_ro
 
     Raises:
         ValueError: for no such file, other columns, a sequence whose rows do not stand together, or as
-            :func:`ppl_models.trajectories.as_trajectories`; when the batch is asked for.
+            :func:`ppl_models.sequences.trajectories.as_trajectories`; when the batch is asked for.
     """
     import pandas as pd
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.causes import weight_of_failure, weight_of_leak
 from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file, prepared
+from ppl_models.descriptions.noisy_or import weight_of_failure, weight_of_leak
 
 __all__ = [
     "NoisyOrSample",

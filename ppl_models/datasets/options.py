@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.trajectories import pack
+from ppl_models.sequences.trajectories import pack
 
 __all__ = ["OptionSequences", "options_chain", "random_options", "simulate_options", "stationary_law"]
 

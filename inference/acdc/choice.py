@@ -1,0 +1,123 @@
+r"""The number of components that discrepancies speak for, by one rule for every model: the last clear step.
+
+A discrepancy below the value :math:`s_k` that exact noise exceeds once in twenty times cannot be told from zero (1.645 standard
+deviations of exact noise; its mean is subtracted already), so what K components leave unexplained is
+
+.. math:: L(K) = \sum_{k \le K} \max(D_k, s_k) .
+
+Discrepancies have no natural unit, so steps are measured by the *share* of what is left that they take away. A step is clear if
+it takes more than half. Where K components each misfit a little, patching one of them with a further component takes away its
+own discrepancy and leaves the others': less than half, unless it was most of all. Steps of patching follow each other with
+falling shares, for the first patches mend most. So of an unbroken run of clear steps the steepest counts, and of several
+runs, which structure on several scales makes, the last; but a run that is steepest at the largest number compared is unfinished,
+and gives way to an earlier one. Where the model is right, :math:`D_k` falls to :math:`s_k` at
+the true number, a step as steep as the rows allow, and grows with K beyond it: no further step is clear.
+
+What the rule cannot know: one group whose law is wrong looks just like two groups that lie close, and when nearly all of
+several misfits are patched, the last patch takes most of what is left. Where that is well above exact noise, a cutoff
+decides, the misfit that one is ready to live with (``select(rho=...)``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from inference.acdc.loss_curves import Segment
+
+__all__ = ["MIN_SHARE", "Choice", "clear_step", "discrepancy_left", "select_segment", "shares_taken", "taken_beyond"]
+
+MIN_SHARE = 0.5  # of what is left, that a clear step takes away
+FLOOR = 1.645  # standard deviations of exact noise: its upper 5 % point, below which a discrepancy cannot be told from zero
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A number of components, and how it was come by.
+
+    Args:
+        num_components: K.
+        segment: the widest interval of cutoffs on which it is best; None if there is none.
+        stable: whether to rely on it: for the rule of clear steps, that there is one (or nothing left to explain at the smallest
+            K) and the last run of them is finished; for a width, that the segment is as wide; for a cutoff, that half and
+            twice as large a one choose the same.
+    """
+
+    num_components: int
+    segment: Segment | None
+    stable: bool
+
+
+def discrepancy_left(
+    discrepancies: Mapping[int, np.ndarray], null_sd: Mapping[int, np.ndarray], weights: Mapping[int, np.ndarray]
+) -> dict[int, float]:
+    """L(K) for every K, or the weighted sum.
+
+    Args:
+        discrepancies: K -> (K,), null mean subtracted; weights: K -> (K,).
+        null_sd: K -> (K,). Where it is not known, for a component that too few rows use, the largest of that K stands in;
+            none is known without calibration.
+    """
+    left = {}
+    for k in sorted(discrepancies):
+        known = null_sd[k][np.isfinite(null_sd[k])]
+        floor = FLOOR * np.where(np.isfinite(null_sd[k]), null_sd[k], known.max(initial=0.0))
+        left[k] = float((weights[k] * np.maximum(discrepancies[k], np.maximum(floor, 1e-12))).sum())
+    return left
+
+
+def shares_taken(left: Mapping[int, float]) -> dict[int, float]:
+    """Share of what is left that each component beyond the smallest number takes away, (0 where a smaller number leaves less).
+
+    Compared with the smaller number that leaves least, so that a poor fit on the way makes no step; where
+    that lies several components back, each of them takes the same share.
+    """
+    sizes = sorted(left)
+    best, shares = sizes[0], {}
+    for k in sizes[1:]:
+        shares[k] = max(0.0, 1 - (left[k] / left[best]) ** (1 / (k - best)))
+        best = k if left[k] < left[best] else best
+    return shares
+
+
+def clear_step(shares: Mapping[int, float], min_share: float = MIN_SHARE) -> tuple[int | None, bool]:
+    """Where the steepest step of the last unbroken run of clear ones leads to, None where no step is clear; whether it is finished.
+
+    An unfinished run, steepest at the largest number, is passed over if there is an earlier one.
+    """
+    runs: list[int] = []  # the steepest of each
+    going = False
+    for k in sorted(shares):
+        if shares[k] <= min_share:
+            going = False
+        elif not going:
+            runs.append(k)
+            going = True
+        elif shares[k] > shares[runs[-1]]:
+            runs[-1] = k
+    finished = not runs or runs[-1] < max(shares)
+    if not finished and len(runs) > 1:
+        runs.pop()
+    return (runs[-1] if runs else None), finished
+
+
+def taken_beyond(left: Mapping[int, float], chosen: int) -> tuple[int, float]:
+    """The larger number that leaves least, and the share of what ``chosen`` leaves that it takes away; (chosen, 0) if none does.
+
+    Much, where no step was clear, is a slow descent: patches of a wrong law and real components of which none stands out look alike.
+    """
+    best = min((k for k in left if k >= chosen), key=lambda k: (left[k], k))
+    return best, 1 - left[best] / left[chosen]
+
+
+def select_segment(segments: tuple[Segment, ...], width: float) -> Choice:
+    """The first segment from zero upward that is as wide, else the widest; the last is unbounded and tells nothing."""
+    for segment in segments[:-1]:
+        if segment.width >= width:
+            return Choice(segment.num_components, segment, True)
+    if len(segments) == 1:
+        return Choice(segments[0].num_components, segments[0], True)
+    widest = max(segments[:-1], key=lambda s: s.width)
+    return Choice(widest.num_components, widest, False)

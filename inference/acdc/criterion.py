@@ -1,0 +1,420 @@
+r"""How many components are really there: the accumulated cutoff discrepancy criterion (ACDC).
+
+Information criteria add components to mend a wrong likelihood. ACDC asks instead whether the noise of each component looks
+as the model says: with :math:`D_k` the divergence of component k's pooled posterior noise from its assumed law,
+
+.. math:: \hat K(\rho) = \min \arg\min_K \sum_{k \le K} \max(0, D_k - \rho) + \lambda K .
+
+The number is that of the last clear step of the accumulated discrepancies (:mod:`inference.acdc.choice`), or the best at a cutoff
+:math:`\rho`, or that of the first wide interval of cutoffs.
+
+Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy*, chapter 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from inference.acdc.choice import MIN_SHARE, Choice, clear_step, discrepancy_left, select_segment, shares_taken
+from inference.acdc.discrepancy import KDE, Discrepancy, null_moments
+from inference.acdc.loss_curves import Segment, best_segments, loss
+from inference.acdc.plug_in import PlugIn, cells_of, plug_in, plug_in_null
+from inference.base.component_noise import ComponentNoise
+from inference.fitting.fit import fit as refit
+from inference.fitting.result import Fit
+from inference.structures.registry import structure_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["AcdcResult", "Bootstrap", "NoNull", "Table", "acdc"]
+
+PENALTY = 0.01  # a component must lower the loss by more than this
+MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
+MIN_COLUMN = 50  # noises in a column, where columns have different numbers of them; fewer are passed over
+MISFIT = 3.0  # standard deviations of exact noise from which a component misfits
+NUM_RESAMPLES, SETTLED = 40, 0.95  # bootstrap samples of the draws, and the share of them that must agree
+
+
+@dataclass(frozen=True)
+class Table:
+    """Null from exact noise of as many rows as use the component: cheap.
+
+    The standard deviation is that of one draw a row: too large, hence cautious, where several are averaged.
+    """
+
+
+@dataclass(frozen=True)
+class NoNull:
+    """No calibration: raw discrepancies, as published."""
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Null from data simulated from the fitted model.
+
+    Args:
+        num_data_sets: how many.
+        refit: fit the model to each of them, from the given fit, before its noise is drawn. A fit with many activities a row
+            (few columns for its components) follows the data too closely, so that its noise is too regular: only a refitted
+            null takes that away.
+    """
+
+    num_data_sets: int = 20
+    refit: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_data_sets, bool) or not isinstance(self.num_data_sets, int) or self.num_data_sets < 2:
+            raise ValueError(f"Bootstrap: num_data_sets must be an integer of at least 2, got {self.num_data_sets!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class AcdcResult:
+    """Component discrepancies and what follows from them.
+
+    Args:
+        raw: K -> discrepancy of each component, (K,); null_mean, null_sd: the estimator's own on exact noise.
+        component_discrepancy: what the loss is made of: raw less null mean, not below zero (raw without calibration).
+        num_used: K -> rows that use each component (expected rows of a mixture component drawn), (K,).
+        weights: K -> weight of each component in the loss, (K,).
+        by_column: K -> raw divergence of each column, (K, D); None for joint and plug-in estimates.
+        penalty: lambda; min_share: of what is left, that a clear step takes away.
+        segments: the best K for every cutoff.
+        convention: estimator, sum or mean over columns, draws and null, in words: rho depends on them.
+        agreement: K -> share of the single posterior draws by which K would be chosen.
+        num_draws: posterior draws that were averaged.
+    """
+
+    raw: dict[int, np.ndarray]
+    null_mean: dict[int, np.ndarray]
+    null_sd: dict[int, np.ndarray]
+    component_discrepancy: dict[int, np.ndarray]
+    num_used: dict[int, np.ndarray]
+    weights: dict[int, np.ndarray]
+    by_column: dict[int, np.ndarray | None]
+    penalty: float
+    min_share: float
+    segments: tuple[Segment, ...]
+    convention: str
+    agreement: dict[int, float]
+    num_draws: int = 1
+
+    @property
+    def chosen(self) -> int:
+        """The chosen number of components."""
+        return self.select().num_components
+
+    @property
+    def left(self) -> dict[int, float]:
+        """K -> the discrepancy that its components leave unexplained, each counted as at least the upper 5 % point of exact noise."""
+        return discrepancy_left(self.component_discrepancy, self.null_sd, self.weights)
+
+    @property
+    def shares(self) -> dict[int, float]:
+        """K -> share of what the best smaller number leaves that a component more takes away."""
+        return shares_taken(self.left)
+
+    def select(
+        self, min_share: float | None = None, *, min_width: float | None = None, rho: float | None = None
+    ) -> Choice:
+        """The last clear step; or the best K at a cutoff, or on the first segment (from zero upward) of at least ``min_width``.
+
+        Args:
+            min_share: of what is left that a clear step takes away, that of the result if None.
+            min_width: of a segment, in nats; rho: a cutoff, in nats, the misfit of a component that one is ready to live with.
+
+        Raises:
+            ValueError: for a share outside (0, 1), a negative cutoff or width, or more than one of them given.
+        """
+        given = {"min_share": min_share, "min_width": min_width, "rho": rho}
+        if sum(value is not None for value in given.values()) > 1:
+            raise ValueError("select: give one of min_share, min_width and rho")
+        if min_share is not None and not 0 < min_share < 1:
+            raise ValueError(f"select: min_share must lie between 0 and 1, got {min_share!r}")
+        for name, value in (("min_width", min_width), ("rho", rho)):
+            if value is not None and not value >= 0:
+                raise ValueError(f"select: {name} must not be negative, got {value!r}")
+        if rho is not None:
+            inside = next((s for s in self.segments if s.start <= rho < s.end), self.segments[-1])
+            unbounded = inside == self.segments[-1]
+            return Choice(inside.num_components, inside, 2 * inside.start <= rho and (unbounded or 2 * rho <= inside.end))
+        if min_width is not None:
+            return select_segment(self.segments, min_width)
+        sizes = sorted(self.raw)
+        step, finished = clear_step(self.shares, self.min_share if min_share is None else min_share)
+        chosen = sizes[0] if step is None else step
+        own = [s for s in self.segments if s.num_components == chosen]
+        nothing_left = bool((self.component_discrepancy[chosen] <= MISFIT * self.null_sd[chosen]).all())
+        stable = nothing_left if step is None else finished
+        return Choice(chosen, max(own, key=lambda s: s.width, default=None), stable)
+
+    def among(self, numbers: Iterable[int]) -> AcdcResult:
+        """The same discrepancies with only some numbers of components compared; ``agreement`` is left empty.
+
+        Raises:
+            ValueError: for none, or a number that was not compared.
+        """
+        kept = sorted({int(k) for k in numbers})
+        if not kept or not set(kept) <= set(self.raw):
+            raise ValueError(f"among: some of {sorted(self.raw)} were expected, got {kept}")
+
+        def part(values: dict[int, Any]) -> dict[int, Any]:
+            return {k: values[k] for k in kept}
+
+        d, weights = part(self.component_discrepancy), part(self.weights)
+        return replace(
+            self, raw=part(self.raw), null_mean=part(self.null_mean), null_sd=part(self.null_sd), component_discrepancy=d,
+            num_used=part(self.num_used), weights=weights, by_column=part(self.by_column),
+            segments=best_segments(d, weights, self.penalty), agreement={},
+        )  # fmt: skip
+
+    def sensitivity(self) -> dict[float, int]:
+        """The choice for other shares, from a fifth less to a fifth more; more than one value means an unstable choice."""
+        shares = (round(float(self.min_share * f), 4) for f in (0.8, 0.9, 1.0, 1.1, 1.2))
+        return {share: self.select(share).num_components for share in shares if share < 1}
+
+    def loss(self, num_components: int, rho: float | np.ndarray) -> np.ndarray:
+        """The loss of K at the cutoffs, with the penalty."""
+        return loss(self.component_discrepancy[num_components], self.weights[num_components], self.penalty, rho)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row a number of components."""
+        import pandas as pd
+
+        rows, left, shares, chosen = [], self.left, self.shares, self.chosen
+        for k in sorted(self.raw):
+            d = self.component_discrepancy[k]
+            widths = [s.width for s in self.segments if s.num_components == k]
+            misfit = (self.raw[k] - self.null_mean[k]) > MISFIT * self.null_sd[k]
+            rows.append({
+                "num_components": k,
+                "largest_discrepancy": float(d.max()),
+                "left": left[k],
+                "share_taken": shares.get(k, math.nan),
+                "misfitting": int(misfit.sum()),
+                "smallest_use": int(self.num_used[k].min()),
+                "width": sum(widths),
+                "chosen": k == chosen,
+            })
+        return pd.DataFrame(rows).set_index("num_components")
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a component of every K."""
+        import pandas as pd
+
+        columns = {
+            "raw": self.raw, "null_mean": self.null_mean, "null_sd": self.null_sd,
+            "discrepancy": self.component_discrepancy, "num_used": self.num_used,
+        }  # fmt: skip
+        places = [{"num_components": k, "component": i} for k in sorted(self.raw) for i in range(k)]
+        return pd.DataFrame([at | {name: v[at["num_components"]][at["component"]] for name, v in columns.items()} for at in places])
+
+    def plot(self) -> Any:
+        """What every K leaves, and its loss against the cutoff."""
+        from inference.plots.components import plot_choice
+
+        return plot_choice(self)
+
+
+Null = Table | Bootstrap | NoNull
+
+
+def acdc(
+    fits: Mapping[int, Fit],
+    data: Any,
+    *,
+    discrepancy: Discrepancy | PlugIn | None = None,
+    num_draws: int = 4,
+    max_draws: int | None = None,
+    calibrate: Null = Table(),
+    weighted: bool = False,
+    penalty: float = PENALTY,
+    min_share: float = MIN_SHARE,
+    seed: int = 0,
+) -> AcdcResult:
+    """Discrepancies of the components of every fit, and the number of components that follows.
+
+    Args:
+        fits: number of components -> its fit to ``data``. Nothing is refitted.
+        data: the table all of them were fitted to.
+        discrepancy: the estimator; :class:`~inference.acdc.discrepancy.KDE` summed over columns if None.
+        num_draws: posterior draws. The estimator sees one draw a row at a time and its values are averaged: pooled draws of
+            one row would be dependent, and raw values would depend on their number.
+        max_draws: more draws are added, ``num_draws`` at a time and no more than this, until the choice no longer hangs on which of
+            them were drawn (95 % of bootstrap samples of the draws choose the same); four times ``num_draws`` if None.
+        calibrate: how the estimator's value on exact noise is found, which is subtracted.
+        weighted: weigh components by their share of the data.
+        penalty: lambda, what every component costs.
+        min_share: of the discrepancy left, that a clear step takes away; :mod:`inference.acdc.choice` says why half.
+        seed: one seed, one answer.
+
+    Raises:
+        ValueError: for no fits, a fit of another number of components or rows, a family without component noise, or
+            settings out of range.
+    """
+    discrepancy = KDE() if discrepancy is None else discrepancy
+    table = _check(fits, data, num_draws, calibrate, penalty, min_share)
+    max_draws = 4 * num_draws if max_draws is None else max_draws
+    if isinstance(max_draws, bool) or not isinstance(max_draws, int) or max_draws < num_draws:
+        raise ValueError(f"acdc: max_draws must be an integer of at least num_draws = {num_draws}, got {max_draws!r}")
+    mean: dict[int, np.ndarray] = {}
+    sd, used, weights = dict(mean), dict(mean), dict(mean)
+    columns: dict[int, list[np.ndarray | None]] = {k: [] for k in sorted(fits)}
+    every: dict[int, np.ndarray] = {}  # K -> (M, K)
+    generators = {k: torch.Generator().manual_seed(seed) for k in sorted(fits)}
+
+    def draw(num: int) -> None:
+        for k, generator in generators.items():
+            noise = _noise(fits[k], table, fits[k].local, generator, num)
+            values, by_column = _values(noise, discrepancy)
+            every[k] = np.concatenate([every[k], values]) if k in every else values
+            used[k] = used.get(k, 0) + noise.used.sum((0, 1))
+            columns[k].append(by_column)
+            if k not in mean:
+                mean[k], sd[k] = _null(fits[k], noise, discrepancy, calibrate, generator, num_draws, table)
+                weights[k] = noise.shares if weighted else np.ones(k)
+
+    def of_draws(rows: np.ndarray) -> dict[int, np.ndarray]:
+        """Discrepancies by some of the draws; plug-in values have one row whatever the draws."""
+        return {k: np.maximum(0.0, np.nan_to_num(v[rows % len(v)].mean(0) - mean[k])) for k, v in every.items()}
+
+    def choice_of(rows: np.ndarray) -> int:
+        step, _ = clear_step(shares_taken(discrepancy_left(of_draws(rows), sd, weights)), min_share)
+        return min(fits) if step is None else step
+
+    rng, num = np.random.default_rng(seed), num_draws
+    draw(num_draws)
+    while num + num_draws <= max_draws and len(fits) > 1 and not isinstance(discrepancy, PlugIn):
+        samples = [choice_of(rng.integers(num, size=num)) for _ in range(NUM_RESAMPLES)]
+        if max(map(samples.count, samples)) >= SETTLED * NUM_RESAMPLES:
+            break
+        draw(num_draws)
+        num += num_draws
+    final = of_draws(np.arange(num))
+    choices = [choice_of(np.array([m])) for m in range(num)]
+    how = "plug-in" if isinstance(discrepancy, PlugIn) else f"{discrepancy!r}, {'mean' if discrepancy.mean else 'sum'} over columns"
+    words = f"{how}; averaged over draws; null: {calibrate!r}; {'weighted' if weighted else 'unweighted'}; lambda {penalty:g}"
+    return AcdcResult(
+        raw={k: v.mean(0) for k, v in every.items()},
+        null_mean=mean,
+        null_sd=sd,
+        component_discrepancy=final,
+        num_used={k: v / num for k, v in used.items()},
+        weights=weights,
+        by_column={k: None if v[0] is None else np.mean([part for part in v if part is not None], axis=0) for k, v in columns.items()},
+        penalty=penalty,
+        min_share=min_share,
+        segments=best_segments(final, weights, penalty),
+        convention=words,
+        agreement={k: choices.count(k) / num for k in sorted(set(choices))},
+        num_draws=num,
+    )
+
+
+def _check(
+    fits: Mapping[int, Fit], data: Any, num_draws: int, calibrate: Null, penalty: float, min_share: float
+) -> torch.Tensor:
+    if not isinstance(fits, Mapping) or not fits:
+        raise ValueError("acdc: fits must be a non-empty mapping from the number of components to its fit")
+    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
+        raise ValueError(f"acdc: num_draws must be a positive integer, got {num_draws!r}")
+    if not isinstance(calibrate, Table | Bootstrap | NoNull):
+        raise ValueError(f"acdc: calibrate must be Table(), Bootstrap() or NoNull(), got {calibrate!r}")
+    if not (isinstance(penalty, int | float) and penalty >= 0):
+        raise ValueError(f"acdc: penalty must not be negative, got {penalty!r}")
+    if not (isinstance(min_share, int | float) and 0 < min_share < 1):
+        raise ValueError(f"acdc: min_share must lie between 0 and 1, got {min_share!r}")
+    checked: torch.Tensor | None = None
+    for k, fit in fits.items():
+        if not isinstance(fit, Fit):
+            raise ValueError(f"acdc: fits[{k!r}] must be a Fit, got {type(fit).__name__}")
+        own = getattr(fit.model, "num_components", None)
+        if own != k:
+            raise ValueError(f"acdc: fits[{k!r}] has num_components = {own!r}")
+        checked, _ = fit.model.check_data(data, for_fit=False)  # type: ignore[attr-defined]
+        if len(checked) != fit.num_rows:
+            raise ValueError(f"acdc: fits[{k}] was fitted to {fit.num_rows} rows, the data have {len(checked)}")
+    assert checked is not None  # fits is not empty
+    return checked
+
+
+def _noise(
+    fit: Fit, table: torch.Tensor, local: dict[str, torch.Tensor] | None, generator: torch.Generator, num_draws: int
+) -> ComponentNoise:
+    noise = structure_of(fit.model).component_noise(fit.params | (local or {}), table, generator, num_draws)
+    if noise is None:
+        raise ValueError(f"acdc: {type(fit.model).__name__} does not describe the noise of its components")
+    return noise
+
+
+def _values(noise: ComponentNoise, discrepancy: Discrepancy | PlugIn) -> tuple[np.ndarray, np.ndarray | None]:
+    """Of every component for every draw, (M, K), and by column, averaged over draws, (K, D)."""
+    if isinstance(discrepancy, PlugIn):
+        return plug_in(cells_of(noise))[None], None
+    draws, _, num, width = noise.scores.shape
+    if noise.is_partial and discrepancy.joint:
+        raise ValueError("acdc: a joint discrepancy needs noise in every column of a row; use KDE() or KNN()")
+    out = np.full((draws, num, 1 if discrepancy.joint else width), math.nan)
+    for m in range(draws):
+        for k in range(num):
+            scores = noise.scores[m, :, k][noise.used[m, :, k]]
+            if noise.is_partial:
+                for d in range(width):
+                    column = scores[~np.isnan(scores[:, d]), d]
+                    enough = len(column) >= MIN_COLUMN
+                    out[m, k, d] = discrepancy.columns(column[:, None])[0] * len(column) / noise.uses[m, k] if enough else 0.0
+            elif len(scores) >= MIN_USE:
+                out[m, k] = discrepancy.columns(scores)
+    value = out.mean(-1) if discrepancy.mean else out.sum(-1)
+    return value, None if discrepancy.joint else out.mean(0)
+
+
+def _null(
+    fit: Fit,
+    noise: ComponentNoise,
+    discrepancy: Discrepancy | PlugIn,
+    calibrate: Null,
+    generator: torch.Generator,
+    num_draws: int,
+    table: torch.Tensor,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of the estimator where the model is right, (K,) each."""
+    num = noise.scores.shape[2]
+    if isinstance(calibrate, NoNull):
+        return np.zeros(num), np.full(num, math.nan)
+    if isinstance(calibrate, Table):
+        if isinstance(discrepancy, PlugIn):
+            return plug_in_null(cells_of(noise), discrepancy, generator)
+        if noise.is_partial:
+            return _null_by_column(noise, discrepancy)
+        used = noise.used.sum(1).mean(0)
+        moments = [null_moments(discrepancy, round(float(n)), noise.scores.shape[3]) for n in used]
+        return np.array([m for m, _ in moments]), np.array([s for _, s in moments])
+    values = []
+    for _ in range(calibrate.num_data_sets):
+        drawn = int(torch.randint(2**62, (1,), generator=generator))
+        like = structure_of(fit.model).simulate_like(fit.params, table, drawn)
+        simulated = fit.simulate(fit.num_rows, seed=drawn)["items"] if like is None else next(iter(like.values()))
+        source = fit
+        if calibrate.refit:
+            source = refit(fit.model, simulated, method=fit.method, init=fit, num_restarts=1, seed=drawn % 2**31)
+        again = _noise(source, simulated, source.local, generator, num_draws)
+        values.append(_values(again, discrepancy)[0].mean(0))
+    return np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
+
+
+def _null_by_column(noise: ComponentNoise, discrepancy: Discrepancy) -> tuple[np.ndarray, np.ndarray]:
+    """Where the columns of a component have noise in different numbers of rows: a column counts by its noises to one use."""
+    counts = (noise.used[..., None] & ~np.isnan(noise.scores)).sum(1).mean(0)  # (K, D)
+    each = [[null_moments(discrepancy, round(float(n)), 1) if n >= MIN_COLUMN else (0.0, 0.0) for n in row] for row in counts]
+    share = counts / np.maximum(noise.uses.mean(0), 1.0)[:, None]
+    mean, sd = np.moveaxis(np.array(each), -1, 0) * share  # (K, D) each
+    width = counts.shape[1] if discrepancy.mean else 1
+    return mean.sum(1) / width, np.sqrt((sd**2).sum(1)) / width

@@ -1,0 +1,1 @@
+"""The small records and protocols that engines and structures share."""

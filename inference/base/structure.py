@@ -1,0 +1,220 @@
+"""What inference can do with a model's description of itself; one subclass a kind of description.
+
+A family describes itself in small frozen records (its layers, its chain, its components). A structure is what engines
+make of such a description: starts, accelerated steps, a convention for labels. Everything here has a generic answer, so
+a family without a description still gets everything generic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Generator, Tensor
+
+from inference.base.gibbs import GenericGibbs, Gibbs
+from inference.base.relabelling import Labels
+from inference.programs.program import Params, Program
+
+if TYPE_CHECKING:
+    from inference.base.component_noise import ComponentNoise
+    from inference.base.draw_steps import DrawSteps
+    from inference.base.steps import Steps
+    from inference.engines.em import EM
+    from inference.fitting.fit import Method, Problem
+
+MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
+MAX_VALUES = 2**16  # of one latent site
+
+__all__ = ["Outcome", "Recommendation", "Structure", "is_large"]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What an engine hands back, for R restarts.
+
+    Args:
+        params: estimates by site name, (R, ...).
+        objective: what was maximised, (R,); objective_name: what that is.
+        log_likelihood: latents summed out, (R,), NaN where that is out of reach.
+        history, history_log_likelihood: the same along the run, (iterations, R), NaN after a restart stopped.
+        converged: (R,) bool; num_iterations: (R,).
+        draws: posterior draws by site name, (chains, draws, ...), None for a point estimate.
+        elbo: a lower bound of ``log_likelihood``, (R,), where the engine has one.
+        trace_name: what ``history`` holds; ``objective_name`` if None.
+        sample_stats: what the engine says of each draw, (chains, draws), by name.
+    """
+
+    params: Params
+    objective: Tensor
+    objective_name: str
+    log_likelihood: Tensor
+    history: Tensor
+    history_log_likelihood: Tensor
+    converged: Tensor
+    num_iterations: Tensor
+    draws: Params | None = None
+    elbo: Tensor | None = None
+    trace_name: str | None = None
+    sample_stats: Params | None = None
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What ``fit`` does where the user leaves it open: the engine, where it starts, and how often."""
+
+    method: Method
+    init: str = "spectral"
+    num_restarts: int = 1
+
+
+def is_large(program: Program) -> bool:
+    """Whether a latent site has too many values for a program to sum over."""
+    return any(site.kind == "latent" and (site.num_values or math.inf) > MAX_VALUES for site in program.sites)
+
+
+class Structure:
+    """A model of which nothing is known but its program. Subclasses override what their description allows.
+
+    Args:
+        model: the program.
+    """
+
+    local_sites: tuple[str, ...] = ()  # continuous latents of the rows, for which a fit holds point estimates
+    integrated_sites: tuple[str, ...] = ()  # those that are integrated in closed form
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @classmethod
+    def of(cls, model: Callable[..., Any]) -> Structure | None:
+        """The structure of a model that offers this kind of description, else None."""
+        return cls(model)
+
+    def start(self, problem: Problem, init: str, num_restarts: int) -> Params | None:
+        """Parameters to start from, (R, ...); None for values drawn near zero on the unconstrained scale.
+
+        Args:
+            problem: model and data.
+            init: "spectral" or "random".
+            num_restarts: R.
+        """
+        return None
+
+    def steps(self, problem: Problem, method: EM) -> Steps | None:
+        """Accelerated halves of EM, or None."""
+        return None
+
+    def draw_steps(self, problem: Problem) -> DrawSteps | None:
+        """Accelerated halves of stochastic-approximation EM, or None."""
+        return None
+
+    def gibbs(self, program: Program) -> Gibbs:
+        """A sampler of the latents of the program's rows.
+
+        Raises:
+            ValueError: naming a latent site that is not made of bits.
+        """
+        return GenericGibbs(Program(program.model, *program.args))  # a chunk's program holds the shapes of one row
+
+    def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
+        """Log-likelihood and log-posterior, latents summed out, each (R,); None where that takes too long."""
+        program = problem.program()
+        sizes = [program.site(name).num_values for name in program.names("latent")]
+        if None in sizes or problem.num_rows * max([1, *(size for size in sizes if size)]) > MAX_SUMMED:
+            return None
+        with torch.no_grad():
+            log_likelihood = program.log_marginal(params).double().cpu()
+            return log_likelihood, log_likelihood + program.log_prior(params).double().cpu()
+
+    def canonical(self, params: Params) -> Params:
+        """The same law under the library's convention for labels and signs."""
+        return params
+
+    def labels(self) -> tuple[Labels, ...]:
+        """Which latents may exchange names without changing the law; in the order they are to be renamed."""
+        return ()
+
+    def at_bound(self, params: Params) -> list[str]:
+        """Entries that lie on the bound of their interval, such as ``loadings_1[0, 2]``."""
+        return []
+
+    def check_start(self, params: Params) -> None:
+        """Refuse a user's parameters, inside their supports, from which no engine gets away.
+
+        Raises:
+            ValueError: naming the site.
+        """
+
+    def complete_start(self, problem: Problem, params: Params) -> Params:
+        """A user's parameters (R, ...) with the local sites' values beside them."""
+        return params
+
+    def solve_local(self, params: Params, data: Any) -> Params:
+        """Point estimates of the local sites of the rows of ``data``, by site; nothing where there are none."""
+        return {}
+
+    def sums_out(self, program: Program) -> bool:
+        """Whether the latents of a row can be summed over: no site has too many values."""
+        return not is_large(program)
+
+    def marginal_rows(self, program: Program, params: Params) -> Tensor:
+        """Log-likelihood of each row, latents summed out, (N,)."""
+        return program.log_marginal_rows(params).detach()
+
+    def conditional_rows(self, params: Params, data: Any) -> Tensor:
+        """Log-likelihood of each row given parameters and its local sites, (N,); for models with local sites."""
+        raise NotImplementedError(f"{type(self).__name__} does not define conditional_rows")
+
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise | None:
+        """Draws of the noise of every component given the data (see :mod:`inference.base.component_noise`), or None."""
+        return None
+
+    def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
+        """One draw of the observed sites of the shape of ``data``: its lengths, gaps and covariates; None for any rows."""
+        return None
+
+    def num_observations(self, problem: Problem) -> int:
+        """Sample size in an information criterion: rows, unless rows are sequences."""
+        return problem.num_rows
+
+    def num_free(self, params: Params) -> int:
+        """Free parameters at the estimate."""
+        return sum(value.numel() for value in params.values())
+
+    def num_possible(self, params: Params) -> int:
+        """Parameters that could be free: all but those a given graph holds at zero."""
+        return sum(value.numel() for value in params.values())
+
+    def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
+        """Leading singular values of what layer ``depth`` (counted from 0) explains: its children, linearised (but for
+        observed bits) and centred.
+
+        Raises:
+            ValueError: for a model that does not describe its layers.
+        """
+        raise ValueError(f"singular values need a model that describes its layers, got {type(self.model).__name__}")
+
+    def check_rank(self, problem: Problem) -> None:
+        """Refuse more latents than the data could tell apart, where there is such a bound.
+
+        Raises:
+            ValueError: for a layer with more latents than the rank of its centred children.
+        """
+
+    def latent_means(self, program: Program, params: Params) -> Params:
+        """Posterior mean of every latent's value, by latent site; a categorical latent gives its probabilities."""
+        return program.latent_means(params)
+
+    def latent_modes(self, program: Program, params: Params) -> Params:
+        """The most probable value of every latent, by latent site."""
+        return program.latent_modes(params)
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        """Engine, start and restarts where the user names none."""
+        from inference.engines.em import EM
+
+        return Recommendation(EM())

@@ -1,0 +1,182 @@
+"""The command line: ``ppl-models fit``, ``ppl-models demo``, ``ppl-models report``.
+
+Exit codes: 0 done; 2 the user's input is wrong, said in one line on standard error; 130 interrupted.
+Everything heavy is imported inside the commands.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from inference.fitting.fit import Method
+    from inference.fitting.result import Fit
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="ppl-models",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+fit_app = typer.Typer(help="Fit a family to a table of data.", no_args_is_help=True)
+app.add_typer(fit_app, name="fit")
+select_app = typer.Typer(help="Choose the number of latents or components.", no_args_is_help=True)
+app.add_typer(select_app, name="select")
+study_app = typer.Typer(help="Repeat a published study with data of a known truth.", no_args_is_help=True)
+app.add_typer(study_app, name="study")
+
+USER_ERROR, INTERRUPTED = 2, 130
+
+
+class Engine(StrEnum):
+    """How a fit is made."""
+
+    auto = "auto"
+    em = "em"
+    saem = "saem"
+    laplace = "laplace"
+    svi = "svi"
+    nuts = "nuts"
+
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for the results; made if need be.", show_default=True)]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed makes one answer.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace results that lie in the output folder.")]
+NoProgress = Annotated[bool, typer.Option("--no-progress", help="Show no progress bar on standard error.")]
+ImageShape = Annotated[
+    str | None,
+    typer.Option("--image-shape", metavar="ROWS,COLUMNS", help="The items are the pixels of an image, row by row."),
+]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata
+
+        typer.echo(metadata.version("ppl-models"))
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Fit probabilistic programs with discrete latent variables, check them and draw them."""
+
+
+# ------------------------------------------------------------------------ steps
+
+
+def run(
+    model: Any,
+    frame: pd.DataFrame,
+    init: str,
+    restarts: int | None,
+    seed: int,
+    checkpoint: Path | None,
+    progress: bool,
+    engine: Engine = Engine.auto,
+) -> Fit:
+    """Fit, and say on standard error what the library warned of."""
+    from inference import EM, NUTS, SAEM, SVI, FullRank, Laplace, fit
+
+    methods: dict[Engine, Method | None] = {
+        Engine.auto: None, Engine.em: EM(), Engine.saem: SAEM(),
+        Engine.laplace: Laplace(), Engine.svi: SVI(FullRank()), Engine.nuts: NUTS(),
+    }  # fmt: skip
+    method = methods[engine]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # kept by the fit, and said below in one line each
+        result = fit(
+            model, frame, method, init=init, num_restarts=restarts, seed=seed, progress=progress, checkpoint=checkpoint
+        )
+    for text in result.warnings:
+        typer.echo(f"warning: {text}", err=True)
+    return result
+
+
+def deliver(result: Fit, frame: pd.DataFrame, out: Path, image_shape: tuple[int, int] | None) -> None:
+    from inference.report.results_folder import FIT, POSTERIOR, REPORT, SUMMARY, write_results
+
+    write_results(result, frame, out, image_shape)
+    state = "converged" if result.converged else "stopped"
+    typer.echo(
+        f"{state} after {result.num_iterations} iterations, {result.seconds:.1f} s\n"
+        f"log-likelihood {result.log_likelihood:.2f}, {result.objective_name} {result.objective:.2f}, "
+        f"BIC {result.bic:.2f}\n"
+        f"results in {out}: {REPORT} (open it in a browser), {POSTERIOR} (ArviZ), {FIT}/ (Fit.load), {SUMMARY}"
+    )
+
+
+@contextmanager
+def one_line_errors(checkpoint: Path | None) -> Iterator[None]:
+    """The user's errors as one line and exit code 2, an interrupt as one line and exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if checkpoint is None:
+            text = "interrupted; no checkpoint was kept (with --checkpoint FILE a fit can be resumed)"
+        elif checkpoint.exists():
+            text = f"interrupted; the fit so far is in {checkpoint}: the same command resumes from there"
+        else:
+            text = f"interrupted before the first iteration; nothing was written to {checkpoint}"
+        typer.echo(text, err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except (ValueError, OSError) as error:
+        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(USER_ERROR) from None
+
+
+# ---------------------------------------------------------------------- options
+
+
+def read_frame(path: str) -> pd.DataFrame:
+    import pandas as pd
+
+    from ppl_models.datasets import read_table
+
+    table = read_table(path)
+    return pd.DataFrame(table.values, columns=list(table.names))
+
+
+def sizes_of(text: str, option: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"{option}: whole numbers separated by commas were expected, got {text!r}") from None
+
+
+def range_of(text: str, option: str) -> list[int]:
+    parts = text.split(":")
+    if not (len(parts) == 2 and all(part.isdigit() for part in parts) and 1 <= int(parts[0]) <= int(parts[1])):
+        raise ValueError(f"{option}: FIRST:LAST with 1 <= FIRST <= LAST was expected, got {text!r}")
+    return list(range(int(parts[0]), int(parts[1]) + 1))
+
+
+def shape_of(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    sizes = sizes_of(text, "--image-shape")
+    if len(sizes) != 2 or min(sizes) < 1:
+        raise ValueError(f"--image-shape: two positive numbers, rows and columns, were expected, got {text!r}")
+    return sizes[0], sizes[1]
+
+
+def check_image(shape: tuple[int, int] | None, num_items: int) -> None:
+    if shape is not None and shape[0] * shape[1] != num_items:
+        raise ValueError(f"--image-shape: {shape[0]} x {shape[1]} pixels do not make the {num_items} items of the data")
+
+

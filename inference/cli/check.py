@@ -1,0 +1,24 @@
+"""``ppl-models check``: is a fitted model identified?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inference.cli.app import app, one_line_errors
+
+__all__ = ["check"]
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that fit or demo wrote.")],
+) -> None:
+    """Say whether the fitted graph identifies the model, which latents break a condition, and what would repair it."""
+    with one_line_errors(None):
+        from inference.report.results_folder import identifiability_of, read_results
+
+        verdict = identifiability_of(read_results(folder)[0])
+        typer.echo("the model does not describe its layers" if verdict is None else verdict.text())

@@ -1,0 +1,60 @@
+"""``ppl-models fit noisy-or``."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Annotated
+
+import typer
+
+from inference.cli.app import (
+    ImageShape,
+    NoProgress,
+    Out,
+    Overwrite,
+    Seed,
+    check_image,
+    deliver,
+    fit_app,
+    one_line_errors,
+    read_frame,
+    shape_of,
+)
+
+__all__ = ["fit_noisy_or"]
+
+
+@fit_app.command("noisy-or")
+def fit_noisy_or(
+    data: Annotated[str, typer.Argument(help="Table of 0 and 1 with one row a unit: csv, tsv, parquet, npy, npz (file.npz:array).")],
+    out: Out,
+    latents: Annotated[int, typer.Option(min=1, help="Largest number of latents; those not paid for are dropped.")] = 12,
+    restarts: Annotated[int, typer.Option(min=1, help="Independent searches; the best is reported.")] = 1,
+    seed: Seed = 0,
+    keep_empty: Annotated[bool, typer.Option("--keep-empty", help="Keep empty latents in the fit.")] = False,
+    image_shape: ImageShape = None,
+    no_progress: NoProgress = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Fit a noisy-OR network: the number of latents is chosen by description length up to a limit."""
+    with one_line_errors(None):
+        from inference import fit
+        from inference.inspection.noisy_or import trim
+        from inference.report.results_folder import check_output_folder
+        from ppl_models.noisy_or import NoisyOr
+
+        check_output_folder(out, overwrite, ())
+        shape = shape_of(image_shape)
+        frame = read_frame(data)
+        check_image(shape, frame.shape[1])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # kept by the fit, and said below in one line each
+            result = fit(
+                NoisyOr(frame.shape[1], latents), frame, num_restarts=restarts, seed=seed, progress=not no_progress
+            )
+            shown = result.warnings
+            if not keep_empty:
+                result = trim(result)
+        for text in dict.fromkeys((*shown, *result.warnings)):
+            typer.echo(f"warning: {text}", err=True)
+        deliver(result, frame, out, shape)

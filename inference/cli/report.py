@@ -1,0 +1,32 @@
+"""``ppl-models report``: the report of a fitted folder, written anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inference.cli.app import ImageShape, app, check_image, one_line_errors, shape_of
+
+__all__ = ["report"]
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that fit or demo wrote.")],
+    image_shape: ImageShape = None,
+) -> None:
+    """Write the report of a fitted folder anew, from the fit and the data it holds."""
+    with one_line_errors(None):
+        from inference.report.fit import write_report
+        from inference.report.results_folder import REPORT, identifiability_of, read_results
+
+        fit, frame, summary = read_results(folder)
+        shape = shape_of(image_shape)
+        check_image(shape, frame.shape[1])
+        if shape is None and summary.get("image_shape"):
+            shape = tuple(summary["image_shape"])
+        verdict = identifiability_of(fit)
+        write_report(fit, frame, folder / REPORT, image_shape=shape, identifiability=verdict)
+        typer.echo(f"report: {folder / REPORT}")

@@ -1,0 +1,92 @@
+"""``ppl-models select dde``: how many latents in a layer?"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from inference.cli.app import NoProgress, Out, Overwrite, Seed, one_line_errors, range_of, read_frame, select_app
+from inference.cli.fit_dde import _penalty, _response
+
+__all__ = ["Rule", "select_dde"]
+
+
+class Rule(StrEnum):
+    """What chooses."""
+
+    spectral = "spectral"
+    ebic = "ebic"
+    bic = "bic"
+    aic = "aic"
+    lrt = "lrt"
+    held_out = "held_out"
+
+
+@select_app.command("dde")
+def select_dde(
+    data: Annotated[
+        str, typer.Argument(help="Table with one row a unit: csv, tsv, parquet, npy, npz (file.npz:array).")
+    ],
+    response: Annotated[str, typer.Option(help="Family of the items, as for fit dde.")],
+    latents: Annotated[
+        str, typer.Option(metavar="K1,K2,...", help="Sizes of the layers, bottom-up, one of them a range: 4:8,2.")
+    ],
+    out: Out,
+    criterion: Annotated[Rule, typer.Option(help="What chooses; spectral fits nothing.")] = Rule.ebic,
+    penalty: Annotated[str, typer.Option(metavar="auto|none|SLOPE,THRESHOLD", help="As for fit dde; auto: BIC's.")] = "auto",
+    restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 1,
+    seed: Seed = 0,
+    no_progress: NoProgress = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Compare sizes of one layer of a deep discrete encoder: table, picture, and the fit of the chosen size."""
+    with one_line_errors(None):
+        from inference.report.results_folder import check_output_folder
+        from inference.selection.dimension import select_dimension
+        from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
+
+        parts = latents.split(",")
+        ranged = [place for place, part in enumerate(parts) if ":" in part]
+        if len(ranged) != 1:
+            raise ValueError(f"--latents: sizes with one range were expected, such as 4:8,2, got {latents!r}")
+        grid = range_of(parts[ranged[0]], "--latents")
+        others = [0 if place in ranged else int(part) if part.isdigit() else -1 for place, part in enumerate(parts)]
+        if min(others) < 0:
+            raise ValueError(f"--latents: whole numbers and one range were expected, got {latents!r}")
+        check_output_folder(out, overwrite)
+        frame = read_frame(data)
+        family, sparsity = _response(response), _penalty(penalty, len(frame), False)
+
+        def model(size: int) -> Any:
+            sizes = tuple(size if place in ranged else other for place, other in enumerate(others))
+            return DeepDiscreteEncoder(frame.shape[1], sizes, family, sparsity)
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = select_dimension(
+                model, frame, grid, criterion.value, num_restarts=restarts, seed=seed, progress=not no_progress
+            )
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            typer.echo(f"warning: {text}", err=True)
+        out.mkdir(parents=True, exist_ok=True)
+        found.table.to_csv(out / "sizes.csv")
+        found.plot().figure.savefig(out / "selection.png", dpi=150)
+        if found.fits:
+            found.best.save(out / "fit")
+        record = {
+            "criterion": criterion.value,
+            "layer": ranged[0] + 1,
+            "chosen": found.chosen,
+            "grid": grid,
+            "seed": seed,
+        }
+        (out / "selection.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+        typer.echo(found.table.to_string())
+        typer.echo(f"chosen by {criterion.value}: {found.chosen} latents in layer {ranged[0] + 1}")
+        if len(grid) > 1 and found.chosen == grid[-1]:
+            typer.echo(f"warning: the largest size compared was chosen; try up to {2 * grid[-1]}", err=True)
+        typer.echo(f"results in {out}")

@@ -1,0 +1,108 @@
+"""``ppl-models select pmf``: how many signatures does a table of counts hold?"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inference.cli.app import NoProgress, Out, Overwrite, Seed, one_line_errors, range_of, read_frame, select_app
+
+__all__ = ["Criterion", "select_pmf"]
+
+class Criterion(StrEnum):
+    """What chooses; the table shows the others beside it."""
+
+    acdc = "acdc"
+    bic = "bic"
+    aic = "aic"
+
+
+ROW = {Criterion.acdc: "ACDC", Criterion.bic: "BIC, log N", Criterion.aic: "AIC"}
+
+
+@select_app.command("pmf")
+def select_pmf(
+    data: Annotated[str, typer.Argument(help="Table of counts with one row a unit: csv, tsv, parquet, npy, npz (file.npz:array).")],
+    k: Annotated[str, typer.Option("--k", metavar="FIRST:LAST", help="Numbers of components to compare, both ends included.")],
+    out: Out,
+    criterion: Annotated[Criterion, typer.Option(help="What chooses.")] = Criterion.acdc,
+    restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
+    min_share: Annotated[
+        float, typer.Option(min=0.01, max=0.99, help="Share of the discrepancy left that a clear step takes away.")
+    ] = 0.5,
+    halves: Annotated[
+        int, typer.Option(min=0, help="Pairs of halves of the rows fitted anew to see which components return; 0 leaves that out.")
+    ] = 3,
+    usage: Annotated[bool, typer.Option("--usage", help="Let components be absent from rows; writes the chances, usage.csv.")] = False,
+    seed: Seed = 0,
+    no_progress: NoProgress = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Poisson factorizations of several sizes: the chosen number, the rivals' choices, the chosen fit, and a page that says why."""
+    with one_line_errors(None):
+        import pandas as pd
+
+        from inference.acdc.choice import taken_beyond
+        from inference.acdc.criterion import acdc
+        from inference.plots.components import plot_choice, plot_discrepancies, plot_signatures
+        from inference.report.components import write_selection_report
+        from inference.report.results_folder import check_output_folder
+        from inference.selection.components import compare_criteria, fit_grid, parallel_analysis
+        from inference.selection.reproducibility import reproducibility
+        from ppl_models.matrix_factorization import PoissonFactorization
+        from ppl_models.usage_factorization import UsageFactorization
+
+        if usage and criterion is not Criterion.acdc:
+            raise ValueError(f"--usage: its likelihood is known by a bound only, which --criterion {criterion.value} cannot use; use acdc")
+        family, starts = (UsageFactorization, 1) if usage else (PoissonFactorization, restarts)
+        sizes = range_of(k, "--k")
+        check_output_folder(out, overwrite, ())
+        frame = read_frame(data)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes, starts, seed, not no_progress)
+            result = acdc(fits, frame, min_share=min_share, seed=seed)
+            returning = reproducibility(fits, frame, halves, seed=seed) if halves else None
+            table = compare_criteria(fits, frame, result)
+        for text in dict.fromkeys(str(w.message) for w in caught):
+            typer.echo(f"warning: {text}", err=True)
+        chosen = int(table.loc[ROW[criterion], "chosen"])
+        choice = result.select()
+        out.mkdir(parents=True, exist_ok=True)
+        table.to_csv(out / "criteria.csv", index_label="criterion")
+        result.to_frame().to_csv(out / "components.csv", index=False)
+        page = out / "report.html"
+        analysis = parallel_analysis(frame) if frame.notna().to_numpy().all() and len(frame) > 2 else None
+        names = [str(name) for name in frame.columns]
+        write_selection_report(fits, result, table, page, chosen=chosen, channels=names, analysis=analysis, halves=returning)
+        plot_choice(result).savefig(out / "choice.png", dpi=150)
+        plot_discrepancies(result, chosen).savefig(out / "discrepancies.png", dpi=150)
+        plot_signatures(fits[chosen].params["signatures"], names).savefig(out / "signatures.png", dpi=150)
+        fits[chosen].save(out / "fit")
+        if usage:
+            chance = fits[chosen].posterior_latents(frame)["usage"].numpy()
+            columns = [f"component_{i}" for i in range(chosen)]
+            pd.DataFrame(chance, columns=columns, index=frame.index).to_csv(out / "usage.csv", index_label="row")
+        record = {
+            "criterion": criterion.value, "chosen": chosen, "acdc_stable": choice.stable,
+            "acdc_taken_beyond": taken_beyond(result.left, chosen)[1],
+            "acdc_left": {str(n): v for n, v in result.left.items()}, "acdc_by_share": {str(s): n for s, n in result.sensitivity().items()},
+            "convention": result.convention, "penalty": result.penalty, "seed": seed,
+            "return_error": None if returning is None else {str(n): value for n, value in returning.worst.items()},
+        }  # fmt: skip
+        (out / "selection.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+        typer.echo(f"chosen by {criterion.value}: K = {chosen}")
+        typer.echo(table["chosen"].to_string())
+        if not choice.stable:
+            typer.echo("warning: ACDC finds no clear step, or one at the largest number compared; report.html says more", err=True)
+        best, share = taken_beyond(result.left, chosen)
+        if share > result.min_share:
+            typer.echo(f"warning: larger numbers, up to K = {best}, leave {share:.0%} less in small steps; report.html says more", err=True)
+        if chosen == max(sizes):
+            typer.echo(f"warning: the largest number compared was chosen; try --k {sizes[0]}:{2 * sizes[-1]}", err=True)
+        typer.echo(f"results in {Path(out)}")

@@ -1,0 +1,109 @@
+"""``ppl-models study overparameterization``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from inference.cli.app import Out, Overwrite, Seed, one_line_errors, sizes_of, study_app
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Design", "Means", "study_overparameterization"]
+
+
+class Design(StrEnum):
+    """Data with a known truth."""
+
+    img = "img"
+    unif = "unif"
+    con8 = "con8"
+    con24 = "con24"
+
+
+class Means(StrEnum):
+    """How every start is fitted."""
+
+    em = "em"
+    score = "score"
+    search = "search"
+
+
+@study_app.command("overparameterization")
+def study_overparameterization(
+    design: Annotated[Design, typer.Argument(help="Which truth: images, random edges, or 8 or 24 edges a latent.")],
+    latents: Annotated[str, typer.Option(metavar="M1,M2,...", help="Numbers of latents to fit; the truth has 8.")],
+    out: Out,
+    engine: Annotated[
+        Means, typer.Option(help="em: exact EM; score: the published algorithm; search: grow and prune.")
+    ] = Means.em,
+    restarts: Annotated[int, typer.Option(min=2, help="Independent starts of each size.")] = 20,
+    rows: Annotated[int, typer.Option(min=10, help="Rows to fit.")] = 9000,
+    iterations: Annotated[int, typer.Option(min=1, help="Of em; epochs of score.")] = 100,
+    published: Annotated[
+        bool,
+        typer.Option("--published", help="The published sample (in the folder PPL_MODELS_DATA) instead of new rows."),
+    ] = False,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """How often are all latents of a noisy-OR network found, by the number of latents fitted? (Buhai et al. 2020)"""
+    with one_line_errors(None):
+        from inference.engines.em import EM
+        from inference.report.results_folder import check_output_folder
+        from inference.selection.overparameterization import overparameterization, study_frame
+        from inference.structures.noisy_or.score_svi import ScoreFunctionSVI
+        from ppl_models.noisy_or import NoisyOr
+
+        sizes = sizes_of(latents, "--latents")
+        if min(sizes) < 1:
+            raise ValueError(f"--latents: positive numbers were expected, got {latents!r}")
+        check_output_folder(out, overwrite, ())
+        truth, data, held_out = _data(design, rows, seed, published)
+        methods: dict[Means, Any] = {
+            Means.em: EM(max_iterations=iterations),
+            Means.score: ScoreFunctionSVI(num_epochs=iterations),
+            Means.search: None,
+        }
+        found = overparameterization(
+            lambda m: NoisyOr(data.shape[1], m), data, truth, sizes, methods[engine], restarts, held_out, seed
+        )
+        out.mkdir(parents=True, exist_ok=True)
+        frame = study_frame(found)
+        frame.to_csv(out / "study.csv", index=False)
+        record = {
+            "design": design.value, "engine": engine.value, "rows": len(data), "published": published, "seed": seed,
+            "iterations": iterations, "sizes": [asdict(row) for row in found],
+        }  # fmt: skip
+        text = json.dumps(record, indent=1).replace("NaN", "null")
+        (out / "study.json").write_text(text, encoding="utf-8")
+        shown = frame[
+            ["num_latents", "recovered", "recovered_ci95", "full_share", "best_recovered", "held_out", "seconds"]
+        ]
+        typer.echo(shown.to_string(index=False, float_format="{:.3f}".format))
+        typer.echo(
+            f"of {len(truth['prior'])} latents; best_recovered: by the best {found[0].objective_name}, not by the truth"
+        )
+        typer.echo(f"results in {out}: study.csv, study.json")
+
+
+def _data(design: Design, rows: int, seed: int, published: bool) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Truth, rows to fit, and 1,000 held-out rows."""
+    from ppl_models import datasets
+
+    if published:
+        sample = datasets.load_noisy_or_sample(design.value)
+        return sample.truth, sample.train[:rows], sample.held_out
+    if design is Design.img:
+        truth = datasets.image_design()
+    elif design is Design.unif:
+        truth = datasets.uniform_design()
+    else:
+        truth = datasets.random_design(8 if design is Design.con8 else 24)
+    data, _ = datasets.sample_noisy_or(truth, rows + 1000, seed=seed)
+    return truth, data[1000:], data[:1000]

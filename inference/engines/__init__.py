@@ -1,0 +1,1 @@
+"""Engines: they know a problem and its structure, never a family."""

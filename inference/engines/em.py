@@ -1,0 +1,216 @@
+"""Expectation-maximisation: the loop, for every model and every pair of steps."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from inference.base.checkpoint import Checkpoint
+from inference.base.progress import Progress
+from inference.base.steps import GenericSteps, Steps
+from inference.base.structure import Outcome
+from inference.structures.layers.glm import Params
+
+if TYPE_CHECKING:
+    from inference.fitting.fit import Problem
+
+__all__ = ["EM", "ConvergenceWarning"]
+
+FLAT = 1e-3  # of the tolerance: the objective no longer tells drifting parameters apart
+
+
+class ConvergenceWarning(UserWarning):
+    """A fit stopped before it converged."""
+
+
+@dataclass(frozen=True)
+class EM:
+    r"""Exact expectation-maximisation (Dempster, Laird and Rubin 1977, doi:10.1111/j.2517-6161.1977.tb01600.x).
+
+    Maximises :math:`\log p(x \mid \theta) + \log p(\theta)`, latents summed out; with a flat prior that is maximum
+    likelihood, with a penalty prior it is penalised maximum likelihood. The objective never falls. A restart stops when
+    its objective changes relatively by less than ``tolerance`` and its parameters by less than ``parameter_tolerance``; or,
+    where parameters drift along a flat ridge (data that separate), when the objective changes by a thousandth of that.
+
+    Args:
+        max_iterations: at most so many iterations a restart.
+        tolerance: relative change of the objective.
+        parameter_tolerance: largest absolute change of a parameter.
+        accelerate: use the model's own structure (generalised-linear layers) where it offers one; the generic route
+            gives the same answer more slowly.
+        chunk_elements: rows times configurations times restarts in memory at once.
+        num_relaxed: before the penalised run, at most so many iterations (and ``max_iterations``) under a plain Lasso of the same
+            slope: the penalties are flat far from zero, so an estimate that starts beyond their threshold would stay there. Only
+            for starts of our own; a start that is given is left as it is. These iterations belong to the start and are
+            not in the trace.
+        num_inner: Newton steps (accelerated), or twentieths of the L-BFGS iterations (generic), of one M-step.
+
+    Raises:
+        ValueError: for numbers that are not positive.
+    """
+
+    max_iterations: int = 2000
+    tolerance: float = 1e-8
+    parameter_tolerance: float = 1e-5
+    accelerate: bool = True
+    chunk_elements: int = 2**18
+    num_relaxed: int = 200
+    num_inner: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("max_iterations", "chunk_elements", "num_inner"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"EM: {name} must be a positive integer, got {value!r}")
+        if isinstance(self.num_relaxed, bool) or not isinstance(self.num_relaxed, int) or self.num_relaxed < 0:
+            raise ValueError(f"EM: num_relaxed must be a non-negative integer, got {self.num_relaxed!r}")
+        for name in ("tolerance", "parameter_tolerance"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"EM: {name} must be positive, got {getattr(self, name)!r}")
+
+    def steps(self, problem: Problem) -> Steps:
+        """The pair of steps for a model: accelerated where its description of itself allows, else generic."""
+        accelerated = problem.structure.steps(problem, self) if self.accelerate else None
+        return accelerated or GenericSteps(problem.program(), 20 * self.num_inner)
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+        """Run every restart from ``start`` (R, ...) to convergence."""
+        store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
+        return self.climb(self.steps(problem), start, problem.start_given, progress, store).outcome()
+
+    def climb(
+        self, steps: Steps, start: Params, start_given: bool, progress: Progress, store: Checkpoint | None = None
+    ) -> EMState:
+        """The run from a start to convergence, under the easier objective first where the start is our own."""
+        relaxed = None if start_given else steps.relax()
+        state = None if store is None else store.load(EMState)
+        if state is None:
+            state = EMState.begin(start, relaxed=relaxed is not None and self.num_relaxed > 0)
+        if state.relaxed and relaxed is not None:
+            loose = replace(
+                self,
+                max_iterations=min(self.num_relaxed, self.max_iterations),
+                tolerance=max(self.tolerance, 1e-6),
+                parameter_tolerance=1e-2,
+            )
+            state = loose._iterate(relaxed, state, progress, store)
+            state = EMState.begin(state.params, seconds=state.seconds)
+        state = self._iterate(steps, state, progress, store).finish(steps)
+        if store is not None:
+            store.save(state)
+        if not state.converged.all():
+            unfinished = int((~state.converged).sum())
+            warnings.warn(
+                f"{unfinished} of {len(state.converged)} restarts did not converge in {self.max_iterations} iterations: raise "
+                "max_iterations, loosen tolerance, try fewer latents, a penalty, or another start",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        return state
+
+    def _iterate(self, steps: Steps, state: EMState, progress: Progress, store: Checkpoint | None) -> EMState:
+        began = time.monotonic() - state.seconds
+        try:
+            while len(state.active) and state.iteration < self.max_iterations:
+                params = {name: value[state.active] for name, value in state.params.items()}
+                statistics, log_likelihood, log_prior = steps.e_step(params)
+                new = steps.m_step(statistics, params)
+                state = state.advance(new, log_likelihood + log_prior, log_likelihood, self, time.monotonic() - began)
+                progress.update(state.iteration, objective=float(state.objective.max()), active=len(state.active))
+                if store is not None and state.iteration % store.every == 0:
+                    store.save(state)
+        except BaseException:
+            if store is not None:
+                store.save(state)  # nothing is lost: the last complete iteration is on disk
+            raise
+        return state
+
+
+@dataclass(frozen=True)
+class EMState:
+    """Everything a resumed run needs.
+
+    Args:
+        params: current parameters of every restart, (R, ...).
+        active: indices of restarts still running.
+        iteration: iterations done.
+        objective, log_likelihood: latest values, (R,).
+        history, history_log_likelihood: (iterations, R), NaN after a restart stopped.
+        converged: (R,) bool; num_iterations: (R,).
+        seconds: time spent.
+        relaxed: whether this is still the run under convex penalties.
+    """
+
+    params: Params
+    active: Tensor
+    iteration: int
+    objective: Tensor
+    log_likelihood: Tensor
+    history: Tensor
+    history_log_likelihood: Tensor
+    converged: Tensor
+    num_iterations: Tensor
+    seconds: float
+    relaxed: bool
+
+    @classmethod
+    def begin(cls, start: Params, relaxed: bool = False, seconds: float = 0.0) -> EMState:
+        num_restarts = len(next(iter(start.values())))
+        nothing = torch.full((num_restarts,), -math.inf, dtype=torch.float64)
+        empty = torch.zeros(0, num_restarts, dtype=torch.float64)
+        count = torch.zeros(num_restarts, dtype=torch.long)
+        everyone = torch.arange(num_restarts)
+        return cls(dict(start), everyone, 0, nothing, nothing, empty, empty, count.bool(), count, seconds, relaxed)
+
+    def advance(self, new: Params, objective: Tensor, log_likelihood: Tensor, method: EM, seconds: float) -> EMState:
+        """Record one iteration: ``objective`` belongs to the old parameters, ``new`` replaces them."""
+        objective, log_likelihood = objective.double().cpu(), log_likelihood.double().cpu()
+        active = self.active
+        change = torch.stack([
+            (value - self.params[name][active]).abs().reshape(len(active), -1).amax(-1) for name, value in new.items() if value.numel()
+        ]).amax(0).cpu()
+        gain = (objective - self.objective[active]).abs() / objective.abs().clamp(min=1.0)
+        still = change < method.parameter_tolerance
+        done = (gain < method.tolerance) & (still | (gain < FLAT * method.tolerance))
+        params = {name: value.index_copy(0, active, new[name].to(value.dtype)) for name, value in self.params.items()}
+        row = torch.full((2, len(self.objective)), math.nan, dtype=torch.float64)
+        row[0, active], row[1, active] = objective, log_likelihood
+        return EMState(
+            params=params,
+            active=active[~done],
+            iteration=self.iteration + 1,
+            objective=self.objective.index_copy(0, active, objective),
+            log_likelihood=self.log_likelihood.index_copy(0, active, log_likelihood),
+            history=torch.cat([self.history, row[:1]]),
+            history_log_likelihood=torch.cat([self.history_log_likelihood, row[1:]]),
+            converged=self.converged.index_copy(0, active, done),
+            num_iterations=self.num_iterations.index_copy(0, active, self.num_iterations[active] + 1),
+            seconds=seconds,
+            relaxed=self.relaxed,
+        )
+
+    def finish(self, steps: Steps) -> EMState:
+        """Objective and log-likelihood at the final parameters, where a run recorded those of the step before."""
+        _, log_likelihood, log_prior = steps.e_step(self.params)
+        objective = (log_likelihood + log_prior).double().cpu()
+        return replace(self, objective=objective, log_likelihood=log_likelihood.double().cpu())
+
+    def outcome(self) -> Outcome:
+        """As every engine hands it back."""
+        return Outcome(
+            params=self.params,
+            objective=self.objective,
+            objective_name="log-posterior",  # of the parameters, with the priors' constants; latents summed out
+            log_likelihood=self.log_likelihood,
+            history=self.history,
+            history_log_likelihood=self.history_log_likelihood,
+            converged=self.converged,
+            num_iterations=self.num_iterations,
+        )

@@ -1,0 +1,42 @@
+"""Draws from an approximation of the posterior: their importance ratios, and whether those can be trusted."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from inference.engines.em import ConvergenceWarning
+from inference.programs.program import Params, Program
+
+__all__ = ["GOOD_K", "log_posteriors", "warn_of_ratios"]
+
+GOOD_K = 0.7  # Vehtari, Simpson, Gelman, Yao and Gabry 2024, JMLR 25
+CHUNK = 32
+
+
+def log_posteriors(program: Program, params: Params) -> Tensor:
+    """log p(data, parameters), latents summed out, at draws (D, ...), as a batch, (D,)."""
+    parts = []
+    count = len(next(iter(params.values())))
+    with torch.no_grad():
+        for start in range(0, count, CHUNK):
+            part = {name: value[start : start + CHUNK] for name, value in params.items()}
+            parts.append(program.log_marginal(part) + program.log_prior(part))
+    return torch.cat(parts)
+
+
+def warn_of_ratios(log_importance: Tensor, name: str, remedy: str) -> float:
+    """Pareto k-hat of log ratios (D,) between posterior and approximation; warns above 0.7."""
+    from inference.fitting.export import pareto_k
+
+    k_hat = pareto_k(log_importance)
+    if not k_hat <= GOOD_K:
+        warnings.warn(
+            f"{name}: k-hat of the importance ratios is {k_hat:.2f}, above {GOOD_K}: the approximation misses parts of the "
+            f"posterior, and its intervals may be too narrow; {remedy}",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return k_hat

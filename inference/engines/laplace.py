@@ -1,0 +1,114 @@
+r"""Laplace's approximation: a normal posterior around the optimum of EM, latents summed out.
+
+In the coordinates :math:`\phi` of :mod:`inference.programs.coordinates` (logits, logs, log-ratios),
+
+.. math:: \phi \mid x \approx N(\hat\phi, H^{-1}), \quad
+    H = -\nabla^2_\phi \left[ \log p(x \mid \theta(\phi)) + \log p(\theta(\phi)) \right]_{\phi = \hat\phi},
+
+with :math:`\hat\theta` the maximum of the posterior density in the parameters' own units. Entries that are exactly zero or on a
+bound stay there, so what is said is conditional on the estimated graph.
+
+Source: L. Tierney and J. B. Kadane (1986), doi:10.1080/01621459.1986.10478240.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from inference.base.progress import Progress
+from inference.base.structure import Outcome
+from inference.engines.em import EM, ConvergenceWarning
+from inference.engines.importance import log_posteriors, warn_of_ratios
+from inference.programs.coordinates import Coordinates
+from inference.programs.program import Params, Program
+from inference.uncertainty import data_chunks, inverse_information, minus_hessian, some_names
+
+if TYPE_CHECKING:
+    from inference.fitting.fit import Problem
+
+__all__ = ["Laplace"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Laplace:
+    """A normal approximation of the posterior at the optimum.
+
+    Args:
+        num_draws: draws from it, in one chain.
+        optimum: the engine that finds the optimum.
+
+    Raises:
+        ValueError: for fewer than 4 draws; at ``fit``, for latents that cannot be enumerated, a support without
+            coordinates, or an optimum where the log-posterior does not curve down, naming the parameters.
+    """
+
+    num_draws: int = 1000
+    optimum: EM = dataclasses.field(default_factory=EM)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_draws, bool) or not isinstance(self.num_draws, int) or self.num_draws < 4:
+            raise ValueError(f"Laplace: num_draws must be an integer of 4 or more, got {self.num_draws!r}")
+        if isinstance(self.optimum, type) or not callable(getattr(self.optimum, "run", None)):
+            raise ValueError(f"Laplace: optimum must be an engine such as EM(), got {self.optimum!r}")
+
+    @property
+    def max_iterations(self) -> int:
+        """Of the optimum."""
+        return self.optimum.max_iterations
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+        """See :class:`inference.fitting.fit.Method`; a checkpoint holds the search for the optimum."""
+        program = problem.program()
+        program.check_enumerable()
+        outcome = self.optimum.run(problem, start, progress, checkpoint)
+        best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
+        mode = problem.structure.canonical({name: value[best].double() for name, value in outcome.params.items()})
+        coordinates = Coordinates.of(program, mode)
+        held = coordinates.at_bound()
+        if held:
+            warnings.warn(
+                f"Laplace: entries on the bound of their interval are held there: {some_names(held)}",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+            coordinates = coordinates.without(held)
+        center = coordinates.vector()
+        information = minus_hessian(lambda free: program.log_prior(coordinates.params(free)), center)
+        for part in data_chunks(problem.model, problem.data):
+            information = information + minus_hessian(functools.partial(_log_likelihood, part, coordinates), center)
+        covariance = inverse_information(information, coordinates.names, "Laplace")
+        factor = torch.linalg.cholesky(covariance)
+        generator = torch.Generator().manual_seed(problem.seed)
+        noise = torch.randn(self.num_draws, len(center), generator=generator, dtype=torch.float64).to(center)
+        points = center + noise @ factor.mT
+        each = [coordinates.params(point) for point in points]
+        draws = {name: torch.stack([params[name] for params in each]) for name in mode}
+        draws, inside = coordinates.clamped(draws)
+        log_guide = -0.5 * noise.square().sum(-1) - factor.diagonal().log().sum() - 0.5 * len(center) * math.log(2 * math.pi)
+        log_joint = log_posteriors(program, draws) + coordinates.log_jacobian(draws)
+        ratio = torch.where(inside, log_joint - log_guide, -torch.inf).double().cpu()
+        warn_of_ratios(ratio, "Laplace", "NUTS draws from the posterior itself")
+        return dataclasses.replace(
+            outcome,
+            params={name: value[None].to(outcome.params[name]) for name, value in mode.items()},
+            objective=outcome.objective[best : best + 1],
+            log_likelihood=outcome.log_likelihood[best : best + 1],
+            history=outcome.history[:, best : best + 1],
+            history_log_likelihood=outcome.history_log_likelihood[:, best : best + 1],
+            converged=outcome.converged[best : best + 1],
+            num_iterations=outcome.num_iterations[best : best + 1],
+            draws={name: value[None] for name, value in draws.items()},
+            sample_stats={"lp": log_joint[None].double().cpu(), "log_importance": ratio[None]},
+        )
+
+
+def _log_likelihood(program: Program, coordinates: Coordinates, free: Tensor) -> Tensor:
+    return program.log_marginal(coordinates.params(free))

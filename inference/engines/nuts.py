@@ -1,0 +1,343 @@
+r"""NUTS: draws from the posterior of a program's parameters, its discrete latents summed out.
+
+All chains run as one batch of :class:`~inference.programs.potential.Potential`. Warm-up follows Stan's windows: the step size by
+dual averaging, the mass matrix from the spread within chains, averaged over chains, at the end of windows that double.
+It starts at the optimum that ``warm_start`` finds, with the curvature there as the first mass matrix.
+
+The posterior of a mixture or of binary latents repeats itself under every renaming of the latents; draws are renamed
+like one reference before they are handed back (:mod:`inference.base.relabelling`).
+
+Source: :mod:`inference.engines.hamiltonian`; warm-up windows as in the Stan reference manual (Stan Development Team 2024).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy import ndarray as Array
+from torch import Tensor
+
+from inference.base.checkpoint import Checkpoint
+from inference.base.progress import Progress
+from inference.base.structure import Outcome
+from inference.engines.chains import posterior_outcome
+from inference.engines.em import EM, ConvergenceWarning
+from inference.engines.hamiltonian import DualAveraging, Metric, Transition, first_step_size, transition
+from inference.programs.potential import Potential
+from inference.programs.program import Params
+
+if TYPE_CHECKING:
+    from inference.fitting.fit import Problem
+
+__all__ = ["MOST_DENSE", "NUTS", "STATS", "Chain", "Run"]
+
+MOST_DENSE = 400  # coordinates up to which the mass matrix is dense
+LEAST_CURVATURE = 0.1  # of a coordinate that the optimum leaves flat
+STATS = ("acceptance_rate", "tree_depth", "num_steps", "diverging", "energy", "step_size", "lp")
+
+
+@dataclasses.dataclass(frozen=True)
+class NUTS:
+    """Hamiltonian Monte Carlo without U-turns on the marginal posterior.
+
+    Args:
+        num_chains: C, run as one batch; four are needed to trust R-hat.
+        num_warmup: transitions a chain that adapt and are not kept.
+        num_draws: kept transitions a chain.
+        target_acceptance: mean acceptance the step size aims at; nearer 1 means smaller steps and fewer divergences.
+        max_depth: a trajectory has at most 2^max_depth steps.
+        dense: whether the mass matrix is dense; None for dense up to 400 coordinates.
+        warm_start: the engine whose optimum the chains start around, each a posterior standard deviation off; None to
+            start at the points that ``fit`` was given or drew, one a chain where there are as many.
+        relabel: rename the latents of every draw like one reference.
+
+    Raises:
+        ValueError: for a setting out of range; at ``fit``, for a program with a latent that cannot be enumerated.
+    """
+
+    num_chains: int = 4
+    num_warmup: int = 1000
+    num_draws: int = 1000
+    target_acceptance: float = 0.8
+    max_depth: int = 10
+    dense: bool | None = None
+    warm_start: EM | None = dataclasses.field(default_factory=EM)
+    relabel: bool = True
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_chains", 1), ("num_warmup", 20), ("num_draws", 4), ("max_depth", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"NUTS: {name} must be an integer of {least} or more, got {value!r}")
+        if not 0 < self.target_acceptance < 1:
+            raise ValueError(f"NUTS: target_acceptance must lie in (0, 1), got {self.target_acceptance!r}")
+        if self.warm_start is not None and (isinstance(self.warm_start, type) or not callable(getattr(self.warm_start, "run", None))):
+            raise ValueError(f"NUTS: warm_start must be an engine such as EM(), or None, got {self.warm_start!r}")
+
+    @property
+    def max_iterations(self) -> int:
+        """Transitions a chain."""
+        return self.num_warmup + self.num_draws
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+        """See :class:`inference.fitting.fit.Method`."""
+        program = problem.program()
+        program.check_enumerable()
+        store = None
+        if checkpoint is not None:
+            store = Checkpoint(checkpoint, problem.fingerprint(self, start))
+        saved = store.load(_Saved) if store is not None else None
+        like = program.draw_prior(1, problem.seed)
+        potential = Potential(program, like | {k: v[:1] for k, v in start.items()})
+        if saved is not None:
+            chains = saved.chains()
+        else:
+            chains = self._begin(problem, potential, self._optimum(problem, start, progress))
+        run = Run(self, potential, chains, problem.seed)
+        try:
+            run.sample(progress, store)
+        except BaseException:
+            if store is not None:
+                store.save(_Saved.of(run.chains))
+            raise
+        draws = torch.from_numpy(np.stack([chain.draws for chain in run.chains])).to(potential.like)  # (C, D, P)
+        params = potential.params(draws.reshape(-1, potential.size))
+        params = {name: v.detach().reshape(self.num_chains, self.num_draws, *v.shape[1:]) for name, v in params.items()}
+        stats = np.stack([chain.stats for chain in run.chains])  # (C, D, S)
+        sample_stats = {name: torch.from_numpy(stats[..., i].copy()) for i, name in enumerate(STATS)}
+        sample_stats["diverging"] = sample_stats["diverging"] > 0
+        num_divergent = int(sample_stats["diverging"].sum())
+        if num_divergent:
+            warnings.warn(
+                f"{num_divergent} of {self.num_chains * self.num_draws} draws diverged: the posterior has places the "
+                "sampler does not reach; raise target_acceptance, or give the parameters informative priors",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return posterior_outcome(problem, params, sample_stats, sample_stats["lp"], self.relabel, run.count)
+
+    def _optimum(self, problem: Problem, start: Params, progress: Progress) -> Params:
+        """The point each chain starts around, (1, ...) or (C, ...)."""
+        if self.warm_start is None or problem.start_given:
+            count = len(next(iter(start.values())))
+            return start if count == self.num_chains else {name: value[:1] for name, value in start.items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # bounds and slow ends of the warm start are no matter here
+            outcome = self.warm_start.run(problem, start, progress, None)
+        best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
+        return {name: value[best : best + 1] for name, value in outcome.params.items()}
+
+    def _begin(self, problem: Problem, potential: Potential, optimum: Params) -> list[Chain]:
+        centers = potential.vector(optimum)  # (1 or C, P)
+        dense = potential.size <= MOST_DENSE if self.dense is None else self.dense
+        covariance: Array = np.ones(potential.size)
+        if potential.size <= MOST_DENSE:
+            values, vectors = np.linalg.eigh(potential.curvature(centers[0]).cpu().double().numpy())
+            covariance = (vectors / np.maximum(values, LEAST_CURVATURE)) @ vectors.T
+            covariance = covariance if dense else covariance.diagonal().copy()
+        elif dense:
+            covariance = np.eye(potential.size)
+        spread = np.linalg.cholesky(covariance) if dense else np.sqrt(covariance)
+        chains = []
+        for c in range(self.num_chains):
+            center = centers[c % len(centers)]
+            noise = np.random.default_rng([problem.seed, c]).standard_normal(potential.size)
+            shift = torch.from_numpy(spread @ noise if dense else spread * noise).to(center)
+            for share in (1.0, 0.5, 0.1, 0.0):
+                point = center + share * shift
+                value, gradient = potential(point[None])
+                if torch.isfinite(value).all():
+                    break
+            else:
+                raise ValueError("NUTS: the log-posterior is not finite at the start; give another init")
+            chains.append(
+                Chain(
+                    position=point.cpu().double().numpy(),
+                    log_density=float(value),
+                    gradient=gradient[0].cpu().double().numpy(),
+                    covariance=covariance,
+                    draws=np.zeros((self.num_draws, potential.size)),
+                    stats=np.zeros((self.num_draws, len(STATS))),
+                )
+            )
+        return chains
+
+
+# ---------------------------------------------------------------- one chain
+
+
+@dataclasses.dataclass(eq=False)
+class Chain:
+    """All that a chain needs to go on after any transition; its random numbers follow from seed, chain and iteration."""
+
+    position: Array
+    log_density: float
+    gradient: Array
+    covariance: Array  # inverse mass matrix
+    draws: Array  # (D, P)
+    stats: Array  # (D, S)
+    iteration: int = 0
+    window: list[Array] = dataclasses.field(default_factory=list)  # positions since the last update of the metric
+    step: float = 0.0  # 0: to be found
+    averaging: DualAveraging | None = None
+    pooled_at: int = 0
+    group: int = 0  # chains of one posterior share a metric
+
+
+class Run:
+    """Chains in lockstep of evaluations, each at its own transition."""
+
+    def __init__(self, method: NUTS, potential: Potential, chains: list[Chain], seed: int) -> None:
+        self.method, self.potential, self.chains, self.seed = method, potential, chains, seed
+        self.ends = window_ends(method.num_warmup)
+        self.count = 0  # evaluations of the whole batch
+
+    def sample(self, progress: Progress, store: Checkpoint | None) -> None:
+        """Run every chain to its end."""
+        size = len(self.chains)
+        running = {c: self._walk(c) for c in range(size)}
+        asked: dict[int, Array] = {}
+        waiting: set[int] = set()  # chains at the end of a window
+        positions = torch.from_numpy(np.stack([chain.position for chain in self.chains])).to(self.potential.like)
+        answers: dict[int, Any] = dict.fromkeys(running)
+        shown = 0
+        while running:
+            for c, answer in answers.items():
+                try:
+                    request = running[c].send(answer)
+                except StopIteration:
+                    del running[c]
+                    continue
+                if request is None:
+                    waiting.add(c)
+                else:
+                    asked[c] = request
+            answers = {}
+            if asked:
+                for c, position in asked.items():
+                    positions[c] = torch.from_numpy(position)
+                values, gradients = self.potential(positions)
+                self.count += 1
+                table, slopes = values.cpu().double().numpy(), gradients.cpu().double().numpy()
+                answers = {c: (float(table[c]), slopes[c]) for c in asked}
+                asked = {}
+            for group in {self.chains[c].group for c in waiting}:
+                members = {c for c in running if self.chains[c].group == group}
+                if members <= waiting:
+                    answers |= dict.fromkeys(members, self._pooled(group))
+                    waiting -= members
+            slowest = min(chain.iteration for chain in self.chains)
+            if slowest > shown:
+                shown = slowest
+                progress.update(slowest, objective=float(np.mean([c.log_density for c in self.chains])), active=len(running))
+                if store is not None and slowest % store.every == 0:
+                    store.save(_Saved.of(self.chains))
+
+    def _walk(self, c: int) -> Generator[Array | None, Any, None]:
+        """One chain: yields points to evaluate, and None when it waits for the pooled metric."""
+        method, chain = self.method, self.chains[c]
+        metric = Metric(chain.covariance)
+        while chain.iteration < method.max_iterations:
+            if chain.iteration in self.ends and chain.pooled_at != chain.iteration:
+                chain.covariance = yield None
+                chain.pooled_at, chain.window, chain.step = chain.iteration, [], 0.0
+                metric = Metric(chain.covariance)
+            rng = np.random.default_rng([self.seed, c, chain.iteration + 1])
+            if chain.step == 0.0:
+                guess = yield from first_step_size(
+                    chain.position, chain.log_density, chain.gradient, 0.5, metric, rng
+                )
+                chain.step, chain.averaging = guess, DualAveraging.begin(guess)
+            new = yield from transition(
+                chain.position, chain.log_density, chain.gradient, chain.step, metric, rng, method.max_depth
+            )
+            self._record(chain, new)
+
+    def _record(self, chain: Chain, new: Transition) -> None:
+        method = self.method
+        chain.position, chain.log_density, chain.gradient = new.position, new.log_density, new.gradient
+        if chain.iteration < method.num_warmup:
+            assert chain.averaging is not None  # set with the step size
+            chain.averaging = chain.averaging.updated(new.acceptance, method.target_acceptance)
+            chain.step = float(np.exp(chain.averaging.log_step))
+            if self.ends and self.ends[0] <= chain.iteration < self.ends[-1]:
+                chain.window = [*chain.window, new.position]
+            if chain.iteration == method.num_warmup - 1:
+                chain.step = float(np.exp(chain.averaging.log_mean))
+        else:
+            draw = chain.iteration - method.num_warmup
+            chain.draws[draw] = new.position
+            row = (new.acceptance, new.depth, new.num_steps, new.diverging, new.energy, chain.step, new.log_density)
+            chain.stats[draw] = row
+        chain.iteration += 1
+
+    def _pooled(self, group: int) -> Array:
+        """Regularised covariance within chains, averaged over those of a posterior; the old one where nothing was gathered."""
+        chains = [chain for chain in self.chains if chain.group == group]
+        windows = [np.stack(chain.window) for chain in chains if len(chain.window) > 1]
+        old = chains[0].covariance
+        if not windows:
+            return old
+        count = sum(len(w) - 1 for w in windows)
+        centred = np.concatenate([w - w.mean(0) for w in windows])
+        # shrunk towards the old metric with the weight of as many draws as there are coordinates, at most a quarter
+        weight = len(old) / (len(old) + count) if old.ndim == 2 else 5 / (5 + count)
+        weight = min(weight, 0.25)
+        fresh: Array = centred.T @ centred / count if old.ndim == 2 else (centred**2).sum(0) / count
+        return (1 - weight) * fresh + weight * old
+
+
+def window_ends(num_warmup: int) -> tuple[int, ...]:
+    """Iterations at which the metric is updated; the first one begins the gathering of draws for it.
+
+    An initial stretch of 75 transitions, windows of 25, 50, 100, ..., and 50 at the end for the step size, or 15, 75 and
+    10 per cent of a warm-up shorter than 150.
+    """
+    first, last, size = 75, 50, 25
+    if num_warmup < first + last + size:
+        first, last = round(0.15 * num_warmup), round(0.1 * num_warmup)
+        size = num_warmup - first - last
+    ends, at = [first], first
+    while at < num_warmup - last:
+        at = at + size if at + 3 * size <= num_warmup - last else num_warmup - last
+        ends.append(at)
+        size *= 2
+    return tuple(ends)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Saved:
+    """Chains as tensors and numbers, for a checkpoint."""
+
+    arrays: dict[str, Tensor]
+    numbers: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, chains: list[Chain]) -> _Saved:
+        arrays, numbers = {}, []
+        for c, chain in enumerate(chains):
+            for name in ("position", "gradient", "covariance", "draws", "stats"):
+                arrays[f"{c}.{name}"] = torch.from_numpy(np.asarray(getattr(chain, name)))
+            if chain.window:
+                arrays[f"{c}.window"] = torch.from_numpy(np.stack(chain.window))
+            averaging = None if chain.averaging is None else dataclasses.asdict(chain.averaging)
+            numbers.append(
+                {name: getattr(chain, name) for name in ("log_density", "iteration", "step", "pooled_at")}
+                | {"averaging": averaging}
+            )
+        return cls(arrays, numbers)
+
+    def chains(self) -> list[Chain]:
+        out = []
+        for c, record in enumerate(self.numbers):
+            own: dict[str, Any] = {name: self.arrays[f"{c}.{name}"].numpy().copy() for name in ("position", "gradient", "covariance", "draws", "stats")}
+            window = list(self.arrays[f"{c}.window"].numpy()) if f"{c}.window" in self.arrays else []
+            averaging = None if record["averaging"] is None else DualAveraging(**record["averaging"])
+            out.append(Chain(**own, **{**record, "averaging": averaging}, window=window))
+        return out

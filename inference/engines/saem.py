@@ -1,0 +1,312 @@
+"""Stochastic-approximation EM: latents drawn by Gibbs sweeps, statistics averaged with falling steps."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from inference.base.checkpoint import Checkpoint
+from inference.base.draw_steps import Averages, DrawSteps, GenericDraws
+from inference.base.gibbs import GenericGibbs, Latents, Scan
+from inference.base.progress import Progress
+from inference.base.structure import Outcome
+from inference.engines.em import ConvergenceWarning
+from inference.engines.gibbs_estimates import log_likelihood_rows
+from inference.programs.program import Params, Program
+
+if TYPE_CHECKING:
+    from inference.fitting.fit import Problem
+
+__all__ = ["SAEM"]
+
+TRACE_NAME = "complete-data log-posterior"  # at the draw of each iteration: it fluctuates
+AVERAGING = 3  # iteration t of the averaging weighs about t^3: early ones are forgotten, later ones are many
+BURN_IN_ROWS = 2000
+BOUND_SWEEPS = 10
+FIRST_SWEEPS = 4  # from the prior towards the posterior, at the start's parameters
+
+
+@dataclass(frozen=True)
+class SAEM:
+    r"""Stochastic-approximation EM (Delyon, Lavielle and Moulines 1999, doi:10.1214/aos/1018031103) with Gibbs draws.
+
+    Iteration t draws the latents of all rows by ``num_draws`` Gibbs sweeps, averages the statistics,
+
+    .. math:: S_t = (1 - \rho_t) S_{t-1} + \rho_t s(x, a^{(t)}), \qquad
+        \rho_t = (t / b)^{-\kappa} \text{ and, after } c \text{ iterations, } (c / b)^{-\kappa} (1 + (t - c) / w)^{-\kappa},
+
+    and maximises the averaged complete-data log-posterior; in the first b iterations :math:`\rho_t = 1`. The estimate is the
+    average of the parameters over iterations, later ones weighing more (Polyak and Juditsky 1992, doi:10.1137/0330046). No sum over the
+    :math:`2^K` configurations is ever taken, and memory does not grow with iterations: see :mod:`inference.base.draw_steps`. A fit
+    stops when its estimate changed relatively by less than ``tolerance`` over the last ``window`` iterations.
+
+    The trace holds the complete-data log-posterior at the draws. The objective reported is the log-posterior with the
+    latents summed out where that is affordable; else the log-likelihood in it is a stochastic lower bound from Gibbs sweeps
+    (``Fit.elbo``; see :func:`inference.engines.gibbs_estimates.log_likelihood_rows`), and ``Fit.log_likelihood`` is NaN.
+
+    Args:
+        max_iterations: at most so many after the burn-in.
+        num_burn_in: b.
+        num_relaxed: iterations after the burn-in under the Lasso of the same slope, where the model is penalised and the
+            start is our own: see :class:`~inference.engines.em.EM`. With the burn-in, the c iterations that the estimate leaves out.
+        rate: :math:`\kappa` in (1/2, 1].
+        num_draws: sweeps an iteration, their statistics averaged.
+        synchronous: draw every latent given the previous values of all others, as the published algorithm (Lee and Gu
+            2025, Algorithm 3) does: the draws are then not from the posterior.
+        batch_rows: rows swept in one iteration; all if None.
+        window: w, iterations between two looks at the estimate.
+        tolerance: of the stopping rule.
+        accelerate: use the model's own layers where it describes them; the generic route evaluates the program twice a
+            latent and keeps the last ``num_kept`` draws.
+        num_kept: see ``accelerate``.
+
+    Raises:
+        ValueError: for settings out of range; at ``fit``, for latents that are not bits in one plate over rows (named).
+    """
+
+    max_iterations: int = 500
+    num_burn_in: int = 10
+    num_relaxed: int = 10
+    rate: float = 0.7
+    num_draws: int = 1
+    synchronous: bool = False
+    batch_rows: int | None = None
+    window: int = 10
+    tolerance: float = 5e-3
+    accelerate: bool = True
+    num_kept: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("max_iterations", "num_draws", "window", "num_kept"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"SAEM: {name} must be a positive integer, got {value!r}")
+        for name in ("num_burn_in", "num_relaxed"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError(f"SAEM: {name} must be a non-negative integer, got {value!r}")
+        if not 0.5 < self.rate <= 1:
+            raise ValueError(f"SAEM: rate must lie in (1/2, 1], got {self.rate!r}")
+        if not self.tolerance > 0:
+            raise ValueError(f"SAEM: tolerance must be positive, got {self.tolerance!r}")
+        rows = self.batch_rows
+        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+            raise ValueError(f"SAEM: batch_rows must be a positive integer or None, got {rows!r}")
+
+    def steps(self, problem: Problem) -> DrawSteps:
+        """Statistics of draws: by layers where the model describes them, else by the program."""
+        steps = problem.structure.draw_steps(problem) if self.accelerate else None
+        return steps or GenericDraws(GenericGibbs(problem.program()), self.num_kept)
+
+    def step(self, iteration: int, lead: int) -> float:
+        """rho of an iteration, counted from 0, when the first ``lead`` are burn-in and relaxed ones."""
+        slow = (max(1, self.num_burn_in) / (1 + min(iteration, lead))) ** self.rate
+        return min(1.0, slow) * (1 + max(0, iteration - lead) / self.window) ** -self.rate
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+        """Run every restart from ``start`` (R, ...)."""
+        if self.batch_rows is not None and self.batch_rows > problem.num_rows:
+            raise ValueError(f"SAEM: batch_rows = {self.batch_rows} exceeds the {problem.num_rows} rows of the data")
+        steps = self.steps(problem)
+        prior = problem.program_of_one_row()
+        store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
+        state = None if store is None else store.load(SAEMState)
+        generator = torch.Generator().manual_seed(problem.seed)
+        if state is None:
+            latents = steps.gibbs.begin(start, generator)
+            for _ in range(FIRST_SWEEPS):
+                latents, _ = steps.gibbs.sweep(start, latents, generator)
+            state = SAEMState.begin(start, latents, generator)
+        generator.set_state(state.generator)
+        relaxed = None if problem.start_given else steps.relax()
+        lead = self.num_burn_in + (0 if relaxed is None else self.num_relaxed)
+        state = self._iterate(steps, relaxed or steps, lead, prior, state, generator, progress, store)
+        if not state.converged.all():
+            warnings.warn(
+                f"{int((~state.converged).sum())} of {len(state.converged)} restarts did not settle in {self.max_iterations} "
+                "iterations: raise max_iterations, loosen tolerance, or try fewer latents",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self._outcome(problem, state, steps, generator)
+
+    def _iterate(
+        self,
+        steps: DrawSteps,
+        relaxed: DrawSteps,
+        lead: int,
+        prior: Program,
+        state: SAEMState,
+        generator: torch.Generator,
+        progress: Progress,
+        store: Checkpoint | None,
+    ) -> SAEMState:
+        began = time.monotonic() - state.seconds
+        num_rows, scan = next(iter(state.latents.values())).shape[-1], Scan(self.synchronous)
+        try:
+            while state.iteration < lead + self.max_iterations and not state.converged.all():
+                is_burn_in = state.iteration < self.num_burn_in
+                now = penalised = relaxed if state.iteration < lead else steps
+                rows = None
+                batch = self.batch_rows
+                if batch is None and is_burn_in and num_rows > 2 * BURN_IN_ROWS and not isinstance(now, GenericDraws):
+                    batch = BURN_IN_ROWS  # a single draw of all rows is hardly a better guide
+                if batch is not None:
+                    rows = torch.randperm(num_rows, generator=generator)[:batch]
+                    now = now.rows(rows)
+                latents = state.latents if rows is None else {k: v[..., rows] for k, v in state.latents.items()}
+                drawn: Averages | None = None
+                params, log_joint = state.params, torch.zeros(())
+                for draw in range(self.num_draws):
+                    latents, chances = now.gibbs.sweep(params, latents, generator, scan)
+                    if not is_burn_in:
+                        statistics, log_joint = now.statistics(params, latents, chances)
+                        drawn = now.average(drawn, statistics, 1 / (draw + 1))
+                if drawn is None:
+                    averages, new = {}, now.maximise_draw(params, latents, chances)
+                    log_joint = now.log_joint(params, latents)
+                else:
+                    rate = self.step(state.iteration, lead)
+                    averages = steps.average(state.averages or None, drawn, rate)
+                    new = penalised.maximise(averages, params)
+                objective = log_joint + prior.log_prior(params)
+                if rows is not None:
+                    latents = {k: v.index_copy(-1, rows, latents[k]) for k, v in state.latents.items()}
+                state = state.advance(
+                    new, latents, averages, objective, generator, self, lead, time.monotonic() - began
+                )
+                progress.update(state.iteration, objective=float(objective.max()), active=int((~state.converged).sum()))
+                if store is not None and state.iteration % store.every == 0:
+                    store.save(state)
+        except BaseException:
+            if store is not None:
+                store.save(state)
+            raise
+        if store is not None:
+            store.save(state)
+        return state
+
+    def _outcome(self, problem: Problem, state: SAEMState, steps: DrawSteps, generator: torch.Generator) -> Outcome:
+        params = state.estimate()
+        exact = problem.structure.exact_objective(problem, params)
+        elbo = None
+        if exact is None:
+            log_likelihood = torch.full_like(state.history[0], math.nan)
+            elbo = (
+                log_likelihood_rows(steps.gibbs, params, state.latents, generator, BOUND_SWEEPS).sum(-1).double().cpu()
+            )
+            objective, name = (
+                elbo + problem.program_of_one_row().log_prior(params).double().cpu(),
+                "ELBO + log-prior",
+            )
+        else:
+            (log_likelihood, objective), name = exact, "log-posterior"
+        return Outcome(
+            params=params,
+            objective=objective,
+            objective_name=name,
+            log_likelihood=log_likelihood,
+            history=state.history,
+            history_log_likelihood=torch.full_like(state.history, math.nan),
+            converged=state.converged,
+            num_iterations=torch.full((len(state.converged),), state.iteration),
+            elbo=elbo,
+            trace_name=TRACE_NAME,
+        )
+
+
+@dataclass(frozen=True)
+class SAEMState:
+    """Everything a resumed run needs; its size does not depend on the iteration, but for the history.
+
+    Args:
+        params: (R, ...); latents: (R, K, N) by site; averages: of statistics, empty in the burn-in.
+        generator: state of the random numbers.
+        iteration: iterations done; history: (iterations, R), complete-data log-posterior.
+        mean: average of the parameters, later iterations weighing more; present: the same of their being non-zero.
+        checked: the estimate when it was last compared.
+        converged: (R,) bool; seconds: time spent.
+    """
+
+    params: Params
+    latents: Latents
+    averages: Averages
+    generator: Tensor
+    iteration: int
+    history: Tensor
+    mean: Params
+    present: Params
+    checked: Params
+    converged: Tensor
+    seconds: float
+
+    @classmethod
+    def begin(cls, start: Params, latents: Latents, generator: torch.Generator) -> SAEMState:
+        num_restarts = len(next(iter(start.values())))
+        history, converged = torch.zeros(0, num_restarts, dtype=torch.float64), torch.zeros(num_restarts).bool()
+        return cls(dict(start), latents, {}, generator.get_state(), 0, history, {}, {}, {}, converged, 0.0)
+
+    def advance(
+        self,
+        params: Params,
+        latents: Latents,
+        averages: Averages,
+        objective: Tensor,
+        generator: torch.Generator,
+        method: SAEM,
+        lead: int,
+        seconds: float,
+    ) -> SAEMState:
+        """Record one iteration; at the end of a window, compare the estimate with that of the window before."""
+        state = replace(
+            self,
+            params=params,
+            latents=latents,
+            averages=averages,
+            generator=generator.get_state(),
+            iteration=self.iteration + 1,
+            history=torch.cat([self.history, objective.double().cpu().unsqueeze(0)]),
+            seconds=seconds,
+        )
+        count = state.iteration - lead
+        if count <= 0:
+            return state
+        weight = (1 + AVERAGING) / (count + AVERAGING)
+        present = {name: (value != 0).to(value) for name, value in params.items()}
+        mean = params
+        if self.mean:
+            present = {name: torch.lerp(self.present[name], value, weight) for name, value in present.items()}
+            mean = {name: torch.lerp(self.mean[name], value, weight) for name, value in params.items()}
+            # what stands still stands on its bound: the way there is no part of its average
+            still = {name: (value == self.params[name]) & (value != 0) for name, value in params.items()}
+            mean = {name: torch.where(still[name], params[name] * present[name], value) for name, value in mean.items()}
+        state = replace(state, mean=mean, present=present)
+        if count % method.window:
+            return state
+        estimate = state.estimate()
+        if not self.checked:
+            return replace(state, checked=estimate)
+        change = sum((_squares(value - self.checked[name]) for name, value in estimate.items()), torch.zeros(()))
+        size = sum((_squares(value) for value in estimate.values()), torch.zeros(()))
+        settled = (change.sqrt() < method.tolerance * size.sqrt()).cpu()
+        return replace(state, checked=estimate, converged=state.converged | settled)
+
+    def estimate(self) -> Params:
+        """The averaged parameters; one that was zero in most iterations is zero, another its mean where it was not."""
+        if not self.mean:
+            return self.params
+        return {
+            name: torch.where(self.present[name] >= 0.5, value / self.present[name].clamp(min=0.5), 0.0)
+            for name, value in self.mean.items()
+        }
+
+
+def _squares(value: Tensor) -> Tensor:
+    return value.square().reshape(len(value), -1).sum(-1)

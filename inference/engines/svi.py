@@ -1,0 +1,269 @@
+r"""Stochastic variational inference by Pyro's own ``SVI``: a guide for the parameters, latents summed out or guided too.
+
+Maximised is the evidence lower bound
+:math:`E_q[\log p(x, \theta) - \log q(\theta)]`, with the discrete latents enumerated inside it unless the guide draws them.
+Draws from the guide are handed back with their importance ratios, whose k-hat says whether the guide covers the posterior.
+
+Source: M. D. Hoffman, D. M. Blei, C. Wang and J. Paisley (2013), JMLR 14; E. Bingham et al. (2019), Pyro, JMLR 20.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyro
+import torch
+from pyro.infer import SVI as PyroSVI
+from pyro.infer import TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
+from pyro.optim import ClippedAdam
+from torch import Tensor
+
+from inference.base.progress import Progress
+from inference.base.relabelling import relabel_draws
+from inference.base.structure import Outcome
+from inference.engines.autoguides import FullRank, LowRank, MeanField
+from inference.engines.em import EM, ConvergenceWarning
+from inference.engines.importance import log_posteriors, warn_of_ratios
+from inference.programs.guide_traces import drawn_sites, hidden, one_draw
+from inference.programs.potential import Potential
+from inference.programs.program import Params, Program
+
+if TYPE_CHECKING:
+    from inference.fitting.fit import Problem
+
+__all__ = ["SVI"]
+
+FLAT = 1e-3  # the bound has settled when its second last and last fifth differ by less, a coordinate
+Guide = Callable[..., Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class SVI:
+    """Variational inference with Pyro.
+
+    Args:
+        guide: :class:`MeanField`, :class:`FullRank`, :class:`LowRank`, or a Pyro guide of your own, called with the
+            arguments of the model. It must draw every parameter; latents it does not draw are summed out.
+        num_steps: gradient steps.
+        learning_rate: of Adam, in posterior standard deviations; it falls to a hundredth of it over the steps.
+        num_particles: draws of the guide a step, evaluated as one batch.
+        batch_size: rows a step, None for all; for models called as ``model(data, num_rows)``.
+        num_draws: draws from the fitted guide.
+        warm_start: the engine whose optimum the guide starts at; None for the start that ``fit`` was given or drew.
+
+    Raises:
+        ValueError: for a setting out of range; at ``fit``, for a guide that misses a site, naming it.
+    """
+
+    guide: MeanField | FullRank | LowRank | Guide = dataclasses.field(default_factory=MeanField)
+    num_steps: int = 1000
+    learning_rate: float = 0.02
+    num_particles: int = 4
+    batch_size: int | None = None
+    num_draws: int = 1000
+    warm_start: EM | None = dataclasses.field(default_factory=EM)
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_steps", 10), ("num_particles", 1), ("num_draws", 4), ("batch_size", 1)):
+            value = getattr(self, name)
+            if value is None and name == "batch_size":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"SVI: {name} must be an integer of {least} or more, got {value!r}")
+        if not (isinstance(self.learning_rate, int | float) and 0 < self.learning_rate < math.inf):
+            raise ValueError(f"SVI: learning_rate must be a positive number, got {self.learning_rate!r}")
+        if isinstance(self.guide, type) or not (hasattr(self.guide, "build") or callable(self.guide)):
+            raise ValueError(f"SVI: guide must be MeanField(), FullRank(), LowRank() or a Pyro guide, got {self.guide!r}")
+        if self.warm_start is not None and (isinstance(self.warm_start, type) or not callable(getattr(self.warm_start, "run", None))):
+            raise ValueError(f"SVI: warm_start must be an engine such as EM(), or None, got {self.warm_start!r}")
+
+    @property
+    def max_iterations(self) -> int:
+        """Gradient steps."""
+        return self.num_steps
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+        """See :class:`inference.fitting.fit.Method`; with a checkpoint named, the state of an interrupted run is kept there."""
+        program = problem.program()
+        if self.batch_size is not None and not (isinstance(problem.data, Tensor) and hasattr(problem.model, "check_data")):
+            raise ValueError("SVI: batch_size needs a model of this library and a table of rows")
+        with pyro.get_param_store().scope():
+            run = _Run.begin(self, problem, program, self._first(problem, start, progress))
+            history = run.optimise(progress, checkpoint, problem.fingerprint(self, start) if checkpoint else "")
+            draws, log_guide = run.draws()
+        return self._outcome(problem, program, draws, log_guide, history)
+
+    def _first(self, problem: Problem, start: Params, progress: Progress) -> Params:
+        """Where the guide starts, (1, ...)."""
+        if self.warm_start is not None and not problem.start_given and hasattr(self.guide, "build"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                outcome = self.warm_start.run(problem, start, progress, None)
+            best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
+            start = {name: value[best : best + 1] for name, value in outcome.params.items()}
+        return {name: value[:1] for name, value in start.items()}
+
+    def _outcome(self, problem: Problem, program: Program, draws: Params, log_guide: Tensor, history: Tensor) -> Outcome:
+        known = problem.structure.local_sites
+        log_joint = log_posteriors(program, draws)
+        ratio = (log_joint - log_guide).double().cpu()
+        labels = problem.structure.labels()
+        reference = problem.structure.canonical({name: value.mean(0) for name, value in draws.items()})
+        draws, changed = relabel_draws(draws, labels, reference)
+        is_point = all(bool((value == value[:1]).all()) for value in draws.values())
+        sample_stats: Params = {"lp": log_joint[None].double().cpu()}
+        if not is_point:
+            sample_stats["log_importance"] = ratio[None]
+            warn_of_ratios(ratio, "SVI", "try FullRank(), or NUTS where the model allows")
+        if labels:
+            sample_stats["relabelled"] = changed[None]
+        mean = {name: value.mean(0, keepdim=True) for name, value in draws.items()}
+        at_mean = log_posteriors(program, mean)
+        log_likelihood = (at_mean - program.log_prior(mean).detach()).double().cpu()
+        settled = self._settled(history, sum(value[0].numel() for value in draws.values()))
+        if not settled:
+            warnings.warn(
+                f"SVI: the evidence lower bound still moved after {self.num_steps} steps; raise num_steps",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return Outcome(
+            params=mean,
+            objective=ratio.mean().reshape(1),
+            objective_name="ELBO",
+            log_likelihood=log_likelihood,
+            history=history[:, None],
+            history_log_likelihood=torch.full_like(history[:, None], torch.nan),
+            converged=torch.tensor([settled]),
+            num_iterations=torch.tensor([self.num_steps]),
+            draws=None if is_point else {name: value[None] for name, value in draws.items() if name not in known},
+            elbo=ratio.mean().reshape(1),
+            sample_stats=sample_stats,
+        )
+
+    def _settled(self, history: Tensor, size: int) -> bool:
+        last, before = history[-len(history) // 5 :], history[-2 * len(history) // 5 : -len(history) // 5]
+        noise = float((last.var() / len(last) + before.var() / len(before)).sqrt())
+        return abs(float(last.mean() - before.mean())) < max(FLAT * size, 3 * noise)
+
+
+# ---------------------------------------------------------------- a run
+
+
+@dataclasses.dataclass(eq=False)
+class _Run:
+    method: SVI
+    problem: Problem
+    program: Program
+    model: Callable[..., Any]
+    guide: Guide
+    guided_latents: bool
+
+    @classmethod
+    def begin(cls, method: SVI, problem: Problem, program: Program, first: Params) -> _Run:
+        latents = program.names("latent")
+        if hasattr(method.guide, "build"):
+            program.check_enumerable()
+            potential = Potential(program, program.draw_prior(1, problem.seed) | first)
+            point = potential.vector(first)[0]
+            guide = method.guide.build(hidden(problem.model, latents), potential, point)
+            guide(*cls.arguments(problem, None))  # lays its parameters out
+            return cls(method, problem, program, config_enumerate(problem.model, default="parallel"), guide, False)
+        guide = method.guide
+        drawn = drawn_sites(guide, cls.arguments(problem, None))
+        needed = {*program.names("parameter"), *program.names("local")}
+        guided = set(latents) <= set(drawn) and bool(latents)
+        missing = sorted(needed - set(drawn)) + ([] if guided else sorted(name for name in latents if program.site(name).num_values is None))
+        if missing:
+            raise ValueError(f"SVI: the guide does not draw {', '.join(map(repr, missing))}, which the model needs; it draws {sorted(drawn)}")
+        known = needed | set(latents)
+        strange = sorted(name for name, auxiliary in drawn.items() if name not in known and not auxiliary)
+        if strange:
+            raise ValueError(f"SVI: the guide draws {', '.join(map(repr, strange))}, which the model does not have; its sites are {sorted(known)}")
+        model = problem.model if guided else config_enumerate(problem.model, default="parallel")
+        return cls(method, problem, program, model, guide, guided)
+
+    @staticmethod
+    def arguments(problem: Problem, rows: Tensor | None) -> tuple[Any, ...]:
+        """What model and guide are called with."""
+        return (problem.data,) if rows is None else (problem.data[rows], problem.num_rows)
+
+    def optimise(self, progress: Progress, checkpoint: Path | None, fingerprint: str) -> Tensor:
+        """Run the steps; the bound at each, (num_steps,)."""
+        method, generator = self.method, torch.Generator().manual_seed(self.problem.seed)
+        several = method.num_particles > 1 and not self.guided_latents
+        nesting = self.program.max_plate_nesting
+        elbo = (TraceGraph_ELBO if self.guided_latents else TraceEnum_ELBO)(
+            num_particles=method.num_particles, vectorize_particles=several, max_plate_nesting=nesting
+        )
+        decay = 0.01 ** (1 / method.num_steps)
+        optimiser = ClippedAdam({"lr": method.learning_rate, "lrd": decay})
+        svi = PyroSVI(self.model, self.guide, optimiser, elbo)
+        store = _Store(checkpoint, fingerprint)
+        history = store.load(self.guide)
+        try:
+            while len(history) < method.num_steps:
+                rows = None
+                if method.batch_size is not None and method.batch_size < self.problem.num_rows:
+                    rows = torch.randperm(self.problem.num_rows, generator=generator)[: method.batch_size]
+                with pyro.validation_enabled(False):
+                    loss = svi.step(*self.arguments(self.problem, rows))
+                if not math.isfinite(loss):
+                    raise ValueError(
+                        f"SVI: the evidence lower bound was not finite at step {len(history) + 1}; lower learning_rate, or "
+                        "start the guide inside the support"
+                    )
+                history.append(-float(loss))
+                progress.update(len(history), objective=history[-1], active=1)
+        except BaseException:
+            store.save(self.guide, history)
+            raise
+        return torch.tensor(history, dtype=torch.float64)
+
+    def draws(self) -> tuple[Params, Tensor]:
+        """Draws of the parameters from the guide and their log densities, (D, ...) and (D,)."""
+        names = [*self.program.names("parameter"), *self.program.names("local")]
+        latents = set(self.program.names("latent"))
+        kept: dict[str, list[Tensor]] = {name: [] for name in names}
+        log_guide = []
+        with torch.no_grad(), pyro.validation_enabled(False):
+            for _ in range(self.method.num_draws):
+                values, log_density = one_draw(self.guide, self.arguments(self.problem, None), names, latents)
+                log_guide.append(log_density)
+                for name, value in values.items():
+                    kept[name].append(value)
+        return {name: torch.stack(values) for name, values in kept.items()}, torch.stack(log_guide)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Store:
+    """The guide's parameters on disk while a run lasts; the optimiser's moments begin anew."""
+
+    path: Path | None
+    fingerprint: str
+
+    def save(self, guide: Guide, history: list[float]) -> None:
+        from inference.base.checkpoint import write_tensors
+
+        if self.path is not None:
+            values = {name: value.detach() for name, value in pyro.get_param_store().named_parameters()}
+            record = {"fingerprint": self.fingerprint}
+            write_tensors(self.path, values | {"history": torch.tensor(history, dtype=torch.float64)}, record)
+
+    def load(self, guide: Guide) -> list[float]:
+        from inference.base.checkpoint import read_tensors
+
+        if self.path is None or not self.path.exists():
+            return []
+        values, record = read_tensors(self.path)
+        if record.get("fingerprint") != self.fingerprint:
+            raise ValueError(f"checkpoint {self.path} belongs to another fit: remove it or name another file")
+        history: list[float] = values.pop("history").tolist()
+        for name, parameter in pyro.get_param_store().named_parameters():
+            parameter.data.copy_(values[name])
+        return history

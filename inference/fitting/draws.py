@@ -1,0 +1,82 @@
+"""What draws of parameters say of rows: log-likelihoods and latents, many draws as one batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from inference.base.structure import Structure, is_large
+from inference.structures.registry import structure_of
+
+if TYPE_CHECKING:
+    from inference.fitting.result import Fit
+    from inference.programs.program import Params, Program
+
+__all__ = ["latents_of_draws", "log_likelihood_of_draws"]
+
+ELEMENTS = 2**22  # draws times rows times configurations in memory at once
+MOST_LATENTS = 200  # draws that posteriors of latents are averaged over
+
+
+def log_likelihood_of_draws(fit: Fit, draws: Mapping[str, Tensor], data: Any) -> Tensor:
+    """Log-likelihood of each row under each draw, latents summed out, (D, N).
+
+    Args:
+        fit: of the model and the columns; draws: by site name, (D, ...); data: as the fit takes it.
+    """
+    if not _batches(fit, data, len(next(iter(draws.values())))):
+        return torch.stack([one.log_likelihood_rows(data) for one in _each(fit, draws)])
+    parts = []
+    for program in fit.chunks(data):
+        with torch.no_grad():
+            parts.append(torch.cat([program.log_marginal_rows(some) for some in _batches_of(program, draws)]))
+    return torch.cat(parts, -1)
+
+
+def latents_of_draws(fit: Fit, draws: Mapping[str, Tensor], data: Any) -> dict[str, Tensor]:
+    """Posterior of the latents of each row, averaged over the draws (at most 200, evenly spaced), by latent site."""
+    count = len(next(iter(draws.values())))
+    if count > MOST_LATENTS:
+        picked = torch.linspace(0, count - 1, MOST_LATENTS).round().long()
+        draws = {name: value[picked] for name, value in draws.items()}
+        count = MOST_LATENTS
+    if not _batches(fit, data, count) or type(structure_of(fit.model)).latent_means is not Structure.latent_means:
+        total: dict[str, Tensor] = {}
+        for one in _each(fit, draws):
+            for site, value in one.posterior_latents(data).items():
+                total[site] = total.get(site, torch.zeros(())) + value / count
+        return total
+    parts: dict[str, list[Tensor]] = {}
+    for program in fit.chunks(data):
+        sums: dict[str, Tensor] = {}
+        for some in _batches_of(program, draws):
+            for site, value in program.latent_means(some).items():
+                sums[site] = sums.get(site, torch.zeros(())) + value.sum(0) / count
+        for site, value in sums.items():
+            parts.setdefault(site, []).append(value)
+    return {site: torch.cat(values) for site, values in parts.items()}
+
+
+def _batches(fit: Fit, data: Any, num_draws: int) -> bool:
+    """Whether there are several draws, and the rows stand in one plate whose latents can be summed out, so that draws run as one batch."""
+    program = next(iter(fit.chunks(data)))
+    summed = fit.sums_out(program) and not is_large(program)
+    return num_draws > 1 and summed and not structure_of(fit.model).local_sites and len(program.names("latent")) > 0
+
+
+def _batches_of(program: Program, draws: Mapping[str, Tensor]) -> Iterator[Params]:
+    values = max([1, *(site.num_values or 1 for site in program.sites)])
+    rows = max([1, *(site.shape[0] for site in program.sites if site.kind == "observed" and site.shape)])
+    size = max(1, ELEMENTS // (values * rows))
+    count = len(next(iter(draws.values())))
+    for start in range(0, count, size):
+        yield {name: value[start : start + size] for name, value in draws.items()}
+
+
+def _each(fit: Fit, draws: Mapping[str, Tensor]) -> Iterator[Fit]:
+    for d in range(len(next(iter(draws.values())))):
+        yield dataclasses.replace(fit, params={name: value[d] for name, value in draws.items()})

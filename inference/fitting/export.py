@@ -1,0 +1,406 @@
+"""A fit as an ArviZ object: InferenceData (ArviZ 0.23) or DataTree (ArviZ 1), and to and from netCDF.
+
+The only file that knows ArviZ. Every group is an xarray data set of its own, so a dim name has one size a group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import warnings
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
+from inference.fitting.names import Names, dims_of, labels_of
+from inference.predictive import as_matrix, can_simulate, observed_sites
+from inference.programs.program import Program
+from inference.structures.registry import structure_of
+
+if TYPE_CHECKING:
+    from inference.fitting.result import Fit
+
+__all__ = ["ess_of_draws", "load_netcdf", "pareto_k", "psis", "rhat", "rhat_of_draws", "save_netcdf", "summary", "to_arviz"]
+
+POINT_NOTE = "point estimate: one draw, not a posterior sample; intervals, R-hat and ESS are undefined"
+DRAWS_NOTE = "posterior draws"
+Variables = dict[str, tuple[tuple[str, ...], np.ndarray]]
+
+
+def to_arviz(
+    fit: Fit,
+    data: Any = None,
+    num_predictive: int | None = None,
+    seed: int = 0,
+    names: Names | None = None,
+    num_prior: int = 0,
+) -> Any:
+    r"""The fit as an ``arviz.InferenceData`` (ArviZ 0.23) or an ``xarray.DataTree`` (ArviZ 1).
+
+    Groups:
+
+    - ``posterior`` (chain, draw, ...): the parameters; a point fit is one chain of one draw, and says so in the
+      group's attributes ``point_estimate`` (1 or 0) and ``note``.
+    - ``log_likelihood`` (chain, draw, unit): :math:`\log p(x_i \mid \theta)` with the latents summed out.
+    - ``observed_data`` (unit, item), NaN where missing.
+    - ``posterior_predictive`` (chain, draw, unit, item): data sets drawn from the fit, of as many rows.
+    - ``latent_posterior`` (unit, latent): P(latent = 1 | row), averaged over the draws.
+    - ``sample_stats`` (chain, draw): what the engine says of its draws, under ArviZ's names: ``diverging``, ``energy``,
+      ``tree_depth``, ``step_size``, ``lp``, and whether the latents were renamed (``relabelled``).
+    - ``prior``, ``prior_predictive``: with ``num_prior``, draws from the prior and data sets from them.
+    - ``constant_data``: the given graph of each confirmatory layer, (child, latent).
+
+    All but ``posterior`` and ``posterior_predictive`` need ``data``. Dims are named by the model's ``site_dims``, else
+    by the variable (``weights_dim_0``); coords by the columns and the index of the data frame, and by ``names``.
+
+    Args:
+        fit: the fit.
+        data: (N, J), the rows the groups speak of; or what the program takes.
+        num_predictive: simulated data sets a chain, 0 for none; by default 1 for a point fit, else at most 50, from
+            evenly spaced draws.
+        seed: seed of the first simulated data set.
+        names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
+        num_prior: draws from the prior, 0 for none.
+
+    Raises:
+        ValueError: if ``data`` does not fit the model, ``num_predictive`` or ``num_prior`` is negative, or ``names`` or the model's
+            ``site_dims`` do not fit the sizes.
+    """
+    import xarray as xr
+
+    if num_predictive is not None and num_predictive < 0:
+        raise ValueError(f"to_arviz: num_predictive must not be negative, got {num_predictive}")
+    if num_prior < 0:
+        raise ValueError(f"to_arviz: num_prior must not be negative, got {num_prior}")
+    point = fit.draws is None
+    draws = {name: value[None, None] for name, value in fit.params.items()} if fit.draws is None else fit.draws
+    num_chains, num_draws = next(iter(draws.values())).shape[:2]
+    groups: dict[str, Variables] = {"posterior": {}}
+    for site, value in draws.items():
+        groups["posterior"][site] = (("chain", "draw", *dims_of(fit, site, value.shape[2:])), _array(value))
+    if data is not None:
+        groups["log_likelihood"] = _log_likelihood(fit, data, draws)
+        groups["observed_data"] = _observed(fit, data)
+        groups["constant_data"] = _graphs(fit)
+        groups["latent_posterior"] = _latents(fit, data, draws)
+    if fit.sample_stats is not None and not point:
+        groups["sample_stats"] = {name: (("chain", "draw"), _array(value)) for name, value in fit.sample_stats.items()}
+    if num_prior:
+        groups["prior"], groups["prior_predictive"] = _prior(fit, data, num_prior, seed)
+    if num_predictive is None:
+        num_predictive = 1 if point else min(50, num_draws)
+    picked = np.arange(num_predictive)
+    if not point:
+        picked = np.unique(np.linspace(0, num_draws - 1, num_predictive).round().astype(int))
+    if len(picked) and can_simulate(fit):
+        groups["posterior_predictive"] = _predictive(fit, data, draws, picked, seed)
+
+    attributes = _attributes(fit, num_chains, num_draws)
+    datasets = {}
+    for group, variables in groups.items():
+        sizes = {dim: n for dims, values in variables.values() for dim, n in zip(dims, values.shape, strict=True)}
+        coords = {dim: _coord(fit, dim, size, data, names) for dim, size in sizes.items()}
+        if group == "posterior_predictive" and not point:
+            coords["draw"] = picked
+        if variables:
+            datasets[group] = xr.Dataset(variables, coords, attributes)
+    return _assemble(datasets)
+
+
+def rhat(idata: Any) -> Any:
+    """ArviZ's R-hat of every parameter.
+
+    Args:
+        idata: what :func:`to_arviz` returned.
+
+    Raises:
+        ValueError: for a point fit, which is one draw and has no R-hat.
+    """
+    if _is_point(idata):
+        raise ValueError(
+            "rhat: posterior draws of several chains were expected, got a point fit, which is one draw; look at "
+            "fit.converged, fit.trace and the spread of fit.restarts (inference.plots.fit.plot_restarts) instead, or fit "
+            "with an engine that draws"
+        )
+    return _arviz().rhat(idata)
+
+
+def rhat_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """R-hat entry by entry of draws (chain, draw, ...) by name; NaN where an entry never changes."""
+    return _by_entry(_arviz().rhat, draws)
+
+
+def ess_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Bulk effective sample size entry by entry of draws (chain, draw, ...) by name."""
+    return _by_entry(_arviz().ess, draws)
+
+
+def psis(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pareto-smoothed importance weights of rows of log ratios (N, D): normalised logs (N, D), and k-hats (N,).
+
+    Where no weight is more than twice the mean, every draw counts alike and a k-hat above 0.5 is reported as 0.5: the shape of a
+    tail that is not there says nothing.
+    """
+    log_ratios = np.asarray(log_ratios, dtype=float)
+    alike = np.ptp(log_ratios, axis=-1) == 0  # no tail to fit, which ArviZ 1 refuses
+    log_weights = np.full_like(log_ratios, -np.log(log_ratios.shape[-1]))
+    k_hat = np.zeros(len(log_ratios))
+    if not alike.all():
+        log_weights[~alike], k_hat[~alike] = _smoothed(log_ratios[~alike])
+    level = np.exp(log_ratios - log_ratios.max(-1, keepdims=True)).mean(-1) > 0.5
+    return log_weights, np.where(level, np.minimum(k_hat, 0.5), k_hat)
+
+
+def _smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """ArviZ's smoothed log weights, which sum to one in each row, and k-hats."""
+    if not _has_datatree():
+        log_weights, k_hat = _arviz().psislw(log_ratios)
+        return np.asarray(log_weights), np.atleast_1d(np.asarray(k_hat))
+    from arviz_stats.base import array_stats  # type: ignore[import-not-found]
+
+    def one(row: np.ndarray) -> tuple[np.ndarray, float]:
+        try:
+            return array_stats.psislw(-row)  # takes log-likelihoods, not ratios
+        except ValueError:  # the largest fifth alike
+            return row - np.logaddexp.reduce(row), 0.0
+
+    pairs = [one(row) for row in log_ratios]
+    return np.stack([weights for weights, _ in pairs]), np.array([float(k) for _, k in pairs])
+
+
+def pareto_k(log_ratios: Tensor) -> float:
+    """Shape of the generalised Pareto law of the largest importance ratios (D,); 0.7 and above cannot be trusted."""
+    finite = _array(log_ratios)
+    finite = np.where(np.isfinite(finite), finite, finite[np.isfinite(finite)].min(initial=0.0) - 50.0)
+    return float(psis(finite[None])[1][0])
+
+
+def _by_entry(diagnostic: Any, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    import torch
+    import xarray as xr
+
+    variables = {
+        name: (("chain", "draw", *(f"{name}_{i}" for i in range(value.dim() - 2))), _array(value))
+        for name, value in draws.items()
+    }
+    with np.errstate(invalid="ignore", divide="ignore"):
+        out = diagnostic(xr.Dataset(variables))
+    return {name: torch.as_tensor(np.array(out[name].values)) for name in draws}
+
+
+def summary(idata: Any) -> Any:
+    """A data frame with one line a parameter: ArviZ's summary of draws, or for a point fit the values only.
+
+    Args:
+        idata: what :func:`to_arviz` returned.
+    """
+    if not _is_point(idata):
+        with np.errstate(invalid="ignore", divide="ignore"):  # entries that never change
+            return _arviz().summary(idata)
+    import pandas as pd
+
+    lines: dict[str, float] = {}
+    for name, values in idata["posterior"].data_vars.items():
+        entry = values.isel(chain=0, draw=0)
+        labels = [entry[dim].values.tolist() for dim in entry.dims]
+        for label, value in zip(itertools.product(*labels), entry.values.ravel().tolist(), strict=True):
+            lines[f"{name}[{', '.join(map(str, label))}]" if label else str(name)] = value
+    return pd.DataFrame({"value": lines})
+
+
+def save_netcdf(idata: Any, path: str | Path) -> Path:
+    """Write an ArviZ object as a netCDF-4 file, replacing a file of that name.
+
+    Args:
+        idata: what :func:`to_arviz` returned.
+        path: the file.
+
+    Raises:
+        ValueError: if ``path`` is a folder, or lies in none.
+    """
+    file = Path(path)
+    if file.is_dir() or not file.parent.is_dir():
+        raise ValueError(f"save_netcdf: a file in an existing folder was expected, got {str(file)!r}")
+    idata.to_netcdf(str(file), engine="h5netcdf")
+    return file
+
+
+def load_netcdf(path: str | Path) -> Any:
+    """Read what :func:`save_netcdf` wrote, into memory; the file is closed again.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: if there is no such file, or it is not netCDF-4.
+    """
+    import h5netcdf
+    import xarray as xr
+
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(f"load_netcdf: no file {str(file)!r}")
+    try:
+        with h5netcdf.File(str(file), "r") as handle:
+            groups = list(handle.groups)
+    except OSError as error:
+        raise ValueError(f"load_netcdf: {str(file)!r} is not a netCDF-4 file") from error
+    return _assemble({group: xr.load_dataset(file, group=group, engine="h5netcdf") for group in groups})
+
+
+# -------------------------------------------------------------------- groups
+
+
+def _log_likelihood(fit: Fit, data: Any, draws: Mapping[str, Tensor]) -> Variables:
+    num_chains, num_draws = next(iter(draws.values())).shape[:2]
+    values = _array(log_likelihood_of_draws(fit, _joined(draws), data))  # (chains * draws, N)
+    observed = observed_sites(fit, data)
+    name = observed[0] if len(observed) == 1 else "log_likelihood"
+    return {name: (("chain", "draw", "unit"), values.reshape(num_chains, num_draws, *values.shape[1:]))}
+
+
+def _joined(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """All chains one after the other, (chains * draws, ...)."""
+    return {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
+
+
+def _observed(fit: Fit, data: Any) -> Variables:
+    if isinstance(data, Mapping):
+        return {str(name): _by_unit(fit, str(name), _array(value), len(_array(value))) for name, value in data.items()}
+    observed = observed_sites(fit, data)
+    values = as_matrix(fit, data) if hasattr(fit.model, "check_data") or not isinstance(data, Tensor) else _array(data)
+    name = observed[0] if len(observed) == 1 else "data"
+    return {name: _by_unit(fit, name, values, len(values))}
+
+
+def _latents(fit: Fit, data: Any, draws: Mapping[str, Tensor]) -> Variables:
+    means = latents_of_draws(fit, _joined(draws), data)
+    return {site: _by_unit(fit, site, _array(value), len(value)) for site, value in means.items()}
+
+
+def _prior(fit: Fit, data: Any, num_draws: int, seed: int) -> tuple[Variables, Variables]:
+    """Draws of the parameters from their prior, and a data set from each."""
+    program = Program(fit.model, None, 2) if data is None else next(iter(fit.chunks(data)))
+    drawn = program.draw_prior(num_draws, seed)
+    prior = {name: (("chain", "draw", *dims_of(fit, name, value.shape[1:])), _array(value)[None]) for name, value in drawn.items()}
+    parts: dict[str, list[np.ndarray]] = {site: [] for site in observed_sites(fit, data)}
+    for d in range(num_draws if can_simulate(fit) else 0):
+        source = dataclasses.replace(fit, params={name: value[d] for name, value in drawn.items()}, local=None)
+        simulated = source.simulate(fit.num_rows, seed=seed + d)
+        for site, kept in parts.items():
+            kept.append(_array(simulated[site]))
+    predictive: Variables = {}
+    for site, values in parts.items():
+        if values:
+            dims, _ = _by_unit(fit, site, values[0], fit.num_rows)
+            predictive[site] = (("chain", "draw", *dims), np.stack(values)[None])
+    return prior, predictive
+
+
+def _predictive(fit: Fit, data: Any, draws: Mapping[str, Tensor], picked: np.ndarray, seed: int) -> Variables:
+    num_chains = next(iter(draws.values())).shape[0]
+    num_rows = fit.num_rows if data is None else len(next(iter(data.values())) if isinstance(data, Mapping) else data)
+    observed = observed_sites(fit, data)
+    kept: dict[str, list[np.ndarray]] = {site: [] for site in observed}
+    for i, (chain, draw) in enumerate(itertools.product(range(num_chains), picked)):
+        source = fit if fit.draws is None else _at(fit, draws, chain, int(draw))
+        along = None if data is None else structure_of(fit.model).simulate_like(source.params, data, seed + i)
+        simulated = source.simulate(num_rows, seed=seed + i) if along is None else along
+        for site in observed:
+            kept[site].append(_array(simulated[site]))
+    out: Variables = {}
+    for site, parts in kept.items():
+        dims, _ = _by_unit(fit, site, parts[0], num_rows)
+        out[site] = (("chain", "draw", *dims), np.stack(parts).reshape(num_chains, len(picked), *parts[0].shape))
+    return out
+
+
+def _graphs(fit: Fit) -> Variables:
+    """The graph that was given, layer by layer; nothing where all loadings are free."""
+    out: Variables = {}
+    for layer in fit.model.layers() if hasattr(fit.model, "layers") else ():
+        if layer.graph is not None:
+            dims = dims_of(fit, layer.loadings, layer.graph.shape)
+            out[f"graph_of_{layer.loadings}"] = (dims, _array(layer.graph).astype(np.int8))
+    return out
+
+
+def _by_unit(fit: Fit, site: str, values: np.ndarray, num_rows: int) -> tuple[tuple[str, ...], np.ndarray]:
+    """Dims of something with one entry a row."""
+    if values.ndim == 0 or len(values) != num_rows:
+        return dims_of(fit, site, values.shape), values
+    return ("unit", *dims_of(fit, site, values.shape[1:])), values
+
+
+# -------------------------------------------------------------------- pieces
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
+def _at(fit: Fit, draws: Mapping[str, Tensor], chain: int, draw: int) -> Fit:
+    """The fit with one draw as its parameters."""
+    return dataclasses.replace(fit, params={name: value[chain, draw] for name, value in draws.items()})
+
+
+def _coord(fit: Fit, dim: str, size: int, data: Any, names: Names | None) -> np.ndarray:
+    index = getattr(data, "index", None) if dim == "unit" and hasattr(data, "columns") else None
+    if index is not None and index.dtype.kind in "iu":
+        return np.asarray(index)
+    labels = [str(unit) for unit in index] if index is not None else labels_of(fit, dim, size, names)
+    return np.asarray(labels)
+
+
+def _attributes(fit: Fit, num_chains: int, num_draws: int) -> dict[str, str | int | float]:
+    try:
+        version = metadata.version("ppl-models")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        version = "unknown"
+    return {
+        "inference_library": "ppl-models",
+        "inference_library_version": version,
+        "model": type(fit.model).__name__
+        if dataclasses.is_dataclass(fit.model)
+        else getattr(fit.model, "__name__", "program"),
+        "method": repr(fit.method),
+        "point_estimate": int(fit.draws is None),  # netCDF has no booleans
+        "note": POINT_NOTE if fit.draws is None else DRAWS_NOTE,
+        "num_chains": num_chains,
+        "num_draws": num_draws,
+        "objective_name": fit.objective_name,
+        "objective": fit.objective,
+        "log_likelihood": fit.log_likelihood,
+        "converged": int(fit.converged),
+        "seed": fit.seed,
+    }
+
+
+def _arviz() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # 0.23 says on import that 1.x is coming
+        import arviz
+    return arviz
+
+
+def _has_datatree() -> bool:
+    return int(str(_arviz().__version__).split(".", maxsplit=1)[0]) >= 1
+
+
+def _assemble(datasets: dict[str, Any]) -> Any:
+    if _has_datatree():
+        import xarray as xr
+
+        return xr.DataTree.from_dict(datasets)
+    return _arviz().InferenceData(**datasets)
+
+
+def _is_point(idata: Any) -> bool:
+    posterior = idata["posterior"]
+    is_single = posterior.sizes["chain"] * posterior.sizes["draw"] == 1
+    return bool(posterior.attrs.get("point_estimate", 0)) or is_single

@@ -1,0 +1,272 @@
+"""fit(): data in, a :class:`Fit` out, with the same call for every model and every method."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import operator
+import re
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from inference.base.progress import NoProgress, Progress, RichProgress
+from inference.base.structure import Outcome, Structure
+from inference.fitting.result import Fit, Restarts, Trace, as_tensors, map_tensors
+from inference.programs.program import Params, Program
+from inference.structures.registry import structure_of
+
+__all__ = ["BoundWarning", "Method", "Problem", "fit"]
+
+
+class BoundWarning(UserWarning):
+    """Estimates lie on the bound of their interval: the likelihood may have no maximum inside it."""
+
+
+class Method(Protocol):
+    """An engine: a frozen record of checked settings, and one call."""
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome: ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """A model with checked data: what engines are given.
+
+    Args:
+        model: the program.
+        data: (N, J) tensor, or whatever the program takes.
+        item_names: column names, () where data is not a table.
+        seed: of everything random in the fit.
+        start_given: whether the user gave the parameters to start from.
+    """
+
+    model: Callable[..., Any]
+    data: Any
+    item_names: tuple[str, ...]
+    seed: int
+    start_given: bool
+
+    @classmethod
+    def check(cls, model: Callable[..., Any], data: Any, seed: int, start_given: bool = False) -> Problem:
+        """Check ``data`` by the model's own rules where it has them."""
+        if not callable(model) or isinstance(model, type):
+            raise ValueError(f"model: a Pyro program (a callable, not a class) was expected, got {model!r}")
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
+        check = getattr(model, "check_data", None)
+        if check is not None:
+            data, names = check(data)
+            return cls(model, data, names, seed, start_given)
+        return cls(model, as_tensors(data), (), seed, start_given)
+
+    @functools.cached_property
+    def structure(self) -> Structure:
+        """What the model says of itself."""
+        return structure_of(self.model)
+
+    def program(self) -> Program:
+        """The program with all the data."""
+        return Program(self.model, self.data)
+
+    def program_of_one_row(self) -> Program:
+        """The program with the first row of the data, where only its parameters matter."""
+        is_table = hasattr(self.model, "check_data")
+        return Program(self.model, map_tensors(operator.itemgetter(slice(1)), self.data) if is_table else self.data)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the table, or of the first tensor."""
+        first = next(iter(self.data.values())) if isinstance(self.data, dict) else self.data
+        return len(first)
+
+    def fingerprint(self, method: Any, start: Params) -> str:
+        """A digest of model, data, method, start and seed."""
+        digest = hashlib.sha256(f"{_described(self.model)}|{method!r}|{self.seed}|{self.start_given}".encode())
+        data = list(self.data.values()) if isinstance(self.data, dict) else [self.data]
+        for value in (*data, *(start[name] for name in sorted(start))):
+            value = torch.as_tensor(value).detach().cpu().contiguous()
+            digest.update(f"{value.dtype}{tuple(value.shape)}".encode() + value.numpy().tobytes())
+        return digest.hexdigest()
+
+
+def _described(model: Any) -> str:
+    """A model in words that another process would use too; a function also by its code and what it closes over."""
+    words = [repr(model)]
+    code = getattr(model, "__code__", None)
+    if code is not None:
+        cells = [cell.cell_contents for cell in model.__closure__ or ()]
+        words += [code.co_code.hex(), repr((code.co_names, code.co_consts, model.__defaults__, cells))]
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", "|".join(words))
+
+
+def fit(
+    model: Callable[..., Any],
+    data: Any,
+    method: Method | None = None,
+    init: str | Params | Fit | None = None,
+    num_restarts: int | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    checkpoint: str | Path | None = None,
+) -> Fit:
+    """Fit a model to data.
+
+    Args:
+        model: a zoo model, or any Pyro program of one argument whose latents can be enumerated.
+        data: table with one row a unit (tensor, array, data frame; NaN where missing), or what the program takes.
+        method: the engine; if None the family's recommended one, with its start and restarts where those are left open
+            (see the model; exact :class:`~inference.engines.em.EM` where it says nothing).
+        init: "spectral" (falls back to "random" for a model that has no such start), "random", a dict of parameters,
+            or a fit of the same model. With several restarts, the first starts there and the others nearby. With a
+            method named, "spectral" if None.
+        num_restarts: starts run as one batch; the one with the best objective is reported, the others are kept. With a
+            method named, 1 if None.
+        seed: one seed, one answer, on one machine and thread count.
+        progress: show a progress bar on standard error.
+        checkpoint: file that holds the running fit; an interrupted fit called again resumes from it.
+
+    Raises:
+        ValueError: for data the model cannot have made (see the model), or settings out of range; before any work.
+    """
+    if num_restarts is not None and (
+        isinstance(num_restarts, bool) or not isinstance(num_restarts, int) or num_restarts < 1
+    ):
+        raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
+    if method is not None and (isinstance(method, type) or not callable(getattr(method, "run", None))):
+        raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
+    path = _checkpoint_path(checkpoint)
+    began = time.monotonic()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        problem = Problem.check(model, data, seed, start_given=not (init is None or isinstance(init, str)))
+        if method is None:
+            advice = problem.structure.recommended(problem)
+            method, init, num_restarts = advice.method, init or advice.init, num_restarts or advice.num_restarts
+        start = _start(problem, "spectral" if init is None else init, num_restarts or 1)
+        bar = RichProgress("fit", getattr(method, "max_iterations", None)) if progress else NoProgress()
+        with bar, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            state = method.run(problem, start, bar, path)
+        result = assemble(problem, method, state, time.monotonic() - began)
+    messages = tuple(dict.fromkeys(str(w.message) for w in caught))
+    for warning in caught:
+        warnings.warn(warning.message, warning.category, stacklevel=2)
+    return dataclasses.replace(result, warnings=messages)
+
+
+def _checkpoint_path(checkpoint: str | Path | None) -> Path | None:
+    if checkpoint is None:
+        return None
+    if not isinstance(checkpoint, str | Path):
+        raise ValueError(f"checkpoint: the path of a file was expected, got {checkpoint!r}")
+    path = Path(checkpoint)
+    if path.is_dir() or any(parent.is_file() for parent in path.parents):
+        raise ValueError(f"checkpoint: the path of a file was expected, but {path} is a folder, or lies inside a file")
+    return path
+
+
+def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Params:
+    if isinstance(init, str):
+        if init not in ("spectral", "random"):
+            raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
+        start = problem.structure.start(problem, init, num_restarts)
+        return _unconstrained_start(problem.program(), num_restarts, problem.seed) if start is None else start
+    params = init.params if isinstance(init, Fit) else init
+    if not isinstance(params, Mapping):
+        raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
+    program = problem.program()
+    params = {name: torch.as_tensor(value) for name, value in params.items()}
+    for site in program.sites:
+        if site.kind != "parameter":
+            continue
+        if site.name not in params:
+            raise ValueError(f"init: parameter {site.name!r} is missing; got {sorted(params)}")
+        if tuple(params[site.name].shape) != site.shape:
+            raise ValueError(f"init: {site.name!r} must have shape {site.shape}, got {tuple(params[site.name].shape)}")
+        if not site.support.check(params[site.name]).all():
+            raise ValueError(f"init: {site.name!r} has values outside its support {_outside(site.support, params[site.name])}")
+    problem.structure.check_start(params)
+    like = program.draw_prior(1, problem.seed)  # for the program's dtype and device
+    free = program.unconstrained({name: params[name].detach().to(value) for name, value in like.items()})
+    return problem.structure.complete_start(
+        problem, _nearby(program, free, num_restarts, problem.seed, first_exact=True)
+    )
+
+
+def _outside(support: Any, value: torch.Tensor) -> str:
+    """A support and the first value that lies outside of it, in words."""
+    base = getattr(support, "base_constraint", support)
+    wrong = value[~base.check(value)]
+    shown = ", ".join(f"{entry:g}" for entry in wrong[:1].ravel()[:5].tolist())
+    return f"{base}" + (f", such as {shown}" if shown else "")
+
+
+def _unconstrained_start(program: Program, num_restarts: int, seed: int) -> Params:
+    """Uniform in (-2, 2) on the unconstrained scale, as Pyro's ``init_to_uniform``."""
+    draw = program.draw_prior(1, seed)
+    zero = {name: torch.zeros_like(value[0]) for name, value in program.unconstrained(draw).items()}
+    return _nearby(program, zero, num_restarts, seed, first_exact=False)
+
+
+def _nearby(program: Program, free: Params, num_restarts: int, seed: int, first_exact: bool) -> Params:
+    generator = torch.Generator().manual_seed(seed)
+    radius = 0.5 if first_exact else 2.0
+    out = {}
+    for name, value in free.items():
+        noise = torch.rand((num_restarts, *value.shape), generator=generator, dtype=torch.float64).to(value)
+        noise = radius * (2 * noise - 1)
+        if first_exact:
+            noise[0] = 0.0
+        out[name] = value + noise
+    return {name: value.detach() for name, value in program.constrained(out).items()}
+
+
+def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float) -> Fit:
+    """The fit of the best restart, under the library's labels; warns of estimates on a bound."""
+    best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
+    params = problem.structure.canonical({name: value[best].clone() for name, value in outcome.params.items()})
+    sites = problem.structure.local_sites
+    local = {name: params.pop(name) for name in sites if name in params}
+    kept = {name: value for name, value in outcome.params.items() if name not in sites}
+    iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
+    _warn_bounds(problem.structure.at_bound(params))
+    return Fit(
+        model=problem.model,
+        method=method,
+        params=params,
+        log_likelihood=float(outcome.log_likelihood[best]),
+        objective=float(outcome.objective[best]),
+        objective_name=name,
+        trace=Trace(outcome.trace_name or name, outcome.history[:iterations, best], outcome.history_log_likelihood[:iterations, best]),
+        restarts=Restarts(
+            outcome.objective, outcome.log_likelihood, outcome.converged, outcome.num_iterations, kept, best
+        ),
+        converged=bool(outcome.converged[best]),
+        num_iterations=iterations,
+        seconds=seconds,
+        seed=problem.seed,
+        num_rows=problem.num_rows,
+        item_names=problem.item_names,
+        warnings=(),
+        draws=outcome.draws,
+        elbo=None if outcome.elbo is None else float(outcome.elbo[best]),
+        local=local or None,
+        sample_stats=outcome.sample_stats,
+        num_observations=problem.structure.num_observations(problem),
+    )
+
+
+def _warn_bounds(at_bound: list[str]) -> None:
+    if at_bound:
+        shown = ", ".join(at_bound[:8]) + (f" and {len(at_bound) - 8} more" if len(at_bound) > 8 else "")
+        warnings.warn(
+            f"estimates on the bound of their interval: {shown}; the likelihood may have no maximum inside",
+            BoundWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,415 @@
+r"""Is the model identified? The conditions of Lee and Gu, layer by layer, with names, proofs, margins and repairs.
+
+A layer whose children depend on K binary latents through a graph G and loadings W is, up to the labels of the latents,
+
+* **strict**\ly identified if every latent has two exclusive children (A), and the other children tell any two
+  configurations apart (B);
+* **generic**\ally identified, outside a set of parameters of measure zero, if every latent has two children of its own
+  choosing, all different, and a further one among the rest (C);
+* **not established** otherwise. The conditions are sufficient, not necessary: this is no proof that it is not
+  identified.
+
+A layer sees the one below as its data, so the verdict on a model is that on its weakest layer. "Three children for
+each latent" is necessary for C, not sufficient.
+
+Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, Theorems 1 and 2, Assumption 1, supplement S.1.5. Margins, proofs of
+failure and repairs are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from inference.identifiability import report
+from inference.identifiability.verdicts import (
+    MAX_TABLE_LATENTS,
+    VERDICTS,
+    Bottom,
+    Decision,
+    EntryChange,
+    Repair,
+    decide,
+    nearest_changes,
+    repairs,
+)
+from ppl_models.parts.distributions import binary_configurations
+
+if TYPE_CHECKING:
+    from inference.fitting.result import Fit
+    from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
+
+__all__ = ["IdentifiabilityReport", "LayerReport", "Violation", "check_graph", "check_identifiability"]
+
+BOTTOMS = ("additive", "dina", "gdm")
+PROPORTION_EDGE = 1e-4  # a proportion this near to 0 or 1 is on its bound
+SAME = 1e-9  # relative difference of two columns that are equal
+ZERO_SUM = 1e-12
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A part of Assumption 1 that the parameters do not meet.
+
+    Args:
+        kind: "empty column", "proportion on its bound", "equal columns", "not the highest" or "column sum not positive";
+            the last is a matter of labels only (see :func:`inference.alignment.canonical_signs`).
+        latents: the latents concerned.
+        value: the proportion or the sum, where there is one.
+        children: the children concerned, of "not the highest": the predictor with all of their latents is not above
+            that with any other configuration, the sign rule of conjunctions and interactions.
+    """
+
+    kind: str
+    latents: tuple[int, ...]
+    value: float | None = None
+    children: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """The verdict on one layer and what it rests on; latents and children by number, named by the two tuples of names.
+
+    Args:
+        title: what the layer is.
+        verdict: "strict", "generic" or "not established".
+        child_names, parent_names: names of the children (J) and of the latents (K).
+        child_noun: what a child is called in the text.
+        bottom: "additive", "dina" or "gdm".
+        decision: conditions A, B and C with their proofs.
+        violations: of Assumption 1.
+        smallest_edge: the smallest loading that is an edge and whose loss alone changes the verdict; None if no
+            single loss does, or only the graph is known.
+        largest_gap: the largest loading that is no edge and whose counting as one alone changes the verdict.
+        repairs: children to add for a better verdict.
+    """
+
+    title: str
+    verdict: str
+    child_names: tuple[str, ...]
+    parent_names: tuple[str, ...]
+    child_noun: str
+    bottom: Bottom
+    decision: Decision
+    violations: tuple[Violation, ...]
+    smallest_edge: EntryChange | None
+    largest_gap: EntryChange | None
+    repairs: tuple[Repair, ...]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What is missing for a better verdict, in words, one sentence a piece."""
+        return report.missing(self)
+
+    def text(self) -> str:
+        """The report on this layer in words."""
+        return report.layer_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report on this layer as plain JSON values; latents and children by number."""
+        fields = ("title", "verdict", "child_names", "parent_names", "bottom")
+        record = {name: getattr(self, name) for name in fields}
+        record |= asdict(self.decision)
+        record |= {
+            "violations": [asdict(violation) for violation in self.violations],
+            "smallest_edge": None if self.smallest_edge is None else asdict(self.smallest_edge),
+            "largest_gap": None if self.largest_gap is None else asdict(self.largest_gap),
+            "repairs": [asdict(repair) for repair in self.repairs],
+            "missing": self.missing,
+        }
+        return _plain(record)
+
+
+@dataclass(frozen=True)
+class IdentifiabilityReport:
+    """The verdict on a model.
+
+    Args:
+        verdict: that of the weakest layer.
+        layers: one report a layer, bottom-up.
+        thresholds: the least size of an edge in each layer; 0 where every nonzero loading is one.
+    """
+
+    verdict: str
+    layers: tuple[LayerReport, ...]
+    thresholds: tuple[float, ...]
+
+    def text(self) -> str:
+        """The report in words."""
+        return report.report_text(self.verdict, self.layers, self.thresholds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        layers = [layer.to_dict() for layer in self.layers]
+        return {"verdict": self.verdict, "thresholds": list(self.thresholds), "layers": layers, "text": self.text()}
+
+
+# ---------------------------------------------------------------- public
+
+
+def check_identifiability(
+    fit: Fit | Mapping[str, Tensor],
+    threshold: float | None = None,
+    item_names: Sequence[str] | None = None,
+    latent_names: Mapping[str, Sequence[str]] | None = None,
+    layers: Sequence[GeneralizedLinearLayer] | None = None,
+    root: RootLayer | None = None,
+    bottom: Bottom | None = None,
+    predictors: Tensor | None = None,
+) -> IdentifiabilityReport:
+    r"""Decide the conditions for every layer of a fit.
+
+    An edge is a loading with :math:`|W_{jk}| \ge` threshold, not zero, and in the layer's graph where that is given.
+
+    Args:
+        fit: a fit of a model with ``layers()``, or parameters by site name (then ``layers`` is needed).
+        threshold: least size of an edge, in every layer; None for the penalty's own, and 0 where there is no penalty or
+            the graph is given.
+        item_names: J names; None for the fit's.
+        latent_names: names by latent site, for example ``{"latents_1": ["Number", "Algebra"]}``.
+        layers: the layers of the parameters, bottom-up; None for the model's.
+        root: the deepest layer's proportions; None for the model's, or where there are none.
+        bottom: how items depend on their latents: ``"additive"``; ``"dina"``, on the product of all of them;
+            ``"gdm"``, on every interaction. The last two need the bottom layer's graph, and its verdict then stands for
+            sign rules of its own (Lee and Gu, S.1.5). None for what the bottom layer says of itself.
+        predictors: (2^K, J), for "gdm": the items' predictors under all configurations, in lexicographic order; None for
+            those of the estimate where the layer has interactions and at most 12 latents, else to judge by the graph alone.
+
+    Raises:
+        ValueError: if there are no layers, a site is missing or has another shape or values that are not finite, the
+            threshold is negative, or names do not fit.
+    """
+    params, layers, root, item_names = _unpack(fit, layers, root, item_names)
+    if threshold is not None and not threshold >= 0:
+        raise ValueError(f"check_identifiability: threshold must not be negative, got {threshold!r}")
+    known = {layer.parent for layer in layers}
+    if latent_names is not None and not set(latent_names) <= known:
+        raise ValueError(f"check_identifiability: latent_names is by {sorted(known)}, got {sorted(latent_names)}")
+    if bottom is not None:
+        _check_bottom(bottom)
+    reports, thresholds = [], []
+    for d, layer in enumerate(layers):
+        edges = layer.edges
+        structure = None if edges is None else edges.cpu().numpy().astype(bool)
+        least = threshold
+        if least is None:
+            least = float(layer.penalty.threshold) if layer.penalty is not None and structure is None else 0.0
+        thresholds.append(float(least))
+        proportions = None
+        if root is not None and root.latent == layer.parent:
+            proportions = _array(params.get(root.proportions), root.proportions, (root.num_latents,))
+        kind: Bottom = bottom if d == 0 and bottom is not None else layer.form
+        loadings: np.ndarray | None = None
+        table: Tensor | np.ndarray | None = predictors if d == 0 else None
+        if layer.terms is not None and layer.num_parents <= MAX_TABLE_LATENTS:
+            table = _table(params, layer) if table is None else table
+        if kind == "additive":
+            loadings = _array(params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_parents))
+            graph = (np.abs(loadings) >= least) & (loadings != 0)
+            if structure is not None:
+                graph, loadings = graph & structure, loadings * structure
+        elif structure is not None:
+            graph = structure
+        else:
+            raise ValueError(f"check_identifiability: a {bottom!r} bottom layer must have its graph given, got None")
+        report = _check_layer(
+            graph,
+            loadings,
+            kind,
+            table,
+            _names(item_names if d == 0 else (latent_names or {}).get(layer.child), layer.child, layer.num_children),
+            _names((latent_names or {}).get(layer.parent), layer.parent, layer.num_parents),
+            f"{layer.child} given {layer.parent}",
+            "item" if d == 0 else "child",
+            proportions,
+        )
+        reports.append(report)
+    verdict = min((report.verdict for report in reports), key=VERDICTS.index)
+    return IdentifiabilityReport(verdict, tuple(reports), tuple(thresholds))
+
+
+def check_graph(
+    graph: Tensor | np.ndarray | Sequence[Sequence[int]],
+    loadings: Tensor | np.ndarray | None = None,
+    bottom: Bottom = "additive",
+    predictors: Tensor | np.ndarray | None = None,
+    child_names: Sequence[str] | None = None,
+    parent_names: Sequence[str] | None = None,
+) -> LayerReport:
+    """Decide the conditions for one graph (a Q-matrix), before or after any fit.
+
+    Args:
+        graph: (J, K) of 0 and 1: child j depends on latent k.
+        loadings: (J, K); what they hold off the graph counts as too small to be an edge. None to judge by the graph
+            alone: condition B is then established only where it holds for all values of the loadings.
+        bottom: how children depend on their latents, see :func:`check_identifiability`.
+        predictors: (2^K, J), for "gdm" only.
+        child_names: J names.
+        parent_names: K names.
+
+    Raises:
+        ValueError: for a graph that is not a matrix of 0 and 1, values of other shapes or not finite, or names that do
+            not fit.
+    """
+    matrix = np.asarray(graph.detach().cpu() if isinstance(graph, Tensor) else graph, dtype=float)
+    if matrix.ndim != 2 or 0 in matrix.shape or not np.isin(matrix, (0, 1)).all():
+        raise ValueError(f"check_graph: graph must be a matrix (J, K) of 0 and 1, got shape {matrix.shape}")
+    _check_bottom(bottom)
+    edges = matrix.astype(bool)
+    values = None if loadings is None else _array(loadings, "loadings", matrix.shape)
+    if values is not None and bottom != "additive":
+        raise ValueError(f"check_graph: loadings belong to an additive layer; a {bottom!r} one is judged by its graph")
+    if values is not None and (values[edges] == 0).any():
+        child, latent = (int(i) for i in np.argwhere(edges & (values == 0))[0])
+        raise ValueError(f"check_graph: loadings[{child}, {latent}] is 0 on an edge of the graph")
+    children, parents = _names(child_names, "items", len(edges)), _names(parent_names, "latents", edges.shape[1])
+    return _check_layer(edges, values, bottom, predictors, children, parents, "items given latents", "item", None)
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _check_layer(
+    graph: np.ndarray,
+    loadings: np.ndarray | None,
+    bottom: Bottom,
+    predictors: Tensor | np.ndarray | None,
+    child_names: tuple[str, ...],
+    parent_names: tuple[str, ...],
+    title: str,
+    child_noun: str,
+    proportions: np.ndarray | None,
+) -> LayerReport:
+    num_children, num_latents = graph.shape
+    table = None
+    if predictors is not None:
+        if bottom == "additive" or num_latents > MAX_TABLE_LATENTS:
+            raise ValueError(
+                f"predictors are for a 'gdm' layer of at most {MAX_TABLE_LATENTS} latents, got {bottom!r}, {num_latents}"
+            )
+        table = _array(predictors, "predictors", (2**num_latents, num_children))
+    edges = None if loadings is None else loadings * graph
+    decision = decide(graph, edges, bottom, table)
+    violations = (*_violations(graph, edges, proportions), *_not_highest(graph, table))
+    smallest_edge, largest_gap, better = None, None, repairs(graph, loadings, bottom, decision)
+    on_bound = any(violation.kind == "proportion on its bound" for violation in violations)
+    if on_bound:  # no condition helps then
+        decision = replace(decision, verdict=VERDICTS[0])
+        better = ()
+    elif loadings is not None:
+        smallest_edge, largest_gap = nearest_changes(graph, loadings, decision)
+    return LayerReport(
+        title=title,
+        verdict=decision.verdict,
+        child_names=child_names,
+        parent_names=parent_names,
+        child_noun=child_noun,
+        bottom=bottom,
+        decision=decision,
+        violations=violations,
+        smallest_edge=smallest_edge,
+        largest_gap=largest_gap,
+        repairs=better,
+    )
+
+
+def _violations(
+    graph: np.ndarray, loadings: np.ndarray | None, proportions: np.ndarray | None
+) -> tuple[Violation, ...]:
+    out = [Violation("empty column", (int(k),)) for k in np.flatnonzero(~graph.any(0))]
+    if proportions is not None:
+        for k, value in enumerate(proportions.tolist()):
+            if not PROPORTION_EDGE < value < 1 - PROPORTION_EDGE:
+                out.append(Violation("proportion on its bound", (k,), value))
+    if loadings is not None:
+        scale = np.abs(loadings).max(0)
+        for k in range(graph.shape[1]):
+            for m in range(k + 1, graph.shape[1]):
+                apart = min(np.abs(loadings[:, k] - s * loadings[:, m]).max() for s in (1, -1))
+                if scale[k] > 0 and apart <= SAME * scale[k]:
+                    out.append(Violation("equal columns", (k, m)))
+        for k, total in enumerate(loadings.sum(0)):
+            if scale[k] > 0 and total <= ZERO_SUM:
+                out.append(Violation("column sum not positive", (k,), float(total)))
+    return tuple(out)
+
+
+def _not_highest(graph: np.ndarray, table: np.ndarray | None) -> tuple[Violation, ...]:
+    """Children that break the sign rule of conjunctions and interactions, from predictors (2^K, J)."""
+    if table is None:
+        return ()
+    codes = (np.arange(len(table))[:, None] >> np.arange(graph.shape[1] - 1, -1, -1)) & 1  # (2^K, K)
+    has_all = codes @ graph.T == graph.sum(1)  # (2^K, J)
+    highest = np.where(has_all, -np.inf, table).max(0)
+    low = np.flatnonzero(table[-1] <= highest)
+    latents = tuple(int(k) for k in np.flatnonzero(graph[low].any(0)))
+    return (Violation("not the highest", latents, children=tuple(int(j) for j in low)),) if len(low) else ()
+
+
+def _table(params: Mapping[str, Tensor], layer: GeneralizedLinearLayer) -> np.ndarray:
+    """Predictors under all configurations of the parents, (2^K, J)."""
+    loadings = _array(params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_features))
+    intercepts = _array(params.get(layer.intercepts), layer.intercepts, (layer.num_children,))
+    return layer.features(binary_configurations(layer.num_parents)).numpy() @ loadings.T + intercepts
+
+
+def _unpack(
+    fit: Any,
+    layers: Sequence[GeneralizedLinearLayer] | None,
+    root: RootLayer | None,
+    item_names: Sequence[str] | None,
+) -> tuple[Mapping[str, Tensor], Sequence[GeneralizedLinearLayer], RootLayer | None, Sequence[str] | None]:
+    """Parameters, layers, root and item names, whichever way they came."""
+    params = fit if isinstance(fit, Mapping) else getattr(fit, "params", None)
+    if params is None:
+        raise ValueError(f"check_identifiability: a fit or a dict of parameters was expected, got {type(fit).__name__}")
+    model = getattr(fit, "model", None)
+    if layers is None and model is not None and hasattr(model, "layers"):
+        layers = model.layers()
+        root = model.root() if root is None and hasattr(model, "root") else root
+    if not layers:
+        raise ValueError("check_identifiability: layers must be given, or a fit of a model that describes them")
+    if item_names is None:
+        own = tuple(getattr(fit, "item_names", ()))
+        numbered = own == tuple(str(j) for j in range(len(own)))
+        item_names = own if len(own) == layers[0].num_children and not numbered else None
+    return params, layers, root, item_names
+
+
+def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    if value is None:
+        raise ValueError(f"check_identifiability: params must hold {name!r}")
+    array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=float)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite")
+    return array
+
+
+def _names(names: Sequence[str] | None, site: str, size: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(f"{site}[{i}]" for i in range(size))
+    if len(names) != size:
+        raise ValueError(f"names of {site}: {size} were expected, got {len(names)}")
+    return tuple(str(name) for name in names)
+
+
+def _check_bottom(bottom: str) -> None:
+    if bottom not in BOTTOMS:
+        raise ValueError(f"bottom must be 'additive', 'dina' or 'gdm', got {bottom!r}")
+
+
+def _plain(value: Any) -> Any:
+    """JSON values only: tuples become lists, numbers that are not finite become None."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

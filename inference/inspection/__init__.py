@@ -1,0 +1,48 @@
+"""What to make of fitted latents: topics, groups, causes, dictionaries, options."""
+
+from inference.inspection.dictionary import ColumnRecovery, column_recovery, used_columns
+from inference.inspection.groups import GroupMeans, group_means
+from inference.inspection.noisy_or import (
+    LatentFilter,
+    Recovery,
+    choose_num_latents,
+    filter_latents,
+    filter_merge_refit,
+    matching_stability,
+    merge_latents,
+    recovery,
+    trim,
+)
+from inference.inspection.topics import (
+    negative_coherence,
+    perplexity,
+    predictive_perplexity,
+    representative_words,
+    top_words,
+    topic_similarity,
+    word_probabilities,
+)
+
+__all__ = [
+    "ColumnRecovery",
+    "column_recovery",
+    "used_columns",
+    "GroupMeans",
+    "group_means",
+    "LatentFilter",
+    "Recovery",
+    "choose_num_latents",
+    "filter_latents",
+    "filter_merge_refit",
+    "matching_stability",
+    "merge_latents",
+    "recovery",
+    "trim",
+    "negative_coherence",
+    "perplexity",
+    "predictive_perplexity",
+    "representative_words",
+    "top_words",
+    "topic_similarity",
+    "word_probabilities",
+]

@@ -1,0 +1,265 @@
+r"""What to make of fitted latents of a noisy-OR network: which to discard, which are doubles, which of a truth are found.
+
+The filter and the matching are those of Buhai et al. (2020, arXiv:1907.00030) with the constants of their released code:
+a latent is discarded unless its prior exceeds 0.02 and some failure is below 0.80; it is a double of an earlier one (by
+falling prior) if the failures differ by at most 4 in L1; a true latent is recovered if the Hungarian match on
+:math:`\max_j |\log f_{ij} - \log \hat f_{kj}|` costs at most 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inference.programs.program import Params
+from inference.structures.noisy_or.grow_and_prune import GrowAndPrune, used_latents
+from ppl_models.descriptions.noisy_or import IndependentCauses
+
+if TYPE_CHECKING:
+    from inference.fitting.result import Fit
+
+__all__ = [
+    "LatentFilter",
+    "Recovery",
+    "choose_num_latents",
+    "filter_latents",
+    "filter_merge_refit",
+    "matching_stability",
+    "merge_latents",
+    "recovery",
+    "trim",
+]
+
+SMALLEST_PRIOR, LARGEST_FAILURE, DOUBLE_DISTANCE = 0.02, 0.80, 4.0
+RECOVERED, COST_CAP, EXCLUDED = 1.0, 10.0, 1000.0
+EDGE = 0.5  # a failure below it counts as an edge
+
+
+@dataclass(frozen=True, eq=False)
+class LatentFilter:
+    """Verdict of the filter.
+
+    Args:
+        kept: latents that survive, by falling prior.
+        discarded: latents with a small prior or no effect.
+        doubles: latent -> the kept one (with ``chain``: the earlier one) it repeats.
+        distance: (m,), L1 distance of the failures to the nearest earlier survivor; infinite where there is none.
+    """
+
+    kept: tuple[int, ...]
+    discarded: tuple[int, ...]
+    doubles: dict[int, int]
+    distance: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Recovery:
+    """An estimate beside a truth.
+
+    Args:
+        num_recovered: true latents matched at a cost of at most 1; num_true: all of them.
+        match: true latent -> estimated latent, -1 where there is none left; cost: (m_true,), infinite there.
+        mean_cost: over matched latents, capped at 10.
+        prior_error: largest absolute error of a recovered latent's prior; NaN if none is recovered.
+        edge_f1: harmonic mean of precision and recall of edges (failure below one half) over matched latents.
+    """
+
+    num_recovered: int
+    num_true: int
+    match: tuple[int, ...]
+    cost: Tensor
+    mean_cost: float
+    prior_error: float
+    edge_f1: float
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every true latent is recovered."""
+        return self.num_recovered == self.num_true
+
+
+def filter_latents(
+    params: Params,
+    smallest_prior: float = SMALLEST_PRIOR,
+    largest_failure: float = LARGEST_FAILURE,
+    double_distance: float = DOUBLE_DISTANCE,
+    chain: bool = False,
+) -> LatentFilter:
+    """Discardable and duplicate latents by the paper's thresholds.
+
+    The threshold of doubles grows with the number of items: look at ``distance``, not at the verdict alone.
+
+    Args:
+        params: ``prior`` (m,) and ``failure`` (m, J).
+        smallest_prior, largest_failure, double_distance: the thresholds.
+        chain: compare with every earlier survivor of the first step, doubles too, as the released code does; else with
+            the kept ones only.
+    """
+    prior, failure = params["prior"], params["failure"]
+    useful = (prior > smallest_prior) & (failure.amin(1) < largest_failure)
+    order = [int(i) for i in prior.argsort(descending=True, stable=True) if useful[i]]
+    distance = torch.full_like(prior, torch.inf)
+    kept: list[int] = []
+    doubles: dict[int, int] = {}
+    for position, i in enumerate(order):
+        earlier = order[:position] if chain else kept
+        if earlier:
+            apart = (failure[earlier] - failure[i]).abs().sum(1)
+            distance[i] = apart.min()
+            if float(distance[i]) <= double_distance:
+                doubles[i] = earlier[int(apart.argmin())]
+                continue
+        kept.append(i)
+    discarded = tuple(i for i in range(len(prior)) if not useful[i])
+    return LatentFilter(tuple(kept), discarded, doubles, distance)
+
+
+def merge_latents(params: Params, verdict: LatentFilter) -> Params:
+    r"""The kept latents, each with the priors of its doubles: :math:`1 - \prod (1 - \pi)`; failures averaged by prior."""
+    prior, failure = params["prior"], params["failure"]
+    groups = {i: [i] for i in verdict.kept}
+    for double, original in verdict.doubles.items():
+        while original not in groups:
+            original = verdict.doubles[original]
+        groups[original].append(double)
+    chances = [1 - (1 - prior[members]).prod() for members in groups.values()]
+    averages = [(prior[members, None] * failure[members]).sum(0) / prior[members].sum() for members in groups.values()]
+    if not groups:
+        return {**params, "prior": prior[:0], "failure": failure[:0]}
+    return {**params, "prior": torch.stack(chances), "failure": torch.stack(averages)}
+
+
+def recovery(params: Params, truth: Params, excluded_cost: float = COST_CAP) -> Recovery:
+    """Match an estimate to a truth; label switching has no part in it.
+
+    Args:
+        params, truth: ``prior`` (m,) and ``failure`` (m, J) of both.
+        excluded_cost: cost of a pair of which one prior is below 0.02, and the largest cost in the matching; 1000
+            without that cap replicates the paper.
+
+    Raises:
+        ValueError: if the numbers of items differ.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    if params["failure"].shape[1] != truth["failure"].shape[1]:
+        raise ValueError(
+            f"recovery: the truth has {truth['failure'].shape[1]} items, the estimate {params['failure'].shape[1]}"
+        )
+    # a failure of zero is an infinite weight: kept finite, for inf - inf is not a cost
+    log_true, log_found = (p["failure"].double().clamp(min=1e-30).log() for p in (truth, params))
+    exact = (log_true.unsqueeze(1) - log_found.unsqueeze(0)).abs().amax(-1)
+    rare = (truth["prior"].unsqueeze(1) < SMALLEST_PRIOR) | (params["prior"].unsqueeze(0) < SMALLEST_PRIOR)
+    capped = exact if excluded_cost > COST_CAP else exact.clamp(max=COST_CAP)
+    cost = torch.where(rare, excluded_cost, capped)
+    rows, columns = linear_sum_assignment(cost.numpy())
+    match, paid = [-1] * len(exact), torch.full((len(exact),), torch.inf, dtype=torch.float64)
+    for i, k in zip(rows, columns, strict=True):
+        match[i], paid[i] = int(k), cost[i, k]
+    good = [i for i in range(len(match)) if float(paid[i]) <= RECOVERED]
+    error = max((abs(float(truth["prior"][i] - params["prior"][match[i]])) for i in good), default=float("nan"))
+    matched = [i for i, k in enumerate(match) if k >= 0]
+    true_edge = truth["failure"][matched] < EDGE
+    found_edge = params["failure"][[match[i] for i in matched]] < EDGE
+    total = int(true_edge.sum() + found_edge.sum())
+    f1 = 2 * int((true_edge & found_edge).sum()) / total if total else 1.0
+    return Recovery(
+        len(good), len(match), tuple(match), paid, float(paid[matched].clamp(max=COST_CAP).mean()), error, f1
+    )
+
+
+def matching_stability(snapshots: Params, truth: Params) -> Tensor:
+    """How many true latents have, at each snapshot, the partner they have at the last one, (T,).
+
+    Args:
+        snapshots: ``failure`` (T, m, J) along a run.
+        truth: ``failure`` (m_true, J); the match is Hungarian on the L1 distance of log-failures.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    log_true = truth["failure"].double().clamp(min=1e-30).log()
+    partners = []
+    for failure in snapshots["failure"].double():
+        cost = torch.cdist(log_true, failure.clamp(min=1e-30).log(), p=1)
+        rows, columns = linear_sum_assignment(cost.numpy())
+        partner = np.full(len(log_true), -1)
+        partner[rows] = columns
+        partners.append(partner)
+    return torch.tensor([int((partner == partners[-1]).sum()) for partner in partners])
+
+
+# ---------------------------------------------------------------- other sizes
+
+
+def trim(result: Fit) -> Fit:
+    """The fit without its empty latents, as a model of that size; nothing is fitted again, for they change no probability.
+
+    Raises:
+        ValueError: if every latent is empty.
+    """
+    from inference.fitting.result import Restarts
+
+    causes = _described(result.model)
+    used = used_latents(causes, result.params)
+    if not used:
+        raise ValueError("trim: every latent is empty")
+    kept = {**result.params, **{name: result.params[name][used] for name in ("prior", "failure")}}
+    best = slice(result.restarts.best, result.restarts.best + 1)
+    alone = Restarts(
+        result.restarts.objective[best], result.restarts.log_likelihood[best], result.restarts.converged[best],
+        result.restarts.num_iterations[best], {name: value.unsqueeze(0) for name, value in kept.items()}, 0,
+    )  # fmt: skip
+    return replace(result, model=replace(result.model, num_latents=len(used)), params=kept, restarts=alone)  # type: ignore[type-var]
+
+
+def choose_num_latents(model: Any, data: Any, method: GrowAndPrune | None = None, num_restarts: int = 1, seed: int = 0) -> Fit:
+    """The number of latents by description length, without a truth or thresholds on parameters: a trimmed fit.
+
+    Args:
+        model: with the largest number of latents to consider (up to 16 is quick).
+        data: (N, J).
+        method: the search; the recommended one if None.
+        num_restarts, seed: as in ``fit``.
+    """
+    from inference.fitting.fit import fit
+
+    result = fit(model, data, method or GrowAndPrune(), init="random", num_restarts=num_restarts, seed=seed)
+    return trim(result)
+
+
+def filter_merge_refit(result: Fit, data: Any, verdict: LatentFilter | None = None) -> tuple[Fit, Fit]:
+    """Discardable latents dropped, doubles merged, the rest refitted by exact EM; the fit before and after.
+
+    Args:
+        result: of any engine.
+        data: (N, J) that it was fitted to.
+        verdict: what to keep; the paper's filter if None.
+
+    Raises:
+        ValueError: if no latent is kept.
+    """
+    verdict = verdict or filter_latents(result.params)
+    if not verdict.kept:
+        raise ValueError("filter_merge_refit: the filter keeps no latent; loosen its thresholds")
+    return result, _refit(result, merge_latents(result.params, verdict), data)
+
+
+def _described(model: Any) -> IndependentCauses:
+    describe = getattr(model, "causes", None)
+    if describe is None:
+        raise ValueError(f"a model that offers causes() (NoisyOr) was expected, got {model!r}")
+    causes: IndependentCauses = describe()
+    return causes
+
+
+def _refit(result: Fit, params: Params, data: Any) -> Fit:
+    from inference.engines.em import EM
+    from inference.fitting.fit import fit
+
+    model = replace(result.model, num_latents=len(params["prior"]))  # type: ignore[type-var]
+    method = EM(max_iterations=200, tolerance=1e-7, parameter_tolerance=1e-2)
+    return fit(model, data, method, init=dict(params), seed=result.seed)

@@ -1,0 +1,53 @@
+"""Pictures: of fits, layers, components, comparisons, choices."""
+
+from inference.plots.comparison import plot_comparison, plot_ranks
+from inference.plots.components import (
+    plot_abundances,
+    plot_choice,
+    plot_discrepancies,
+    plot_return,
+    plot_scree,
+    plot_signatures,
+)
+from inference.plots.fit import (
+    plot_latent_graph,
+    plot_loading_images,
+    plot_loadings,
+    plot_posterior_predictive,
+    plot_reconstructions,
+    plot_restarts,
+    plot_trace,
+)
+from inference.plots.noisy_or import plot_failures, plot_latents, plot_matching_stability
+from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policies, plot_policy_tables
+from inference.plots.selection import plot_selection
+from inference.plots.topics import plot_group_means, plot_skill_effects, plot_topic_words
+
+__all__ = [
+    "plot_comparison",
+    "plot_ranks",
+    "plot_abundances",
+    "plot_choice",
+    "plot_discrepancies",
+    "plot_return",
+    "plot_scree",
+    "plot_signatures",
+    "plot_latent_graph",
+    "plot_loading_images",
+    "plot_loadings",
+    "plot_posterior_predictive",
+    "plot_reconstructions",
+    "plot_restarts",
+    "plot_trace",
+    "plot_failures",
+    "plot_latents",
+    "plot_matching_stability",
+    "plot_option_occupancy",
+    "plot_option_switches",
+    "plot_policies",
+    "plot_policy_tables",
+    "plot_selection",
+    "plot_group_means",
+    "plot_skill_effects",
+    "plot_topic_words",
+]

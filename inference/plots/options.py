@@ -1,0 +1,172 @@
+"""Pictures of options: policies as arrows on a map, which option is on over time, where options are kept.
+
+As in :mod:`inference.plots.fit`, everything is drawn on the ``ax`` given or on a figure of its own, and returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from inference.structures.options.paths import smooth_options
+from ppl_models.sequences.feature_trajectories import feature_lengths
+from ppl_models.sequences.option_chain import with_high
+from ppl_models.sequences.trajectories import trajectory_lengths
+
+if TYPE_CHECKING:
+    from inference.fitting.result import Fit
+
+__all__ = ["plot_option_occupancy", "plot_option_switches", "plot_policies", "plot_policy_tables"]
+
+MOST_ROWS = 40  # states that are numbered one by one
+
+OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")  # colour-blind safe
+
+
+def _chain(fit: Fit, caller: str) -> Any:
+    if not hasattr(fit.model, "chain"):
+        raise ValueError(f"{caller}: a model of hidden options was expected, got {type(fit.model).__name__}")
+    return fit.model.chain()
+
+
+def _colour(option: int) -> str:
+    return OKABE_ITO[option % len(OKABE_ITO)]
+
+
+def plot_policies(
+    fit: Fit,
+    cells: Sequence[tuple[int, int]],
+    moves: Sequence[tuple[int, int]],
+    goals: Sequence[int] = (),
+    figure: Figure | None = None,
+) -> Figure:
+    """The low-level policy of every option as arrows on a map: the mean move, as long as the policy is decided.
+
+    Args:
+        fit: a fit of an options HMM whose states are cells of a map.
+        cells: (row, column) of every state.
+        moves: (rows, columns) that every action moves by; (0, 0) for one that does not move.
+        goals: states to mark.
+        figure: where to draw; a new one if None.
+
+    Raises:
+        ValueError: if the model has no options, or ``cells`` or ``moves`` do not fit its sizes.
+    """
+    chain = _chain(fit, "plot_policies")
+    place, move = np.asarray(cells, dtype=float), np.asarray(moves, dtype=float)
+    for name, value, size in (("cells", place, chain.num_states), ("moves", move, chain.num_actions)):
+        if value.shape != (size, 2):
+            raise ValueError(f"plot_policies: {name} must hold {size} pairs (row, column), got shape {value.shape}")
+    low = fit.params[chain.low].detach().cpu().numpy()
+    height, width = np.ptp(place, axis=0) + 1
+    figure = Figure(figsize=(2.0 + 0.45 * width * chain.num_options, 1.5 + 0.45 * height), layout="constrained") if figure is None else figure
+    axes = figure.subplots(1, chain.num_options, squeeze=False)[0]
+    for option, ax in enumerate(axes):
+        step = low[:, option] @ move  # (S, 2)
+        ax.scatter(place[:, 1], place[:, 0], s=4, color="#bbbbbb")
+        ax.quiver(
+            place[:, 1], place[:, 0], step[:, 1], step[:, 0], color=_colour(option), angles="xy", scale_units="xy", scale=1.1, width=0.012
+        )
+        ax.scatter(place[list(goals), 1], place[list(goals), 0], s=120, facecolors="none", edgecolors="black", label="goal")
+        ax.set(title=f"option {option}", xticks=[], yticks=[], aspect="equal")
+        ax.set_xlim(place[:, 1].min() - 0.8, place[:, 1].max() + 0.8)
+        ax.set_ylim(place[:, 0].max() + 0.8, place[:, 0].min() - 0.8)  # rows go down, as on the map
+    return figure
+
+
+def plot_option_occupancy(
+    fit: Fit, data: Any, sequence: int | None = None, tasks: Any = None, max_steps: int = 300, ax: Axes | None = None
+) -> Axes:
+    """P(option | the whole sequence) over time, stacked: of one sequence, or averaged over those that last so long.
+
+    Args:
+        fit: a fit of an options HMM.
+        data: sequences.
+        sequence: which one; None for the average over all.
+        tasks: (B, T), known sub-tasks, drawn as a strip below; only with one sequence.
+        max_steps: draw at most so many.
+        ax: where to draw; a new figure if None.
+
+    Raises:
+        ValueError: if the model has no options, ``data`` does not fit it, or ``sequence`` is out of range.
+    """
+    if not (hasattr(fit.model, "chain") or hasattr(fit.model, "policy_chain")):
+        raise ValueError(f"plot_option_occupancy: a model of hidden options was expected, got {type(fit.model).__name__}")
+    num_options: int = fit.model.num_options  # type: ignore[attr-defined]
+    packed, _ = fit.model.check_data(data, for_fit=False)  # type: ignore[attr-defined]
+    if sequence is not None and not 0 <= sequence < len(packed):
+        raise ValueError(f"plot_option_occupancy: sequence must lie in 0 to {len(packed) - 1}, got {sequence}")
+    chosen = packed if sequence is None else packed[sequence : sequence + 1]
+    lengths = trajectory_lengths(chosen) if hasattr(fit.model, "chain") else feature_lengths(chosen)
+    steps = min(int(lengths.max()), max_steps)
+    chosen = chosen[:, : int(lengths.max())]
+    posterior = smooth_options(fit, chosen).option[:, :steps].numpy()
+    share = posterior.sum(0) / np.maximum(posterior.sum((0, 2)), 1)[:, None]  # (steps, O)
+    ax = Figure(figsize=(8.0, 2.6), layout="constrained").subplots() if ax is None else ax
+    colours = [_colour(option) for option in range(num_options)]
+    time = np.append(np.arange(steps), steps)
+    ax.stackplot(time, np.concatenate([share, share[-1:]]).T, colors=colours, step="post", labels=[f"option {o}" for o in range(num_options)])
+    bottom = 0.0
+    if sequence is not None and tasks is not None:
+        strip = np.asarray(tasks)[sequence, :steps]
+        ax.imshow(strip[None], extent=(0, steps, -0.14, -0.04), aspect="auto", cmap=colormaps["Greys"], interpolation="nearest", vmin=-1)
+        bottom = -0.16
+    ax.set(xlim=(0, steps), ylim=(bottom, 1), xlabel="step", ylabel="P(option | sequence)")
+    ax.legend(loc="upper right", fontsize="small")
+    return ax
+
+
+def plot_policy_tables(fit: Fit, names: Sequence[str] = ()) -> Figure:
+    """The low-level policy of every option: P(action | state) as a table, or the weights of softmax-linear policies.
+
+    Args:
+        fit: a fit of a model of hidden options.
+        names: of the columns of a continuous state.
+
+    Raises:
+        ValueError: if the model has no options, or hidden units stand between states and actions.
+    """
+    if hasattr(fit.model, "policy_chain"):
+        about = fit.model.policy_chain()
+        if about.policy.sites(about.num_features):
+            raise ValueError(f"plot_policy_tables: weights on the state were expected, {about.policy!r} has hidden units between")
+        weights = torch.cat([fit.params["low_weights"], fit.params["low_intercepts"][..., None]], -1)
+        tables = weights.mT.detach().cpu().numpy()  # (O, F + 1, A - 1)
+        rows: Sequence[str] = (*(names or [str(i) for i in range(about.num_features)]), "intercept")
+        columns, title = range(1, about.num_actions), "log-odds against action 0"
+        limit = max(1e-9, float(np.abs(tables).max()))
+        low, high, colours = -limit, limit, "RdBu_r"
+    else:
+        chain = _chain(fit, "plot_policy_tables")
+        tables = fit.params[chain.low].transpose(0, 1).detach().cpu().numpy()  # (O, S, A)
+        rows, columns, title = [str(s) for s in range(chain.num_states)], range(chain.num_actions), "P(action | state)"
+        low, high, colours = 0.0, 1.0, "viridis"
+    height, width = tables.shape[1:]
+    size = (1.6 + len(tables) * (0.9 + 0.3 * width), min(9.0, 1.3 + 0.26 * height))
+    figure = Figure(figsize=(min(size[0], 14.0), size[1]), layout="constrained")
+    axes = figure.subplots(1, len(tables), squeeze=False, sharey=True)[0]
+    for option, (ax, table) in enumerate(zip(axes, tables, strict=True)):
+        image = ax.imshow(table, vmin=low, vmax=high, cmap=colours, aspect="auto")
+        ax.set(title=f"option {option}", xlabel="action", xticks=range(width), xticklabels=list(columns))
+    if height <= MOST_ROWS:
+        axes[0].set(yticks=range(height), yticklabels=rows)
+    axes[0].set_ylabel("state")
+    figure.colorbar(image, ax=list(axes)).set_label(title)
+    return figure
+
+
+def plot_option_switches(fit: Fit, ax: Axes | None = None) -> Axes:
+    """P(an option is kept) in every state (rows) for every option (columns): where options end."""
+    chain = _chain(fit, "plot_option_switches")
+    kept = np.diagonal(with_high(chain, fit.params)[chain.high].detach().cpu().numpy(), axis1=1, axis2=2)  # (S, O)
+    ax = Figure(figsize=(2.5 + 0.4 * kept.shape[1], 1.5 + 0.16 * kept.shape[0]), layout="constrained").subplots() if ax is None else ax
+    image = ax.imshow(kept, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    ax.figure.colorbar(image, ax=ax).set_label("P(option is kept)")
+    ax.set(xlabel="option", ylabel="new state", xticks=range(kept.shape[1]))
+    return ax

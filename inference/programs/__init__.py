@@ -1,0 +1,1 @@
+"""A Pyro program as a density: traces, elimination, coordinates, curvature."""

@@ -1,0 +1,247 @@
+"""Free coordinates of parameters: logits of probabilities, logs of positive numbers, log-ratios of probability vectors, the
+factor L of a positive definite matrix L L' with the log of its diagonal, everything else as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.autograd.functional import jacobian
+from torch.distributions import constraints
+
+from inference.identifiability.fisher import entry_names
+from inference.programs.program import Params, Program
+from ppl_models.parts.precisions import LogCholesky
+from ppl_models.sequences.option_chain import MatrixSimplex
+
+__all__ = ["Coordinates"]
+
+NEAR = 5e-4  # of an interval's length: this near its end is on it
+RATIO = 1.001  # a positive number within this factor of its limit is on it
+SMALL = 2e-6  # a probability this near 0 or 1 is on the bound
+
+
+@dataclass(frozen=True, eq=False)
+class _SitePart:
+    name: str
+    scale: str  # "identity", "logit", "log", "simplex" or "cholesky"
+    lower: Tensor  # of the shape of the site
+    upper: Tensor
+    free: Tensor  # bool, of the shape of the site: entries that are coordinates
+    width: int = 1  # entries that sum to one, of a simplex
+
+    def coordinates(self, value: Tensor) -> Tensor:
+        """Free coordinates of a value of the site, (P,)."""
+        return self._moved(value)[self.free]
+
+    def value(self, own: Tensor, center: Tensor) -> Tensor:
+        """The value that free coordinates (P,) stand for; held entries as in ``center``."""
+        if self.scale == "simplex":
+            ratios = self._moved(center).masked_scatter(self.free, own)
+            return torch.softmax(ratios.reshape(-1, self.width), -1).reshape(center.shape)
+        if self.scale == "cholesky":
+            size = center.shape[-1]
+            lower = self._moved(center).masked_scatter(self.free, own)
+            rows, columns = torch.tril_indices(size, size)
+            return LogCholesky(size)(lower[..., rows, columns])
+        back: dict[str, Callable[[Tensor], Tensor]] = {
+            "identity": lambda v: v,
+            "logit": torch.sigmoid,
+            "log": torch.exp,
+        }
+        return center.masked_scatter(self.free, back[self.scale](own))
+
+    def _moved(self, value: Tensor) -> Tensor:
+        if self.scale == "simplex":
+            rows = value.reshape(-1, self.width).log()
+            return (rows - rows[:, -1:]).reshape(value.shape)
+        if self.scale == "cholesky":
+            factor = torch.linalg.cholesky(value)
+            return factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log())
+        forth: dict[str, Callable[[Tensor], Tensor]] = {"identity": lambda v: v, "logit": torch.logit, "log": torch.log}
+        return forth[self.scale](value)
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """A vector of free entries and the parameters it stands for.
+
+    Args:
+        center: the parameters whose held entries are kept.
+        parts: the sites in order.
+    """
+
+    center: Params
+    parts: tuple[_SitePart, ...]
+
+    @classmethod
+    def of(cls, program: Program, params: Params) -> Coordinates:
+        """Coordinates at an estimate: entries that are exactly zero on an unbounded-looking scale are held.
+
+        Raises:
+            ValueError: for a site whose support has no rule here, naming it, or local sites.
+        """
+        if program.names("local"):
+            raise ValueError(f"local sites {program.names('local')} cannot be summed out")
+        parts = []
+        for name in program.names("parameter"):
+            value = params[name]
+            base = program.site(name).support
+            while hasattr(base, "base_constraint"):
+                base = base.base_constraint
+            graph = getattr(base, "graph", None)
+            base = getattr(base, "base", base)
+            while hasattr(base, "base_constraint"):
+                base = base.base_constraint
+            scale, lower, upper = _scale(name, base)
+            low, high = (_filled(limit, value, graph) for limit in (lower, upper))
+            free = torch.ones_like(value, dtype=torch.bool)
+            if scale == "identity":
+                free = value != 0 if graph is None else graph.to(value.device) & (value != 0)
+            width = math.prod(value.shape[value.dim() - base.event_dim :])
+            if scale == "simplex":
+                free.reshape(-1, width)[:, -1] = False
+            elif scale == "cholesky":
+                free = free.tril()
+            parts.append(_SitePart(name, scale, low, high, free, width))
+        return cls(params, tuple(parts))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the free entries."""
+        ordered = {part.name: self.center[part.name] for part in self.parts}
+        return entry_names(ordered, {part.name: part.free for part in self.parts})
+
+    def at_bound(self) -> list[str]:
+        """Free entries on the end of their interval."""
+        found = []
+        for part in self.parts:
+            value = self.center[part.name]
+            if part.scale in ("logit", "simplex"):
+                edge = (value < SMALL) | (value > 1 - SMALL)
+            elif part.scale == "log":
+                edge = (value <= part.lower * RATIO) | (value * RATIO >= part.upper)
+            else:
+                length = part.upper - part.lower
+                finite = torch.isfinite(length)
+                share = torch.where(finite, (value - part.lower) / torch.where(finite, length, 1.0), 0.5)
+                edge = (share < NEAR) | (share > 1 - NEAR)
+            found += list(entry_names({part.name: value}, {part.name: edge & part.free}))
+        return found
+
+    def without(self, names: Sequence[str]) -> Coordinates:
+        """The same with some entries held."""
+        parts = []
+        for part in self.parts:
+            own = entry_names({part.name: self.center[part.name]}, {part.name: part.free})
+            keep = torch.tensor([name not in names for name in own], dtype=torch.bool)
+            free = part.free.clone()
+            free[part.free] = keep
+            parts.append(replace(part, free=free))
+        return replace(self, parts=tuple(parts))
+
+    def vector(self) -> Tensor:
+        """The estimate as a free vector, (P,)."""
+        return torch.cat([part.coordinates(self.center[part.name]) for part in self.parts])
+
+    def params(self, free: Tensor) -> Params:
+        """The parameters a free vector stands for; differentiable."""
+        own = free.split([int(part.free.sum()) for part in self.parts])
+        return {part.name: part.value(mine, self.center[part.name]) for part, mine in zip(self.parts, own, strict=True)}
+
+    def log_jacobian(self, draws: Params) -> Tensor:
+        """Log of the volume of parameters a unit of coordinates, at draws (D, ...), (D,)."""
+        total = torch.zeros(len(next(iter(draws.values()))), dtype=torch.float64)
+        for part in self.parts:
+            value = draws[part.name]
+            if part.scale == "identity":
+                continue
+            if part.scale == "cholesky":
+                move = LogCholesky(value.shape[-1])
+                total = total.to(value) + move.log_abs_det_jacobian(move.inv(value), value).reshape(len(value), -1).sum(
+                    -1
+                )
+                continue
+            log = value.log() + (torch.log1p(-value) if part.scale == "logit" else 0.0)
+            kept = torch.ones_like(part.free) if part.scale == "simplex" else part.free
+            total = total.to(log) + (log * kept).reshape(len(log), -1).sum(-1)
+        return total
+
+    def clamped(self, draws: Params) -> tuple[Params, Tensor]:
+        """Draws (D, ...) cut at the bounds of their intervals, and which were inside, (D,)."""
+        out, inside = dict(draws), torch.ones(len(next(iter(draws.values()))), dtype=torch.bool)
+        for part in self.parts:
+            if part.scale in ("identity", "log"):
+                value = draws[part.name]
+                out[part.name] = torch.where(part.free, value.clamp(part.lower, part.upper), value)
+                inside &= ((out[part.name] == value) | ~part.free).reshape(len(value), -1).all(-1).cpu()
+        return out, inside
+
+    def spread(self, free: Tensor, covariance: Tensor) -> Params:
+        """Standard errors in the parameters' own units by the delta method, NaN where held."""
+        out, start = {}, 0
+        for part in self.parts:
+            size = int(part.free.sum())
+            own = slice(start, start + size)
+            start += size
+            value, block = self.center[part.name], covariance[own, own]
+            if part.scale in ("simplex", "cholesky"):
+                slopes = jacobian(lambda mine, p=part, v=value: p.value(mine, v).flatten(), free[own], vectorize=True)
+                out[part.name] = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
+                continue
+            error = block.diagonal().clamp(min=0).sqrt()
+            if part.scale == "logit":
+                error = error * value[part.free] * (1 - value[part.free])
+            elif part.scale == "log":
+                error = error * value[part.free]
+            out[part.name] = torch.full_like(value, torch.nan).masked_scatter(part.free, error)
+        return out
+
+    def limits(self, free: Tensor, covariance: Tensor, width: float) -> dict[str, tuple[Tensor, Tensor]]:
+        """Confidence limits: the estimate plus and minus ``width`` standard errors on the free scale, taken back."""
+        error = covariance.diagonal().clamp(min=0).sqrt()
+        low, high = self.params(free - width * error), self.params(free + width * error)
+        spread = self.spread(free, covariance)
+        out = {}
+        for part in self.parts:
+            value = self.center[part.name]
+            if part.scale == "cholesky":  # on the scale of the entries
+                out[part.name] = (value - width * spread[part.name], value + width * spread[part.name])
+            elif part.scale == "simplex":  # on the logit of each entry
+                step = width * spread[part.name] / (value * (1 - value))
+                out[part.name] = (torch.sigmoid(torch.logit(value) - step), torch.sigmoid(torch.logit(value) + step))
+            else:
+                held = ~part.free
+                out[part.name] = (
+                    low[part.name].masked_fill(held, torch.nan),
+                    high[part.name].masked_fill(held, torch.nan),
+                )
+        return out
+
+
+def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Tensor]:
+    infinite = torch.tensor(torch.inf, dtype=torch.float64)
+    if isinstance(support, type(constraints.positive_definite)):
+        return "cholesky", -infinite, infinite
+    if support is constraints.simplex or isinstance(support, MatrixSimplex):
+        return "simplex", torch.zeros(()), torch.ones(())
+    if support is constraints.real or support is constraints.real_vector:
+        return "identity", -infinite, infinite
+    lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    if lower is not None:
+        low = torch.as_tensor(lower, dtype=torch.float64)
+        high = infinite if upper is None else torch.as_tensor(upper, dtype=torch.float64)
+        if upper is not None and bool((low == 0).all() and (high == 1).all()):
+            return "logit", low, high
+        return ("log" if bool((low >= 0).all()) else "identity"), low, high
+    raise ValueError(f"site {name!r} with support {support} has no free coordinates here")
+
+
+def _filled(limit: Tensor, value: Tensor, graph: Tensor | None) -> Tensor:
+    limit = limit.to(value)
+    if graph is None or not limit.dim():
+        return limit.expand(value.shape)
+    return torch.zeros_like(value).masked_scatter(graph.to(value.device), limit)

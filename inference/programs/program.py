@@ -1,0 +1,420 @@
+r"""A Pyro program seen as a log-density: the only file that opens Pyro traces.
+
+A program has three kinds of sites: *parameters* (continuous, outside the plate over rows), *latents* (discrete, not
+observed, enumerated), and *observed* sites; continuous latents inside a plate over rows are *local*. With the
+parameters fixed, every latent and observed site contributes one local factor; eliminating the latents from their
+product (Pyro's own plated variable elimination) gives the log-marginal of each row. Because that is differentiable,
+
+.. math:: \frac{\partial \log p(x)}{\partial \log f} = p(\text{configuration of } f \mid x)
+
+is the posterior of factor f: an exact E-step is reverse-mode differentiation of one scalar.
+
+Every function accepts parameters with one leading dim R, for R restarts evaluated as one batch: the program then runs
+inside an outermost plate over restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.distributions.util import scale_and_mask
+from pyro.infer import config_enumerate
+from torch import Tensor
+from torch.distributions import biject_to, constraints
+
+from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, narrow_repeated
+from ppl_models.parts.distributions import support_size
+from ppl_models.parts.item_response import ItemResponse
+
+__all__ = ["FactorPosteriors", "FiniteMixture", "Params", "Program", "Site", "simulate"]
+
+Params = dict[str, Tensor]
+RESTARTS = "_restarts"
+
+
+@dataclass(frozen=True)
+class Site:
+    """One sample site.
+
+    Args:
+        name: its name.
+        kind: "parameter", "latent", "local" or "observed".
+        shape: own batch and event shape, without restarts; for latents and observed sites with the rows.
+        support: the constraint its values satisfy.
+        plates: names of the plates it stands in, outermost first.
+        num_values: size of the enumerated support, None where it is not enumerated.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    support: constraints.Constraint
+    plates: tuple[str, ...]
+    num_values: int | None
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether its values are bits, or vectors of bits."""
+        return getattr(self.support, "base_constraint", self.support) is constraints.boolean
+
+
+@contextmanager
+def _isolated(seed: int | None = None) -> Iterator[None]:
+    """Run without touching the random state or the parameter store of the caller."""
+    with torch.random.fork_rng(devices=[]), pyro.get_param_store().scope():
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
+
+
+class Program:
+    """A Pyro program with its data, as a function of its parameters.
+
+    Args:
+        model: any callable of Pyro primitives whose latents can be enumerated; ``pyro.markov`` chains included.
+        args: the arguments it is called with (the data).
+
+    Whatever sums over latents raises a ValueError, naming the site, if one of them cannot be enumerated.
+    """
+
+    def __init__(self, model: Callable[..., Any], *args: Any) -> None:
+        self.model, self.args = model, args
+        self._enumerated_model = config_enumerate(model, default="parallel")
+        with _isolated(0):
+            trace = poutine.trace(model).get_trace(*args)
+        self._set_sites(trace)
+
+    def with_data(self, *args: Any) -> Program:
+        """The same program with other data (a chunk of rows), without looking at its sites again."""
+        new = object.__new__(Program)
+        new.__dict__.update(self.__dict__)
+        new.args = args
+        return new
+
+    def _set_sites(self, trace: Any) -> None:
+        nodes = _sample_nodes(trace)
+        plates = {name: tuple(f.name for f in node["cond_indep_stack"] if f.vectorized) for name, node in nodes.items()}
+        of_rows = (n for n, node in nodes.items() if node["is_observed"] or node["fn"].support.is_discrete)
+        row_plates = set().union(*(plates[n] for n in of_rows), set())
+        self.max_plate_nesting = max(
+            (-f.dim for node in nodes.values() for f in node["cond_indep_stack"] if f.vectorized), default=0
+        )
+        sites = []
+        for name, node in nodes.items():
+            fn = node["fn"]
+            num_values = None
+            if node["is_observed"]:
+                kind = "observed"
+            elif fn.support.is_discrete:
+                kind = "latent"
+                if fn.has_enumerate_support and not getattr(fn, "reinterpreted_batch_ndims", None):
+                    num_values = support_size(fn)
+            else:
+                kind = "local" if row_plates & set(plates[name]) else "parameter"
+            shape = tuple(fn.batch_shape + fn.event_shape)
+            sites.append(Site(name, kind, shape, fn.support, plates[name], num_values))
+        self.sites = tuple(sites)
+        self._batch_dims = {name: len(node["fn"].batch_shape) for name, node in nodes.items()}
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """Names of the sites of one kind, in program order."""
+        return tuple(site.name for site in self.sites if site.kind == kind)
+
+    def site(self, name: str) -> Site:
+        """The site of that name."""
+        return next(site for site in self.sites if site.name == name)
+
+    # ---------------------------------------------------------------- running
+
+    def _num_restarts(self, params: Params) -> int | None:
+        name = self.names("parameter")[0] if self.names("parameter") else None
+        if name is None or params[name].dim() == len(self.site(name).shape):
+            return None
+        return params[name].shape[0]
+
+    def _in_program_shape(self, params: Params, restarts: int | None) -> Params:
+        """Insert the plate dims between restarts and a site's own shape."""
+        if restarts is None:
+            return params
+        out = {}
+        for name, value in params.items():
+            pad = self.max_plate_nesting - self._batch_dims[name]
+            out[name] = value.reshape(value.shape[:1] + (1,) * pad + value.shape[1:])
+        return out
+
+    def _trace(self, params: Params, enumerate_latents: bool, fixed: Params | None = None, needs_local: bool = True) -> Any:
+        if enumerate_latents:
+            self.check_enumerable()
+        for site in self.sites:
+            if (site.kind == "parameter" or (site.kind == "local" and needs_local)) and site.name not in params:
+                raise ValueError(f"params: {site.kind} site {site.name!r} needs a value, got only {sorted(params)}")
+        restarts = self._num_restarts(params)
+        values = self._in_program_shape(params, restarts) | (fixed or {})
+        model = self._enumerated_model if enumerate_latents else self.model
+        model = poutine.condition(model, values)
+        if restarts is not None:
+            model = _in_restarts(model, restarts, self.max_plate_nesting)
+        if enumerate_latents:
+            model = poutine.enum(model, first_available_dim=-1 - self.max_plate_nesting - (restarts is not None))
+        # shapes and supports were validated at the first look; what nobody asks for is drawn
+        with _isolated(), pyro.validation_enabled(False):
+            return poutine.trace(model).get_trace(*self.args)
+
+    def check_enumerable(self) -> None:
+        """Refuse a program with a latent that cannot be summed out, naming it."""
+        for site in self.sites:
+            if site.kind == "latent" and site.num_values is None:
+                size = f" of {site.shape[-1]} bits" if site.is_binary and site.shape else ""
+                raise ValueError(
+                    f"latent site {site.name!r}{size} with support {site.support} cannot be enumerated; use a distribution "
+                    "with a finite support (BinaryVector for a vector of bits), fewer latents, or an engine that samples "
+                    "them (SAEM)"
+                )
+
+    def log_prior(self, params: Params) -> Tensor:
+        """Log prior density of the parameters, () or (R,)."""
+        return self._log_prior(self._trace(params, enumerate_latents=False, needs_local=False), self._num_restarts(params))
+
+    def _log_probs(self, trace: Any, *kinds: str) -> Iterator[Tensor]:
+        for site in self.sites:
+            if site.kind in kinds:
+                node = trace.nodes[site.name]
+                yield scale_and_mask(node["fn"].log_prob(node["value"]), node["scale"], node["mask"])
+
+    def _log_prior(self, trace: Any, restarts: int | None) -> Tensor:
+        return _total(self._log_probs(trace, "parameter"), restarts)
+
+    def _fixed(self, latents: Params, restarts: int | None) -> Params:
+        for name in self.names("latent"):
+            if name not in latents:
+                raise ValueError(f"latents: site {name!r} needs a value, got only {sorted(latents)}")
+        lead = () if restarts is None else (restarts,)
+        return {name: value.reshape(lead + self.site(name).shape) for name, value in latents.items()}
+
+    def log_joint(self, params: Params, latents: Params) -> Tensor:
+        """Log density of parameters, latents and data, () or (R,); latents in the shapes of their sites (with R first)."""
+        restarts = self._num_restarts(params)
+        trace = self._trace(params, enumerate_latents=False, fixed=self._fixed(latents, restarts))
+        return _total(self._log_probs(trace, "parameter", "latent", "local", "observed"), restarts)
+
+    def log_joint_rows(self, params: Params, latents: Params) -> Tensor:
+        """Log density of each row and its latents, (N,) or (R, N); for latents that stand in one plate over the rows."""
+        fixed = self._fixed(latents, self._num_restarts(params))
+        trace = self._trace(params, enumerate_latents=False, fixed=fixed)
+        return sum(self._log_probs(trace, "latent", "local", "observed"), torch.zeros(()))
+
+    def _factors(self, params: Params) -> Factors:
+        trace = self._trace(params, enumerate_latents=True)
+        log_prior = self._log_prior(trace, self._num_restarts(params))
+        for name in self.names("parameter"):
+            trace.remove_node(name)
+        trace.symbolize_dims()
+        plate_symbols = trace.plate_to_symbol
+        local = [s for s in self.sites if s.kind in ("latent", "local", "observed")]
+        nodes = {site.name: trace.nodes[site.name] for site in local}
+        ordinals = {
+            name: frozenset(plate_symbols[f.name] for f in node["cond_indep_stack"] if f.vectorized)
+            for name, node in nodes.items()
+        }
+        target = frozenset.intersection(*ordinals.values())
+        terms, symbols, enumerated, sizes = {}, {}, {}, {}
+        scales: dict[str, float] = {}
+        for name, node in nodes.items():
+            log_prob = node["fn"].log_prob(node["value"])
+            if node["mask"] is not None and node["infer"].get("_enumerate_dim") is None:
+                log_prob = scale_and_mask(log_prob, mask=node["mask"])
+            symbols[name] = node["infer"]["_dim_to_symbol"]
+            for dim, symbol in symbols[name].items():
+                if -dim <= log_prob.dim() and log_prob.shape[dim] > 1:
+                    sizes[symbol] = log_prob.shape[dim]
+            terms[name] = narrow_repeated(log_prob, [d for d, s in symbols[name].items() if s in target])
+            if node["infer"].get("_enumerate_dim") is not None:
+                enumerated[name] = node["infer"]["_enumerate_symbol"]
+                sizes[enumerated[name]] = self.site(name).num_values or 1
+            scales[name] = float(node["scale"])
+        if len(set(scales.values())) > 1:
+            raise ValueError(f"sites whose latents are summed out must share one scale, got {scales}")
+        for node in nodes.values():
+            for frame in node["cond_indep_stack"]:
+                if frame.vectorized:
+                    sizes[plate_symbols[frame.name]] = frame.size
+        scale = next(iter(scales.values()), 1.0)
+        restarts = None if self._num_restarts(params) is None else plate_symbols[RESTARTS]
+        return Factors(terms, symbols, ordinals, enumerated, sizes, target, scale, log_prior, restarts, trace)
+
+    # ---------------------------------------------------------------- marginals and posteriors
+
+    def log_marginal_rows(self, params: Params) -> Tensor:
+        """Log-likelihood of each row with the latents summed out, (N,) or (R, N); () or (R,) without a common plate."""
+        return self._factors(params).log_rows()
+
+    def log_marginal(self, params: Params) -> Tensor:
+        """Log-likelihood with the latents summed out, () or (R,); scaled up if the data is a mini-batch."""
+        return self._factors(params).log_total()
+
+    def factor_posteriors(self, params: Params) -> FactorPosteriors:
+        """Posterior of every local factor, by differentiating the log-marginal."""
+        with torch.no_grad():
+            factors = self._factors(params)
+        leaves = {name: term.detach().clone().requires_grad_() for name, term in factors.terms.items()}
+        with torch.enable_grad():
+            total = replace(factors, terms=leaves).log_total()
+            grads = torch.autograd.grad(total.sum(), list(leaves.values()))
+        return FactorPosteriors(dict(zip(leaves, grads, strict=True)), total.detach(), factors.log_prior.detach())
+
+    def expected_complete_log_density(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
+        """E[log p(data, latents | params)] under fixed factor posteriors, without the prior; () or (R,)."""
+        factors = self._factors(params)
+        restarts = self._num_restarts(params)
+        dim = -1 - self.max_plate_nesting
+        total = torch.zeros(())
+        for name, term in factors.terms.items():
+            weight = posteriors.weights[name]
+            product = torch.where(weight == 0, torch.zeros_like(weight), weight * term)  # 0 * -inf is 0
+            if restarts is None:
+                total = total + product.sum()
+            elif product.dim() >= -dim and product.shape[dim] == restarts:
+                total = total + product.movedim(dim, 0).reshape(restarts, -1).sum(-1)
+            else:  # a factor without parameters
+                total = total + product.sum() / restarts
+        return total
+
+    def latent_marginals(self, params: Params) -> dict[str, Tensor]:
+        """P(latent = each of its values | data), (N, num_values) or (R, N, num_values), for every latent site."""
+        with torch.no_grad():
+            return self._factors(params).marginals()
+
+    def sample_latents(self, params: Params, num_draws: int = 1) -> dict[str, Tensor]:
+        """Exact joint draws of the latents given data and parameters (no leading R), (num_draws, \\*site shape)."""
+        draws: dict[str, list[Tensor]] = {name: [] for name in self.names("latent")}
+        with torch.no_grad():
+            factors = self._factors(params)
+            for _ in range(num_draws):
+                for name, index in factors.draw().items():
+                    draws[name].append(factors.values(name)[index].reshape(self.site(name).shape))
+        return {name: torch.stack(values) for name, values in draws.items()}
+
+    def latent_values(self, params: Params) -> dict[str, Tensor]:
+        """The enumerated support of every latent site, (num_values, \\*event)."""
+        with torch.no_grad():
+            factors = self._factors(params)
+        return {name: factors.values(name) for name in factors.enumerated}
+
+    def latent_means(self, params: Params) -> dict[str, Tensor]:
+        """Posterior mean of every latent's value, (N, \\*event); a Categorical latent gives its probabilities."""
+        marginals = self.latent_marginals(params)
+        out = {}
+        for name, values in self.latent_values(params).items():
+            is_vector = values.dim() > 1
+            weights = values if is_vector else torch.eye(len(values), dtype=marginals[name].dtype)
+            mean = marginals[name] @ weights.to(marginals[name].dtype)
+            out[name] = mean.clamp(weights.min(), weights.max())  # rounding may leave the range
+        return out
+
+    def latent_modes(self, params: Params) -> dict[str, Tensor]:
+        """The most probable value of every latent site (jointly over a vector's entries), (N, \\*event)."""
+        marginals = self.latent_marginals(params)
+        return {name: values[marginals[name].argmax(-1)] for name, values in self.latent_values(params).items()}
+
+    # ---------------------------------------------------------------- rows as a finite mixture
+
+    def as_mixture(self, params: Params) -> FiniteMixture | None:
+        """The program as a finite mixture over rows, or None if it is not one.
+
+        It is one when a single :class:`~ppl_models.parts.responses.ItemResponse` is observed, its predictor depends on one
+        latent site and on no row, and no other factor depends on the row.
+        """
+        with torch.no_grad():
+            factors = self._factors(params)
+        observed = self.names("observed")
+        if len(observed) != 1 or self.names("local") or factors.scale != 1.0:
+            return None
+        response = factors.trace.nodes[observed[0]]["fn"]
+        if not isinstance(response, ItemResponse) or self.max_plate_nesting != 1:
+            return None
+        if factors.trace.nodes[observed[0]]["mask"] is not None or any(
+            ordinal != factors.target for ordinal in factors.ordinals.values()
+        ):
+            return None
+        eta_symbols = {
+            factors.symbols[observed[0]].get(dim - response.eta.dim() + 1)
+            for dim, size in enumerate(response.eta.shape[:-1])
+            if size > 1
+        }
+        parents = [name for name, symbol in factors.enumerated.items() if symbol in eta_symbols]
+        rows = factors.target - {factors.restarts}
+        upper = {name: term for name, term in factors.terms.items() if name != observed[0]}
+        upper_rows = any(term.dim() and term.shape[-1] > 1 for term in upper.values())
+        if len(parents) != 1 or upper_rows or eta_symbols - {factors.enumerated[parents[0]], factors.restarts}:
+            return None
+        leaves = {name: term.detach().clone().requires_grad_() for name, term in upper.items()}
+        without_rows = {name: t - rows for name, t in factors.ordinals.items() if name in upper}
+        symbol = factors.enumerated[parents[0]]
+        scoped = replace(factors, terms=leaves, ordinals=without_rows, target=factors.target - rows)
+        with torch.enable_grad():
+            log_weights = scoped.unpack(scoped.contract(scoped.packed_terms(), {symbol}), last=symbol)
+        return FiniteMixture(parents[0], factors.values(parents[0]), log_weights, response, leaves, factors.log_prior)
+
+    # ---------------------------------------------------------------- parameters
+
+    def unconstrained(self, params: Params) -> Params:
+        """Parameters mapped to the whole real line, site by site."""
+        return {name: biject_to(self.site(name).support).inv(value) for name, value in params.items()}
+
+    def constrained(self, free: Params) -> Params:
+        """The inverse of :meth:`unconstrained`."""
+        return {name: biject_to(self.site(name).support)(value) for name, value in free.items()}
+
+    def draw_prior(self, num_draws: int, seed: int) -> Params:
+        """Parameters drawn from the prior, (num_draws, \\*shape)."""
+        draws: dict[str, list[Tensor]] = {name: [] for name in self.names("parameter")}
+        with _isolated(seed):
+            for _ in range(num_draws):
+                trace = poutine.trace(self.model).get_trace(*self.args)
+                for name, values in draws.items():
+                    values.append(_value(trace, name).detach())
+        return {name: torch.stack(values) for name, values in draws.items()}
+
+    def simulate(self, params: Params, seed: int) -> dict[str, Tensor]:
+        """One draw of every latent and data site given parameters; build the program with arguments that hold no data."""
+        return simulate(self.model, params, seed, *self.args)
+
+
+def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -> dict[str, Tensor]:
+    """One draw of every site that ``params`` does not fix, from any program: nothing need be enumerable."""
+    with _isolated(seed), torch.no_grad():
+        trace = poutine.trace(poutine.condition(model, params)).get_trace(*args)
+    return {name: _value(trace, name) for name in _sample_nodes(trace) if name not in params}
+
+
+def _total(log_probs: Iterator[Tensor], restarts: int | None) -> Tensor:
+    sums = (value.sum() if restarts is None else value.reshape(restarts, -1).sum(-1) for value in log_probs)
+    return sum(sums, torch.zeros(()))
+
+
+def _value(trace: Any, name: str) -> Tensor:
+    value: Tensor = trace.nodes[name]["value"]
+    return value
+
+
+def _sample_nodes(trace: Any) -> dict[str, Any]:
+    """Sample sites of a trace, without the index draws of plates."""
+    return {
+        name: node
+        for name, node in trace.nodes.items()
+        if node["type"] == "sample" and type(node["fn"]).__name__ != "_Subsample"
+    }
+
+
+def _in_restarts(model: Callable[..., Any], restarts: int, nesting: int) -> Callable[..., Any]:
+    def batched(*args: Any) -> Any:
+        with pyro.plate(RESTARTS, restarts, dim=-1 - nesting):
+            return model(*args)
+
+    return batched

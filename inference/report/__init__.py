@@ -1,0 +1,32 @@
+"""Pages: of a fit, of a comparison, of a choice of components; and the folder they lie in."""
+
+from inference.report.comparison import write_comparison_report
+from inference.report.components import why, write_selection_report
+from inference.report.fit import HasText, write_report
+from inference.report.page import note, number, paragraph, picture, table, write_page
+from inference.report.results_folder import (
+    check_output_folder,
+    identifiability_of,
+    read_results,
+    summarise,
+    write_results,
+)
+
+__all__ = [
+    "write_comparison_report",
+    "why",
+    "write_selection_report",
+    "HasText",
+    "write_report",
+    "note",
+    "number",
+    "paragraph",
+    "picture",
+    "table",
+    "write_page",
+    "check_output_folder",
+    "identifiability_of",
+    "read_results",
+    "summarise",
+    "write_results",
+]

@@ -1,0 +1,268 @@
+"""Why this K? One self-contained page on a number of components: the choice in words, its pictures, and what rivals say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inference.acdc.choice import taken_beyond
+from inference.acdc.criterion import MISFIT
+from inference.plots.components import plot_choice, plot_discrepancies, plot_return, plot_scree, plot_signatures
+from inference.report.page import note, number, paragraph, picture, table, write_page
+from inference.selection.reproducibility import RETURNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from inference.acdc.criterion import AcdcResult, Choice
+    from inference.fitting.result import Fit
+    from inference.selection.components import ParallelAnalysis
+    from inference.selection.reproducibility import Reproducibility
+
+__all__ = ["why", "write_selection_report"]
+
+MEANING = {
+    "BIC (thesis)": "counts one parameter a component, so it adds components as long as the fit gains at all",
+    "BIC, log N": "counts every signature and activity, with rows as the sample size",
+    "BIC, log NJ": "counts every signature and activity, with cells as the sample size",
+    "AIC": "as BIC with a weaker price of a parameter, aims at prediction",
+    "parallel analysis": "factors whose eigenvalue exceeds that of shuffled columns; sees no components that go together",
+    "ACDC": "components whose own noise looks as the model says",
+}
+
+
+def why(result: AcdcResult, chosen: int, halves: Reproducibility | None = None) -> list[str]:
+    """The choice in sentences.
+
+    Args:
+        result: of :func:`inference.acdc.criterion.acdc`.
+        chosen: number of components; halves: which components return from half of the rows.
+    """
+    choice = result.select()
+    words = [f"{chosen} components."]
+    if chosen != choice.num_components:
+        words.append(f"Another criterion chose; ACDC itself would take {choice.num_components}.")
+    words.append(_rule(result, choice))
+    others = sorted(set(result.sensitivity().values()))
+    words.append(
+        f"Asking that a step take away a fifth less or more than {result.min_share:.0%} gives K = {', '.join(map(str, others))}."
+        if len(others) > 1
+        else f"Asking that a step take away a fifth less or more than {result.min_share:.0%} changes nothing."
+    )
+    words.append(_fewer(result, chosen))
+    words.append(_more(result, chosen))
+    words.append(_own(result, chosen))
+    if halves is not None:
+        words += _returning(halves, chosen)
+    return [sentence for sentence in words if sentence]
+
+
+def _rule(result: AcdcResult, choice: Choice) -> str:
+    k, left = choice.num_components, number(result.left[choice.num_components], 3)
+    if result.shares.get(k, 0.0) <= result.min_share:
+        clear = (
+            f"No component takes away more than {result.min_share:.0%} of the discrepancy that the ones before it leave"
+        )
+        return f"{clear}, and K = {k} leaves next to none." if choice.stable else (
+            f"{clear}; K = {k} is merely the smallest number compared and leaves {left} nats. Take this choice with care."
+        )  # fmt: skip
+    words = (
+        f"The last clear step leads to K = {k}: its component takes away {result.shares[k]:.0%} of the discrepancy that the ones before "
+        f"it leave; {left} nats stay."
+    )
+    largest = max(result.raw)
+    if choice.stable or k == largest:
+        return words
+    return f"{words} The step to K = {largest}, the largest number compared, is clear as well: try larger ones."
+
+
+def _fewer(result: AcdcResult, chosen: int) -> str:
+    below = [k for k in result.raw if k < chosen]
+    if not below:
+        return "It is the smallest number compared: try smaller ones."
+    k = max(below)
+    worst = int(np.argmax(result.component_discrepancy[k]))
+    value, sd = result.component_discrepancy[k][worst], result.null_sd[k][worst]
+    times = f", {number(value / sd, 1)} standard deviations of exact noise" if sd > 0 else ""
+    return f"Why not fewer: with K = {k}, the noise of component {worst + 1} is {number(float(value), 3)} nats from its law{times}."
+
+
+def _more(result: AcdcResult, chosen: int) -> str:
+    above = [k for k in result.raw if k > chosen]
+    if not above:
+        return "It is the largest number compared: try larger ones."
+    k = min(above)
+    share, words = result.shares[k], f"Why not more: K = {k} leaves {number(result.left[k], 3)} nats"
+    if share == 0:
+        return f"{words}, no less than a smaller number."
+    why = "too little for a clear step" if share <= result.min_share else "a smaller step than the one before"
+    return f"{words}, {share:.0%} less than the best smaller number: {why}."
+
+
+def _own(result: AcdcResult, chosen: int) -> str:
+    off = (result.raw[chosen] - result.null_mean[chosen]) > MISFIT * result.null_sd[chosen]
+    if not off.any():
+        return f"With K = {chosen}, no component's noise can be told from its law by {MISFIT:g} standard deviations."
+    named = ", ".join(str(i + 1) for i in np.flatnonzero(off))
+    words = f"With K = {chosen}, the noise of component(s) {named} still misfits by more than {MISFIT:g} standard deviations"
+    best, share = taken_beyond(result.left, chosen)
+    if share <= result.min_share:
+        return f"{words}: the likelihood is not quite right there, and more components would only mend it."
+    wide = sorted((s for s in result.segments[:-1] if s.num_components > chosen), key=lambda s: -s.width)[:3]
+    cutoffs = ", ".join(
+        f"K = {s.num_components} from {number(s.start, 2)} to {number(s.end, 2)}"
+        for s in sorted(wide, key=lambda s: s.start)
+    )
+    return (
+        f"{words}. Further components, up to K = {best}, take away {share:.0%} of it, none of them by a step that stands out: they "
+        "may be patches of a law that is not right, or real components found one by one, and discrepancies cannot tell these apart. "
+        f"The misfit that you are ready to live with, in nats, decides then (rho): {cutoffs}."
+    )
+
+
+def _returning(halves: Reproducibility, chosen: int) -> list[str]:
+    error = halves.by_component[chosen]
+    lost = ", ".join(str(i + 1) for i in np.flatnonzero(error >= RETURNS))
+    words = [
+        f"Fitted to halves of the rows, the components of K = {chosen} come back with cosine errors up to {number(error.max(), 3)} "
+        f"(component {int(error.argmax()) + 1})."
+    ]
+    if lost:
+        words.append(
+            f"Component(s) {lost} do not come back from most halves: few rows hold them up, rare but real or not."
+        )
+    return words
+
+
+def write_selection_report(
+    fits: Mapping[int, Fit],
+    result: AcdcResult,
+    table: pd.DataFrame,
+    path: str | Path,
+    *,
+    chosen: int | None = None,
+    channels: Sequence[str] | None = None,
+    analysis: ParallelAnalysis | None = None,
+    halves: Reproducibility | None = None,
+) -> Path:
+    """Write the page: one file, pictures inside, nothing fetched from elsewhere, every text escaped.
+
+    Args:
+        fits: number of components -> fit; result: of :func:`inference.acdc.criterion.acdc`.
+        table: of :func:`inference.selection.components.compare_criteria`.
+        path: the file, replaced if it exists.
+        chosen: the number to explain, that of ``result`` if None.
+        channels: names of the columns; analysis: eigenvalues beside those of shuffled columns; halves: what returns.
+
+    Raises:
+        ValueError: for a number that was not compared.
+    """
+    k = result.chosen if chosen is None else chosen
+    if k not in result.raw or k not in fits:
+        raise ValueError(
+            f"write_selection_report: chosen must be one of {sorted(set(result.raw) & set(fits))}, got {k!r}"
+        )
+    best, file = fits[k], Path(path)
+    names = list(channels) if channels is not None else list(best.item_names)
+    sections = [
+        ("why", f"Why K = {k}?", "".join(paragraph(sentence) for sentence in why(result, k, halves))),
+        (
+            "steps",
+            "What every number leaves",
+            picture(lambda: plot_choice(result), "clear steps, and loss against the cutoff") + _STEPS,
+        ),
+        (
+            "components",
+            "Misfit of each component",
+            picture(lambda: plot_discrepancies(result, k), "misfit of each component") + _misfit(result, k, names),
+        ),
+        ("halves", "Components that return", _halves(halves)),
+        ("signatures", "Signatures", _signatures(best, names)),
+        ("scree", "Eigenvalues", _scree(analysis)),
+        ("rivals", "What other criteria say", _rivals(table)),
+        ("settings", "Settings", _settings(best, result)),
+    ]
+    return write_page(file, f"How many components? {k}, for {best.num_rows} rows", sections)
+
+
+_STEPS = note(
+    "Left: how far the noise of all components of one K is from its law, added up; what cannot be told from exact noise counts as "
+    "that noise's upper 5 % point. A component that stands for something real takes away most of what is left, one that patches another's law "
+    "takes little. Right: the same where a misfit up to the cutoff is allowed to every component; the shaded range is where "
+    "the chosen K is best, to its right fewer components do, at the price of a larger misfit."
+)
+
+
+def _misfit(result: AcdcResult, k: int, names: Sequence[str]) -> str:
+    rows = []
+    for i in range(k):
+        excess, sd = result.raw[k][i] - result.null_mean[k][i], result.null_sd[k][i]
+        rows.append(
+            [
+                str(i + 1),
+                f"{result.num_used[k][i]:g}",
+                number(float(excess), 3),
+                number(float(excess / sd), 1) if sd > 0 else "-",
+            ]
+        )
+    columns = result.by_column[k]
+    where = ""
+    if columns is not None and columns.shape[1] > 1:
+        worst = int(np.argmax(result.component_discrepancy[k]))
+        top = ", ".join(str(names[j]) for j in np.argsort(-columns[worst])[:5])
+        where = note(f"Component {worst + 1} is farthest off; most of all in {top}.")
+    return (
+        table(
+            ("component", "rows that use it", "divergence less that of exact noise", "in its standard deviations"), rows
+        )
+        + where
+    )
+
+
+def _halves(halves: Reproducibility | None) -> str:
+    if halves is None:
+        return note("Not looked at.")
+    text = "Rows are halved at random and each half is fitted anew. A component that follows one row, or one of several equally good splits, does not come back."
+    return picture(lambda: plot_return(halves), "error of components fitted to halves") + note(text)
+
+
+def _signatures(fit: Fit, names: Sequence[str]) -> str:
+    activities = fit.local["activities"].abs() if fit.local is not None else None
+    values = fit.params["signatures"]
+    labels = [f"component {i + 1}" for i in range(len(values))]
+    drawn = picture(lambda: plot_signatures(values, names, labels), "signatures over the columns")
+    if activities is None:
+        return drawn
+    share = (activities.sum(0) / activities.sum()).tolist()
+    largest = (activities.max(0).values / activities.sum(0)).tolist()
+    rows = [[label, f"{100 * s:.1f} %", f"{100 * m:.0f} %"] for label, s, m in zip(labels, share, largest, strict=True)]
+    return drawn + table(("", "share of all activity", "of it in one row"), rows)
+
+
+def _scree(analysis: ParallelAnalysis | None) -> str:
+    if analysis is None:
+        return note("Not looked at.")
+    return picture(lambda: plot_scree(analysis), "eigenvalues beside those of shuffled columns")
+
+
+def _rivals(choices: pd.DataFrame) -> str:
+    rows = [[str(name), f"{int(row['chosen'])}", MEANING.get(str(name), "")] for name, row in choices.iterrows()]
+    largest = max(int(c) for c in choices.columns if str(c).isdigit())
+    at_end = [str(name) for name, row in choices.iterrows() if int(row["chosen"]) == largest]
+    warning = note(f"{', '.join(at_end)}: the largest number compared, so no answer.") if at_end else ""
+    return table(("criterion", "K", "what it is"), rows) + warning
+
+
+def _settings(fit: Fit, result: AcdcResult) -> str:
+    rows: list[list[Any]] = [
+        ["model", repr(fit.model)],
+        ["engine", repr(fit.method)],
+        ["starts of each fit", str(len(fit.restarts.objective))],
+        ["seed", str(fit.seed)],
+        ["discrepancy", result.convention],
+        ["numbers compared", ", ".join(map(str, sorted(result.raw)))],
+    ]
+    return table((), rows)

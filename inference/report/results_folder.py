@@ -1,0 +1,176 @@
+"""The folder a fit is handed over in: the fit itself, an ArviZ file, a report, a summary.
+
+========================  ==============================================================================
+``fit/``                  the fit, read again by ``Fit.load`` (safetensors and JSON; nothing executable)
+``posterior.nc``          ArviZ's netCDF, with the data, the log-likelihood and the latents' posterior
+``report.html``           one self-contained page
+``summary.json``          sizes, likelihood, convergence, versions, warnings; written last, so that a
+                          folder with it is whole
+========================  ==============================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inference.fitting.result import Fit
+    from inference.identifiability.check import IdentifiabilityReport
+    from inference.identifiability.options import OptionIdentifiability
+
+__all__ = ["check_output_folder", "identifiability_of", "read_results", "summarise", "write_results"]
+
+FIT, POSTERIOR, REPORT, SUMMARY = "fit", "posterior.nc", "report.html", "summary.json"
+PACKAGES = ("ppl-models", "torch", "pyro-ppl", "numpy", "arviz")
+
+
+def check_output_folder(path: str | Path, overwrite: bool = False, allowed: Sequence[str | Path] = ()) -> Path:
+    """The folder results may be written to; it need not exist yet, and is not made.
+
+    Args:
+        path: the folder.
+        overwrite: let results of the same names be replaced; other files are never touched.
+        allowed: files that may lie in it all the same, such as a running fit's checkpoint.
+
+    Raises:
+        ValueError: if it is a file, or holds something and ``overwrite`` is False.
+    """
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"output folder {folder}: a folder was expected, got a file")
+    if folder.is_dir() and not overwrite:
+        known = {Path(file).absolute() for file in allowed}
+        held = sorted(entry.name for entry in folder.iterdir() if entry.absolute() not in known)
+        if held:
+            shown = ", ".join(held[:4]) + (", ..." if len(held) > 4 else "")
+            raise ValueError(
+                f"output folder {folder} exists and is not empty ({shown}): name another, or allow to overwrite (--overwrite)"
+            )
+    return folder
+
+
+def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int, int] | None = None) -> dict[str, Any]:
+    """Write all of the above into a folder, making it where it does not exist and replacing files of these names.
+
+    Args:
+        fit: the fit.
+        data: the rows it was fitted to.
+        path: the folder.
+        image_shape: (rows, columns) where the items are the pixels of an image; loadings are then drawn as pictures.
+
+    Returns:
+        What ``summary.json`` holds.
+    """
+    from inference.fitting.export import save_netcdf
+    from inference.report.fit import write_report
+
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SUMMARY).unlink(missing_ok=True)
+    fit.save(folder / FIT)
+    save_netcdf(fit.to_arviz(data), folder / POSTERIOR)
+    verdict = identifiability_of(fit)
+    write_report(fit, data, folder / REPORT, image_shape=image_shape, identifiability=verdict)
+    summary = summarise(fit, image_shape)
+    summary["identifiability"] = None if verdict is None else verdict.to_dict()
+    text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
+    (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
+    return summary
+
+
+def identifiability_of(fit: Fit) -> IdentifiabilityReport | OptionIdentifiability | None:
+    """The identifiability report of a fit whose model describes its layers or its chain of options, else None."""
+    from inference.identifiability.check import check_identifiability
+    from inference.identifiability.options import check_options
+
+    model: Any = fit.model
+    if hasattr(model, "chain"):
+        return check_options(fit.params, model.chain())
+    return check_identifiability(fit) if hasattr(model, "layers") else None
+
+
+def read_results(path: str | Path) -> tuple[Fit, Any, dict[str, Any]]:
+    """What :func:`write_results` wrote.
+
+    Args:
+        path: the folder.
+
+    Returns:
+        The fit; its data, a data frame with the item names (an array where they are no table); and the summary.
+
+    Raises:
+        ValueError: if the folder is not there or a part of it is missing or damaged.
+    """
+    import pandas as pd
+
+    from inference.fitting.export import load_netcdf
+    from inference.fitting.result import Fit
+
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: a folder with results was expected, but there is none")
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        if not isinstance(summary, dict):
+            raise TypeError(f"{type(summary).__name__} at the top")
+    except FileNotFoundError:
+        raise ValueError(f"{folder}: a folder with results was expected, but it holds no {SUMMARY}") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{folder / SUMMARY}: not a summary of a fit ({error})") from error
+    fit = Fit.load(folder / FIT)
+    try:
+        observed = load_netcdf(folder / POSTERIOR)["observed_data"]
+    except KeyError:
+        raise ValueError(f"{folder / POSTERIOR}: the group observed_data was expected, but is missing") from None
+    (values,) = observed.data_vars.values()
+    if values.ndim != 2:  # sequences
+        return fit, values.values, summary
+    return fit, pd.DataFrame(values.values, columns=[str(name) for name in fit.item_names]), summary
+
+
+def summarise(fit: Fit, image_shape: tuple[int, int] | None = None) -> dict[str, Any]:
+    """The numbers of a fit that fit on a page, ready for JSON: numbers that are not finite become None."""
+    model: Any = fit.model
+    sizes: dict[str, Any] = {"num_rows": fit.num_rows, "num_items": len(fit.item_names)}
+    if hasattr(model, "latent_sizes"):
+        sizes["latent_sizes"] = list(model.latent_sizes)
+    sizes["num_parameters"] = fit.num_parameters
+    return {
+        "model": repr(model) if len(repr(model)) <= 2000 else type(model).__name__,
+        "method": repr(fit.method),
+        **sizes,
+        "log_likelihood": _number(fit.log_likelihood),
+        "objective": _number(fit.objective),
+        "objective_name": fit.objective_name,
+        "bic": _number(fit.bic),
+        "converged": fit.converged,
+        "num_iterations": fit.num_iterations,
+        "seconds": _number(round(fit.seconds, 3)),
+        "seed": fit.seed,
+        "restarts": {
+            "objective": [_number(value) for value in fit.restarts.objective.tolist()],
+            "converged": fit.restarts.converged.tolist(),
+            "best": fit.restarts.best,
+        },
+        "image_shape": None if image_shape is None else list(image_shape),
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "warnings": list(fit.warnings),
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return "unknown"

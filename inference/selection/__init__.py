@@ -1,0 +1,69 @@
+"""How many latents? Criteria, grids, paths of penalties, and how sure the answer is."""
+
+from inference.selection.choice_spread import ChoiceSpread, LabelledSet, RhoCalibration, calibrate_rho, repeat_choice
+from inference.selection.components import (
+    ParallelAnalysis,
+    aic,
+    bic_parameters,
+    bic_parameters_cells,
+    bic_thesis,
+    compare_criteria,
+    cophenetic_correlation,
+    fit_grid,
+    held_out_log_likelihood,
+    parallel_analysis,
+)
+from inference.selection.dimension import (
+    ComponentNoise,
+    HeldOut,
+    InformationCriterion,
+    LikelihoodRatio,
+    Selection,
+    SpectralRatio,
+    select_dimension,
+)
+from inference.selection.noisy_or_sizes import fit_sizes
+from inference.selection.overparameterization import StudyRow, overparameterization, study_frame, wilson_interval
+from inference.selection.penalty_grid import GridSteps, fit_penalty_grid, refit_penalty_grid
+from inference.selection.reproducibility import Reproducibility, reproducibility
+from inference.selection.sparsity import Path, ebic, graphs_of, penalty_path, polish
+
+__all__ = [
+    "ChoiceSpread",
+    "LabelledSet",
+    "RhoCalibration",
+    "calibrate_rho",
+    "repeat_choice",
+    "ParallelAnalysis",
+    "aic",
+    "bic_parameters",
+    "bic_parameters_cells",
+    "bic_thesis",
+    "compare_criteria",
+    "cophenetic_correlation",
+    "fit_grid",
+    "held_out_log_likelihood",
+    "parallel_analysis",
+    "ComponentNoise",
+    "HeldOut",
+    "InformationCriterion",
+    "LikelihoodRatio",
+    "Selection",
+    "SpectralRatio",
+    "select_dimension",
+    "fit_sizes",
+    "StudyRow",
+    "overparameterization",
+    "study_frame",
+    "wilson_interval",
+    "GridSteps",
+    "fit_penalty_grid",
+    "refit_penalty_grid",
+    "Reproducibility",
+    "reproducibility",
+    "Path",
+    "ebic",
+    "graphs_of",
+    "penalty_path",
+    "polish",
+]

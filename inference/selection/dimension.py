@@ -1,0 +1,398 @@
+r"""How many latents? Criteria behind one call, their figures in one table.
+
+- :class:`SpectralRatio`: no fit at all; the largest :math:`s_k / s_{k+1}` of the singular values of a layer's centred
+  children, linearised where they are not observed bits.
+- :class:`InformationCriterion`: EBIC, BIC or AIC of a fit for each size (thresholded and refitted where penalised).
+- :class:`LikelihoodRatio`: from the smallest size up, :math:`2(\ell_{k+1} - \ell_k)` against a chi-square quantile, until
+  a first step is not significant. Its law is only a guide: with one latent too many the information is singular.
+- :class:`HeldOut`: log-likelihood of rows the fit has not seen.
+- :class:`ComponentNoise`: ACDC, for mixtures and factorizations.
+
+Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to S.12).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from inference.base.progress import NoProgress, RichProgress
+from inference.fitting.fit import Method, Problem, fit
+from inference.fitting.result import Fit, map_tensors
+from inference.selection.sparsity import ebic, polish
+from inference.structures.registry import structure_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "ComponentNoise",
+    "HeldOut",
+    "InformationCriterion",
+    "LikelihoodRatio",
+    "Selection",
+    "SpectralRatio",
+    "select_dimension",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What a criterion is asked about.
+
+    Args:
+        sizes: the grid, rising; models: one a size.
+        data: as the user gave it; checked: as tensors, by the first model.
+        method, num_restarts, seed: of every fit.
+        progress: whether to show a bar.
+        kept: the fits to all rows, once some criterion has asked for them.
+    """
+
+    sizes: tuple[Any, ...]
+    models: tuple[Any, ...]
+    data: Any
+    checked: Any
+    method: Method | None
+    num_restarts: int | None
+    seed: int
+    progress: bool
+    kept: list[Fit] = field(default_factory=list, repr=False)
+
+    def fit(self, model: Any, data: Any) -> Fit:
+        """A fit for one size, polished where the model is penalised."""
+        result = fit(model, data, self.method, num_restarts=self.num_restarts, seed=self.seed)
+        if getattr(model, "penalty", None) is None:
+            return result
+        polished = polish(result, data)
+        return replace(polished, seconds=result.seconds + polished.seconds)
+
+    def num_possible(self, fits: Sequence[Fit]) -> list[int]:
+        """Parameters each model of the grid leaves free, its graph not yet chosen."""
+        return [structure_of(model).num_possible(own.params) for model, own in zip(self.models, fits, strict=True)]
+
+    def fits(self, data: Any) -> list[Fit]:
+        """One fit a size; those to all rows are made once."""
+        if data is self.data and self.kept:
+            return self.kept
+        out: list[Fit] = []
+        with RichProgress("select", len(self.sizes)) if self.progress else NoProgress() as bar:
+            for model in self.models:
+                out.append(self.fit(model, data))
+                bar.update(len(out), objective=out[-1].objective, active=len(self.sizes) - len(out))
+        if data is self.data:
+            self.kept.extend(out)
+        return out
+
+
+class Criterion(Protocol):
+    """A rule that scores sizes and chooses one."""
+
+    def choose(self, study: Study) -> Selection: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """A chosen size, and why.
+
+    Args:
+        chosen: the size, an element of the grid.
+        criterion: the rule.
+        sizes: the grid.
+        columns: figures by name, one a size.
+        score: the column that decided; larger: whether large is good, None where the rule is another.
+        fits: the fits, in the order of the grid; () where none was needed.
+        study: what was asked; :meth:`by` asks it again.
+    """
+
+    chosen: Any
+    criterion: Criterion
+    sizes: tuple[Any, ...]
+    columns: dict[str, list[float]]
+    score: str
+    larger: bool | None
+    fits: tuple[Fit, ...] = field(default=())
+    study: Study | None = field(default=None, repr=False)
+
+    def by(self, criterion: str | Criterion) -> Selection:
+        """The choice of another criterion, from the same fits where both want fits to all rows.
+
+        Raises:
+            ValueError: for an unknown criterion, or a selection that no study made.
+        """
+        if self.study is None:
+            raise ValueError("by: a selection made by select_dimension was expected")
+        return _decide(_criterion("by", criterion), self.study)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One line a size."""
+        import pandas as pd
+
+        frame = pd.DataFrame(self.columns, index=pd.Index([str(size) for size in self.sizes], name="size"))
+        return frame.assign(chosen=[size == self.chosen for size in self.sizes])
+
+    @property
+    def best(self) -> Fit:
+        """The fit of the chosen size.
+
+        Raises:
+            ValueError: if the criterion fits nothing.
+        """
+        if not self.fits:
+            raise ValueError(f"best: {type(self.criterion).__name__} fits no model; fit the chosen size")
+        return self.fits[self.sizes.index(self.chosen)]
+
+    def plot(self, ax: Any = None) -> Any:
+        """The deciding figure against the size; see :func:`inference.plots.selection.plot_selection`."""
+        from inference.plots.selection import plot_selection
+
+        return plot_selection(self, ax)
+
+
+@dataclass(frozen=True)
+class SpectralRatio:
+    r"""The largest ratio of neighbouring singular values :math:`s_k / s_{k+1}` over the sizes k of the grid."""
+
+    def choose(self, study: Study) -> Selection:
+        depth, counts = _varying_layer(study)
+        problem = Problem.check(study.models[0], study.data, study.seed)
+        values = problem.structure.singular_values(problem, depth, max(counts) + 1)
+        kept = [float(values[k - 1]) for k in counts]
+        ratios = [float(values[k - 1] / values[k].clamp(min=1e-300)) for k in counts]
+        chosen = study.sizes[max(range(len(ratios)), key=ratios.__getitem__)]
+        return Selection(chosen, self, study.sizes, {"singular_value": kept, "ratio": ratios}, "ratio", True)
+
+
+@dataclass(frozen=True)
+class InformationCriterion:
+    """The smallest EBIC, BIC or AIC; all three are in the table.
+
+    Args:
+        name: "ebic", "bic" or "aic": the one that decides.
+        gamma: of :func:`inference.selection.sparsity.ebic`.
+
+    Raises:
+        ValueError: for another name, or a negative gamma.
+    """
+
+    name: str = "ebic"
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.name not in ("ebic", "bic", "aic"):
+            raise ValueError(f"InformationCriterion: name must be 'ebic', 'bic' or 'aic', got {self.name!r}")
+        if not self.gamma >= 0:
+            raise ValueError(f"InformationCriterion: gamma must not be negative, got {self.gamma!r}")
+
+    def choose(self, study: Study) -> Selection:
+        fits = study.fits(study.data)
+        columns = _figures(fits)
+        possible = study.num_possible(fits)
+        columns["ebic"] = [ebic(result, self.gamma, p) for result, p in zip(fits, possible, strict=True)]
+        columns["bic"] = [ebic(result, 0.0) for result in fits]
+        columns["aic"] = [
+            value - result.num_parameters * (math.log(result.num_observations or result.num_rows) - 2)
+            for value, result in zip(columns["bic"], fits, strict=True)
+        ]
+        scores = columns[self.name]
+        return Selection(
+            study.sizes[scores.index(min(scores))], self, study.sizes, columns, self.name, False, tuple(fits)
+        )
+
+
+@dataclass(frozen=True)
+class LikelihoodRatio:
+    """The first size whose successor does not fit significantly better.
+
+    Args:
+        level: of each test.
+
+    Raises:
+        ValueError: for a level outside (0, 1).
+    """
+
+    level: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 < self.level < 1:
+            raise ValueError(f"LikelihoodRatio: level must lie in (0, 1), got {self.level!r}")
+
+    def choose(self, study: Study) -> Selection:
+        from scipy.stats import chi2
+
+        fits = study.fits(study.data)
+        columns = _figures(fits)
+        statistic, p_value = [math.nan], [math.nan]
+        possible = study.num_possible(fits)
+        for i, (small, large) in enumerate(zip(fits, fits[1:], strict=False)):
+            statistic.append(2 * (large.log_likelihood - small.log_likelihood))
+            p_value.append(float(chi2.sf(statistic[-1], possible[i + 1] - possible[i])))
+        columns |= {"ratio_statistic": statistic, "p_value": p_value}
+        stop = next((i for i, p in enumerate(p_value) if i and not p < self.level), len(fits))
+        return Selection(study.sizes[stop - 1], self, study.sizes, columns, "p_value", None, tuple(fits))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The largest log-likelihood a row of rows left out of the fit.
+
+    Args:
+        share: of rows left out.
+
+    Raises:
+        ValueError: for a share outside (0, 1).
+    """
+
+    share: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ValueError(f"HeldOut: share must lie in (0, 1), got {self.share!r}")
+
+    def choose(self, study: Study) -> Selection:
+        first = next(iter(study.checked.values())) if isinstance(study.checked, dict) else study.checked
+        rows = len(first)
+        if rows < 2:
+            raise ValueError("HeldOut: at least two rows were expected, got one; cut a long sequence into several")
+        order = torch.randperm(rows, generator=torch.Generator().manual_seed(study.seed))
+        cut = max(1, round(self.share * rows))
+        fits = study.fits(map_tensors(lambda x: x[order[cut:]], study.checked))
+        held = map_tensors(lambda x: x[order[:cut]], study.checked)
+        columns = _figures(fits)
+        columns["held_out"] = [float(result.log_likelihood_rows(held).mean()) for result in fits]
+        best = max(range(len(fits)), key=columns["held_out"].__getitem__)
+        return Selection(study.sizes[best], self, study.sizes, columns, "held_out", True, tuple(fits))
+
+
+@dataclass(frozen=True)
+class ComponentNoise:
+    """ACDC: the number of components whose own noise looks as the model says; see :func:`inference.acdc.criterion.acdc`.
+
+    Args:
+        min_share: of the discrepancy left, that a clear step takes away.
+
+    Raises:
+        ValueError: for a share outside (0, 1).
+    """
+
+    min_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_share < 1:
+            raise ValueError(f"ComponentNoise: min_share must lie between 0 and 1, got {self.min_share!r}")
+
+    def choose(self, study: Study) -> Selection:
+        from inference.acdc.criterion import acdc
+
+        fits = study.fits(study.data)
+        by_size = dict(zip(study.sizes, fits, strict=True))
+        result = acdc(by_size, study.data, min_share=self.min_share, seed=study.seed)
+        columns = _figures(fits)
+        columns["largest_discrepancy"] = [float(result.component_discrepancy[size].max()) for size in study.sizes]
+        columns["left"] = [result.left[size] for size in study.sizes]
+        return Selection(result.chosen, self, study.sizes, columns, "left", None, tuple(fits))
+
+
+NAMED: dict[str, Criterion] = {
+    "spectral": SpectralRatio(),
+    "ebic": InformationCriterion("ebic"),
+    "bic": InformationCriterion("bic"),
+    "aic": InformationCriterion("aic"),
+    "lrt": LikelihoodRatio(),
+    "held_out": HeldOut(),
+    "acdc": ComponentNoise(),
+}
+
+
+def select_dimension(
+    family: Callable[..., Any],
+    data: Any,
+    grid: Sequence[Any],
+    criterion: str | Criterion = "ebic",
+    method: Method | None = None,
+    num_restarts: int | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> Selection:
+    """Choose the number of latents.
+
+    Args:
+        family: makes a model from an element of the grid, ``lambda k: DeepDiscreteEncoder(J, (k, 2), ...)``; or a family
+            of the zoo, called with the number of columns and the element.
+        data: the rows.
+        grid: sizes to try: numbers, or tuples of layer sizes of which one entry varies.
+        criterion: "spectral", "ebic", "bic", "aic", "lrt", "held_out" or "acdc", or a criterion with its settings.
+        method, num_restarts, seed: of every fit; see :func:`inference.fitting.fit`.
+        progress: show a bar on standard error.
+
+    Returns:
+        The chosen size, the table, the fits, and a picture.
+
+    Raises:
+        ValueError: for an empty grid or one with repeated sizes, sizes the family refuses, an unknown criterion, a grid
+            beyond the rank of the data; before any fit.
+    """
+    sizes = tuple(sorted(grid))
+    if not sizes or len(set(sizes)) < len(sizes):
+        raise ValueError(f"select_dimension: grid must hold distinct sizes, got {list(grid)!r}")
+    criterion = _criterion("select_dimension", criterion)
+    if isinstance(family, type):
+        if len(getattr(data, "shape", ())) != 2:
+            raise ValueError("select_dimension: a table (rows, items) was expected; give a function from size to model")
+        models = tuple(family(int(data.shape[1]), size) for size in sizes)
+    else:
+        models = tuple(family(size) for size in sizes)
+    for size, model in zip(sizes, models, strict=True):
+        if not callable(model):
+            raise ValueError(f"select_dimension: family({size!r}) must return a model, got {model!r}")
+    checked = Problem.check(models[0], data, seed).data
+    for model in models:
+        structure_of(model).check_rank(Problem.check(model, data, seed))
+    return _decide(criterion, Study(sizes, models, data, checked, method, num_restarts, seed, progress))
+
+
+def _criterion(owner: str, criterion: str | Criterion) -> Criterion:
+    if isinstance(criterion, str):
+        if criterion not in NAMED:
+            raise ValueError(f"{owner}: criterion must be one of {', '.join(NAMED)}, got {criterion!r}")
+        return NAMED[criterion]
+    if not hasattr(criterion, "choose"):
+        raise ValueError(f"{owner}: criterion must be a name or have a method choose, got {criterion!r}")
+    return criterion
+
+
+def _decide(criterion: Criterion, study: Study) -> Selection:
+    return replace(criterion.choose(study), study=study)
+
+
+def _figures(fits: Sequence[Fit]) -> dict[str, list[float]]:
+    bounded = [math.isnan(result.log_likelihood) and result.elbo is not None for result in fits]
+    name = "elbo" if any(bounded) else "log_likelihood"
+    values = [
+        float(result.elbo or math.nan) if b else result.log_likelihood for b, result in zip(bounded, fits, strict=True)
+    ]
+    return {
+        name: values,
+        "num_parameters": [result.num_parameters for result in fits],
+        "seconds": [result.seconds for result in fits],
+    }
+
+
+def _varying_layer(study: Study) -> tuple[int, list[int]]:
+    """The layer whose size differs over the grid, counted from 0, and its sizes."""
+    if not all(hasattr(model, "layers") for model in study.models):
+        raise ValueError("SpectralRatio: models that describe their layers were expected")
+    sizes = [[layer.num_parents for layer in model.layers()] for model in study.models]
+    if len({len(row) for row in sizes}) != 1:
+        raise ValueError("SpectralRatio: models with the same number of layers were expected")
+    varying = [d for d, column in enumerate(zip(*sizes, strict=True)) if len(set(column)) > 1] or [0]
+    if len(varying) > 1:
+        raise ValueError(
+            f"SpectralRatio: one layer's size may vary over the grid, got {len(varying)}; choose them one after another, "
+            "from the bottom"
+        )
+    return varying[0], [row[varying[0]] for row in sizes]

@@ -1,0 +1,130 @@
+"""How often a fit finds every latent of a known truth, by the number of latents it is given (Buhai et al. 2020)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from inference.fitting.fit import Method, fit
+from inference.inspection.noisy_or import filter_latents, recovery
+from inference.programs.program import Params
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["StudyRow", "overparameterization", "study_frame", "wilson_interval"]
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """Independent starts of one size.
+
+    Args:
+        num_latents, num_restarts: m and R.
+        recovered: mean number of true latents found; recovered_ci95: half width of its interval (Student's t).
+        full_share: share of starts that find all of them; full_low, full_high: its 95 % interval (Wilson).
+        kept: mean number of latents that the paper's filter keeps.
+        best_recovered: found by the start with the best objective, which is what a user would get.
+        objective: of that start, named ``objective_name``.
+        held_out: its mean log-likelihood of the held-out rows: exact where at most 16 latents have edges, else a lower bound; NaN
+            without such rows.
+        seconds: of all starts together.
+    """
+
+    num_latents: int
+    num_restarts: int
+    recovered: float
+    recovered_ci95: float
+    full_share: float
+    full_low: float
+    full_high: float
+    kept: float
+    best_recovered: int
+    objective: float
+    objective_name: str
+    held_out: float
+    seconds: float
+
+
+def wilson_interval(count: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """95 % interval of a share (Wilson 1927, doi:10.1080/01621459.1927.10502953): never empty, unlike the normal one at 0 and 1.
+
+    Raises:
+        ValueError: unless 0 <= count <= total and total >= 1.
+    """
+    if total < 1 or not 0 <= count <= total:
+        raise ValueError(f"wilson_interval: 0 <= count <= total with total >= 1 was expected, got {count} of {total}")
+    share, scale = count / total, 1 + z**2 / total
+    centre = (share + z**2 / (2 * total)) / scale
+    half = z * (share * (1 - share) / total + z**2 / (4 * total**2)) ** 0.5 / scale
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def overparameterization(
+    family: Callable[[int], Any],
+    data: Any,
+    truth: Params,
+    sizes: Sequence[int],
+    method: Method | None = None,
+    num_restarts: int = 20,
+    held_out: Tensor | None = None,
+    seed: int = 0,
+) -> list[StudyRow]:
+    """Fits of several sizes from independent starts, each start matched to the truth; the truth is never used to choose.
+
+    Args:
+        family: number of latents -> a model that offers ``causes()``, such as ``lambda m: NoisyOr(64, m)``.
+        data: (N, J); held_out: further rows (M, J), or None.
+        truth: ``prior`` (m_true,) and ``failure`` (m_true, J).
+        sizes: numbers of latents.
+        method: an engine that runs all starts as one batch; None for ``fit`` with no method, called once for each start.
+        num_restarts: R; seed: of the first start.
+
+    Raises:
+        ValueError: for no sizes, or fewer than two starts.
+    """
+    if not sizes:
+        raise ValueError("overparameterization: at least one number of latents was expected, got none")
+    if isinstance(num_restarts, bool) or not isinstance(num_restarts, int) or num_restarts < 2:
+        raise ValueError(f"overparameterization: num_restarts must be an integer of at least 2, got {num_restarts!r}")
+    return [_one_size(family(size), data, truth, size, method, num_restarts, held_out, seed) for size in sizes]
+
+
+def _one_size(
+    model: Any, data: Any, truth: Params, size: int, method: Method | None, num: int, held_out: Tensor | None, seed: int
+) -> StudyRow:
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # starts that have not converged are part of the study
+        if method is None:
+            fits = [fit(model, data, seed=seed + r) for r in range(num)]
+            estimates, seconds = [one.params for one in fits], sum(one.seconds for one in fits)
+            best = max(fits, key=lambda one: one.objective)
+        else:
+            best = fit(model, data, method, init="random", num_restarts=num, seed=seed)
+            estimates = [{name: value[r] for name, value in best.restarts.params.items()} for r in range(num)]
+            seconds = best.seconds
+        score = float("nan") if held_out is None else float(best.log_likelihood_rows(held_out).mean())
+    found = np.array([recovery(estimate, truth).num_recovered for estimate in estimates])
+    num_full = int((found == len(truth["prior"])).sum())
+    low, high = wilson_interval(num_full, num)
+    half = float(stats.t.ppf(0.975, num - 1) * found.std(ddof=1) / num**0.5)
+    kept = float(np.mean([len(filter_latents(estimate).kept) for estimate in estimates]))
+    best_found = recovery(best.params, truth).num_recovered
+    return StudyRow(
+        size, num, float(found.mean()), half, num_full / num, low, high, kept, best_found, best.objective, best.objective_name,
+        score, seconds,
+    )  # fmt: skip
+
+
+def study_frame(rows: Sequence[StudyRow]) -> pd.DataFrame:
+    """The rows as a table, one line a size."""
+    import pandas as pd
+
+    return pd.DataFrame([asdict(row) for row in rows])

@@ -1,0 +1,131 @@
+r"""Do a factorization's components come back from half of the rows?
+
+Noise tells when components are too few, not when they are too many: a component that follows a single row, or one of several
+equally good splits, fits as well as a real one. Rows are halved at random into complementary pairs (Shah and Samworth 2013,
+doi:10.1111/j.1467-9868.2011.01034.x), each half is fitted anew from starts of its own, and components are matched to those of
+the whole. A fit to half of the rows differs from one to all of them about as much as that one from its limit, so the error
+found is like the sampling error of a signature, local optima included. A real component that few rows hold up may stay away
+too: this is a second look at a choice, not the choice itself.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from inference.component_metrics import match_components
+from inference.fitting.fit import fit as refit
+from inference.fitting.result import Fit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Reproducibility", "reproducibility"]
+
+RETURNS = 0.15  # cosine error: one minus the similarity of 0.85 from which signatures are held to be the same
+
+
+@dataclass(frozen=True, eq=False)
+class Reproducibility:
+    """How near the components of halves come to those of the whole.
+
+    Args:
+        errors: K -> cosine error of each component in each half, (pairs, 2, K).
+    """
+
+    errors: dict[int, np.ndarray]
+
+    @property
+    def by_component(self) -> dict[int, np.ndarray]:
+        """K -> error of each component, (K,): that of the worse half of a pair, in the median over pairs.
+
+        A component of one row is absent from one half of every pair, so the worse half tells it from real ones. The median
+        asks that a component be in both halves more often than not; a mean would hang on single pairs.
+        """
+        return {k: np.median(value.max(1), axis=0) for k, value in self.errors.items()}
+
+    @property
+    def worst(self) -> dict[int, float]:
+        """K -> the largest error of a component."""
+        return {k: float(value.max()) for k, value in self.by_component.items()}
+
+    def numbers(self, threshold: float = RETURNS) -> list[int]:
+        """The numbers of components all of which return with an error below ``threshold``; the best one where none does.
+
+        Raises:
+            ValueError: for a threshold outside (0, 1].
+        """
+        if not 0 < threshold <= 1:
+            raise ValueError(f"numbers: threshold must lie in (0, 1], got {threshold!r}")
+        worst = self.worst
+        return [k for k in sorted(worst) if worst[k] < threshold] or [min(worst, key=lambda k: (worst[k], k))]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row a number of components: its worst and median error, and how many components return."""
+        import pandas as pd
+
+        rows = [
+            {
+                "num_components": k,
+                "worst": value.max(),
+                "median": np.median(value),
+                "returning": int((value < RETURNS).sum()),
+            }
+            for k, value in sorted(self.by_component.items())
+        ]
+        return pd.DataFrame(rows).set_index("num_components")
+
+
+def reproducibility(
+    fits: Mapping[int, Fit], data: Any, num_pairs: int = 5, num_restarts: int = 4, seed: int = 0
+) -> Reproducibility:
+    """Fit halves of the rows anew and match their signatures to those of the whole.
+
+    Args:
+        fits: number of components -> its fit to ``data``, factorizations.
+        data: the table all of them were fitted to.
+        num_pairs: random divisions of the rows; num_restarts: starts of each half's fit.
+        seed: one seed, one answer.
+
+    Raises:
+        ValueError: for no fits, a model without signatures, data of other rows, fewer than 2K rows, or numbers below 1.
+    """
+    for name, value in (("num_pairs", num_pairs), ("num_restarts", num_restarts)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"reproducibility: {name} must be a positive integer, got {value!r}")
+    if not isinstance(fits, Mapping) or not fits:
+        raise ValueError("reproducibility: fits must be a non-empty mapping from the number of components to its fit")
+    for k, fit in fits.items():
+        if "signatures" not in fit.params:
+            raise ValueError(f"reproducibility: a factorization was expected, got {type(fit.model).__name__}")
+        table, _ = fit.model.check_data(data)  # type: ignore[attr-defined]
+        if len(table) != fit.num_rows or len(table) < 2 * k:
+            raise ValueError(
+                f"reproducibility: fits[{k}] was fitted to {fit.num_rows} rows and needs at least {2 * k}; the data have {len(table)}"
+            )
+    generator = torch.Generator().manual_seed(seed)
+    half = len(table) // 2
+    errors = {k: np.full((num_pairs, 2, k), math.nan) for k in sorted(fits)}
+    for pair in range(num_pairs):
+        order = torch.randperm(len(table), generator=generator)
+        for side, rows in enumerate((order[:half], order[half:])):
+            drawn = int(torch.randint(2**31, (1,), generator=generator))
+            for k, error in errors.items():
+                error[pair, side] = _error(fits[k], table[rows], num_restarts, drawn)
+    return Reproducibility(errors)
+
+
+def _error(whole: Fit, rows: torch.Tensor, num_restarts: int, seed: int) -> np.ndarray:
+    """Cosine error of every component, (K,)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a half that has not converged shows as one that does not return
+        half = refit(whole.model, rows, whole.method, init="spectral", num_restarts=num_restarts, seed=seed)
+    match = match_components(half.params["signatures"], whole.params["signatures"])
+    return match.cosine_error  # pairs stand in the order of the second argument

@@ -1,0 +1,230 @@
+r"""Sparse layers: a threshold and a refit on what is left, and the choice of a penalty along a path.
+
+A penalised estimate is biased where the penalty bites. *Polishing* reads the graph off it,
+:math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and maximises the likelihood on that graph without a penalty; information
+criteria are computed from polished fits, whose number of parameters is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.engines.em import EM
+from inference.fitting.fit import Method, Problem, fit
+from inference.fitting.result import Fit
+from inference.structures.registry import structure_of
+
+__all__ = ["Path", "ebic", "graphs_of", "penalty_path", "polish"]
+
+
+def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> float:
+    r"""Extended BIC (Chen and Chen 2008, doi:10.1093/biomet/asn034); smaller is better.
+
+    .. math:: -2 \ell + \nu \log N + 2 \gamma \log \binom{P}{\nu},
+
+    with :math:`\nu` parameters that are not zero out of P. Where the log-likelihood is out of reach its lower bound
+    ``elbo`` stands in its place.
+
+    Args:
+        result: the fit.
+        gamma: 0 is BIC.
+        num_possible: P; all that the model leaves free if None. A polished model leaves only its graph free: give the P of
+            the model that its graph was chosen in.
+    """
+    value = result.elbo if math.isnan(result.log_likelihood) and result.elbo is not None else result.log_likelihood
+    free = result.num_parameters
+    possible = structure_of(result.model).num_possible(result.params) if num_possible is None else num_possible
+    choices = math.lgamma(possible + 1) - math.lgamma(free + 1) - math.lgamma(possible - free + 1)
+    return -2 * value + free * math.log(result.num_observations or result.num_rows) + 2 * gamma * choices
+
+
+def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]:
+    """The graph of each layer, bool (num_children, num_parents), bottom-up: loadings of at least the threshold in size.
+
+    Args:
+        result: a fit of a model that describes its layers.
+        threshold: the penalty's own if None; without a penalty every loading that is not zero.
+
+    Raises:
+        ValueError: for a model without layers, or a threshold that is not positive.
+    """
+    if not hasattr(result.model, "layers"):
+        raise ValueError(
+            f"graphs_of: a model that describes its layers was expected, got {type(result.model).__name__}"
+        )
+    model: Any = result.model
+    if threshold is not None and not threshold > 0:
+        raise ValueError(f"graphs_of: threshold must be positive, got {threshold!r}")
+    out = []
+    for layer in model.layers():
+        size = result.params[layer.loadings].abs()
+        least = threshold if threshold is not None else 0.0 if layer.penalty is None else float(layer.penalty.threshold)
+        out.append((size >= least) & (size > 0))
+    return tuple(out)
+
+
+def polish(result: Fit, data: Any, threshold: float | None = None, method: Method | None = None) -> Fit:
+    """Threshold the loadings, then refit without a penalty on the graph that is left, from the estimate.
+
+    A latent that would lose every edge keeps its largest one: drop such latents, or choose fewer.
+
+    Args:
+        result: a fit of a model with ``restricted(graphs)``.
+        data: the rows it was fitted to.
+        threshold: see :func:`graphs_of`.
+        method: the engine, that of ``result`` if None.
+
+    Raises:
+        ValueError: for a model that cannot be restricted to a graph.
+    """
+    if not hasattr(result.model, "restricted"):
+        raise ValueError(f"polish: a model with restricted(graphs) was expected, got {type(result.model).__name__}")
+    model, params = _thresholded(result, threshold)
+    return fit(model, data, method or result.method, init=params, seed=result.seed, num_restarts=1)
+
+
+def _thresholded(result: Fit, threshold: float | None) -> tuple[Any, dict[str, Tensor]]:
+    """The model on the graph of a fit, and the fit's parameters on it."""
+    model: Any = result.model
+    params, graphs = dict(result.params), []
+    for layer, graph in zip(model.layers(), graphs_of(result, threshold), strict=True):
+        size = params[layer.loadings].abs()
+        largest = torch.zeros_like(graph).scatter_(0, size.argmax(0, keepdim=True), True)
+        kept = graph | (largest & ~graph.any(0))
+        params[layer.loadings] = params[layer.loadings] * kept
+        graphs.append(kept.int().tolist())
+    return model.restricted(graphs), params
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Fits along a grid of penalties.
+
+    Args:
+        penalties: the grid, in the order of fitting.
+        fits: polished fits; penalised: those before the threshold.
+        scores: EBIC of each polished fit.
+        chosen: index of the smallest.
+    """
+
+    penalties: tuple[Any, ...]
+    fits: tuple[Fit, ...]
+    penalised: tuple[Fit, ...]
+    scores: tuple[float, ...]
+    chosen: int
+
+    @property
+    def best(self) -> Fit:
+        """The polished fit with the smallest EBIC."""
+        return self.fits[self.chosen]
+
+    @property
+    def penalty(self) -> Any:
+        """The chosen penalty."""
+        return self.penalties[self.chosen]
+
+    @property
+    def table(self) -> Any:
+        """One line a penalty, as a data frame."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "penalty": [repr(penalty) for penalty in self.penalties],
+                "log_likelihood": [fitted.log_likelihood for fitted in self.fits],
+                "num_parameters": [fitted.num_parameters for fitted in self.fits],
+                "ebic": self.scores,
+                "chosen": [i == self.chosen for i in range(len(self.fits))],
+            }
+        )
+
+
+def penalty_path(
+    model: Any,
+    data: Any,
+    penalties: Sequence[Any],
+    method: Method | None = None,
+    gamma: float = 1.0,
+    num_restarts: int | None = None,
+    seed: int = 0,
+    warm: bool = False,
+) -> Path:
+    """Fit a model under every penalty of a grid and choose one by EBIC of the polished fits.
+
+    With exact EM on a model that describes its layers the grid is one batch, penalties of a kind beside each other from the
+    same starts, and so are the refits; else the fits run one after another.
+
+    Args:
+        model: a model with a field ``penalty``.
+        data: its rows.
+        penalties: the grid, such as ``[TruncatedLasso(s, t) for s in slopes for t in thresholds]``.
+        method, num_restarts, seed: see :func:`inference.fitting.fit`.
+        gamma: of :func:`ebic`.
+        warm: fit one after another instead, each from its own start and again from the estimate before (the better is kept), in
+            the order given: put the weakest penalty first. Slower, and sometimes a better optimum.
+
+    Raises:
+        ValueError: for an empty grid, an entry that is no penalty, or a model without a penalty.
+    """
+    if not penalties:
+        raise ValueError("penalty_path: penalties must hold at least one penalty, got none")
+    if not hasattr(model, "penalty") or not hasattr(model, "restricted"):
+        raise ValueError(f"penalty_path: a model with a field 'penalty' was expected, got {type(model).__name__}")
+    for i, penalty in enumerate(penalties):
+        if isinstance(penalty, type) or not (hasattr(penalty, "prox") and hasattr(penalty, "threshold")):
+            raise ValueError(f"penalty_path: penalties[{i}] must be a penalty such as TruncatedLasso(1.0, 0.5), got {penalty!r}")
+    penalised: Sequence[Fit] | None = None
+    polished: Sequence[Fit] | None = None
+    if not warm:
+        penalised, polished = _together(model, data, list(penalties), method, num_restarts, seed)
+    if penalised is None:
+        penalised = _one_by_one(model, data, penalties, method, num_restarts, seed, warm)
+    if polished is None:
+        polished = [polish(result, data) for result in penalised]
+    possible = structure_of(model).num_possible(polished[0].params)
+    scores = tuple(ebic(result, gamma, possible) for result in polished)
+    return Path(tuple(penalties), tuple(polished), tuple(penalised), scores, scores.index(min(scores)))
+
+
+def _one_by_one(
+    model: Any, data: Any, penalties: Sequence[Any], method: Method | None, num_restarts: int | None, seed: int, warm: bool
+) -> list[Fit]:
+    penalised: list[Fit] = []
+    for penalty in penalties:
+        own = replace(model, penalty=penalty)
+        result = fit(own, data, method, num_restarts=num_restarts, seed=seed)
+        if penalised and warm:
+            again = fit(own, data, method or result.method, init=penalised[-1], num_restarts=1, seed=seed)
+            result = max(result, again, key=lambda r: r.objective)
+        penalised.append(result)
+    return penalised
+
+
+def _together(
+    model: Any, data: Any, penalties: list[Any], method: Method | None, num_restarts: int | None, seed: int
+) -> tuple[list[Fit] | None, list[Fit] | None]:
+    """Penalised and polished fits of the whole grid as one batch, None where that is not to be had."""
+    from inference.selection.penalty_grid import fit_penalty_grid, refit_penalty_grid
+
+    if method is None:
+        advice = Problem.check(replace(model, penalty=penalties[0]), data, seed)
+        recommended = advice.structure.recommended(advice)
+        method, num_restarts = recommended.method, num_restarts or recommended.num_restarts
+    if not isinstance(method, EM):
+        return None, None
+    found: dict[int, Fit] = {}
+    for kind in dict.fromkeys(type(penalty) for penalty in penalties):
+        places = [i for i, penalty in enumerate(penalties) if type(penalty) is kind]
+        fits = fit_penalty_grid(model, data, [penalties[i] for i in places], method, num_restarts or 1, seed)
+        if fits is None:
+            return None, None
+        found |= dict(zip(places, fits, strict=True))
+    penalised = [found[i] for i in range(len(penalties))]
+    pairs = [_thresholded(result, None) for result in penalised]
+    return penalised, refit_penalty_grid([own for own, _ in pairs], data, [params for _, params in pairs], method, seed)

@@ -1,0 +1,1 @@
+"""What engines make of a model's description of itself, one folder a kind."""

@@ -1,0 +1,1 @@
+"""Dictionaries whose rows use few columns: codes, starts, alternating minimisation."""

@@ -1,0 +1,204 @@
+"""Alternating minimisation for sparse coding: codes for the dictionary, the dictionary for the codes, restarts as one batch."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from inference.base.progress import Progress
+from inference.base.structure import Outcome
+from inference.programs.program import Params
+from inference.structures.dictionary.decoders import BackwardElimination, Decoder, HardThresholding, Pursuit, Shrinkage
+from inference.structures.dictionary.structure import Dictionaries, decode, unit_columns
+
+if TYPE_CHECKING:
+    from inference.fitting.fit import Problem
+
+__all__ = ["AlternatingMinimization", "GradientAlternation"]
+
+OBJECTIVE = "log-posterior of dictionary and codes"
+SMALLEST_RESIDUAL = 1e-16  # of the sum of squares of the data: nothing is left to explain
+
+
+def _check(owner: object, **least: float) -> None:
+    for name, bound in least.items():
+        value = getattr(owner, name)
+        whole = isinstance(bound, int)
+        if (
+            isinstance(value, bool)
+            or (whole and not isinstance(value, int))
+            or not (value >= bound if whole else value > bound)
+        ):
+            kind = f"an integer of at least {bound}" if whole else "positive"
+            raise ValueError(f"{type(owner).__name__}: {name} must be {kind}, got {value!r}")
+
+
+def _structure(owner: object, problem: Problem, checkpoint: Path | None) -> Dictionaries:
+    if not isinstance(problem.structure, Dictionaries):
+        raise ValueError(f"{type(owner).__name__}: a sparse coding was expected, got {type(problem.model).__name__}")
+    if checkpoint is not None:
+        raise ValueError("checkpoint: sparse coding is not checkpointed; leave it out")
+    return problem.structure
+
+
+@dataclass(frozen=True)
+class AlternatingMinimization:
+    """Codes by a small-support decoder, then the dictionary by least squares over all rows (Engan, Aase and Husoy 1999).
+
+    A row keeps its old codes where the new ones fit worse, so the squared error never grows. A column that nobody uses starts
+    anew at the row explained worst. A restart stops when the error falls relatively less than ``tolerance`` an iteration, or
+    below 1e-16 of the data's sum of squares.
+
+    Args:
+        decoder: a record of :mod:`inference.structures.dictionary.decoders`; :class:`~inference.structures.dictionary.decoders.BackwardElimination` measures best.
+        max_iterations: at most.
+        tolerance: relative fall of the squared error.
+
+    Raises:
+        ValueError: for numbers that are not positive, or another decoder.
+    """
+
+    decoder: Decoder = BackwardElimination()
+    max_iterations: int = 300
+    tolerance: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.decoder, BackwardElimination | HardThresholding | Pursuit):
+            raise ValueError(
+                f"AlternatingMinimization: a decoder that keeps to the sparsity was expected, got {self.decoder!r}"
+            )
+        _check(self, max_iterations=1, tolerance=0.0)
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+        """Run every restart from ``start`` (R, ...) until it stops."""
+        structure = _structure(self, problem, checkpoint)
+        data, dictionary, codes = problem.data, start["dictionary"].clone(), start["codes"].clone()
+        error = _errors(data, dictionary, codes).sum(-1)  # (R,)
+        floor = SMALLEST_RESIDUAL * data.square().sum()
+        active = torch.arange(len(dictionary))
+        rounds = torch.zeros(len(dictionary), dtype=torch.long)
+        converged = rounds.bool()
+        history: list[Tensor] = []
+        while len(active) and len(history) < self.max_iterations:
+            a, h = refitted(data, dictionary[active], codes[active])
+            new = decode(self.decoder, data, a, structure.about.sparsity)
+            old_errors, new_errors = _errors(data, a, h), _errors(data, a, new)
+            h = torch.where((new_errors < old_errors).unsqueeze(-1), new, h)
+            now = torch.minimum(new_errors, old_errors).sum(-1)
+            dictionary[active], codes[active] = a, h
+            done = (error[active] - now <= self.tolerance * error[active]) | (now <= floor)
+            error[active] = now
+            rounds[active] += 1
+            converged[active] = done
+            active = active[~done]
+            history.append(error.clone())
+            progress.update(len(history), objective=-float(error.min()), active=len(active))
+        if not converged[error.argmin()]:
+            from inference.engines.em import ConvergenceWarning
+
+            warnings.warn(
+                f"the best restart did not converge in {self.max_iterations} iterations: raise max_iterations",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        codes = codes.clamp(max=structure.about.bound)
+        params = structure.finished(dictionary, codes, data)
+        log_likelihood, objective = structure.objectives(problem, params)
+        errors = torch.stack(history).double().cpu()
+        return Outcome(
+            params, objective, OBJECTIVE, log_likelihood, -errors, torch.full_like(errors, torch.nan), converged, rounds,
+            trace_name="minus squared error",
+        )  # fmt: skip
+
+
+def _errors(data: Tensor, dictionary: Tensor, codes: Tensor) -> Tensor:
+    """Squared error of each row, (R, N)."""
+    return (data - codes @ dictionary.mT).square().sum(-1)
+
+
+def refitted(data: Tensor, dictionary: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
+    """The best dictionary (R, J, m) for the codes (R, N, m), columns of length 1, and the codes in its scale."""
+    gram = codes.mT @ codes
+    new = (data.mT @ codes) @ torch.linalg.pinv(gram, rtol=1e-12, hermitian=True)
+    length = new.norm(dim=-2)
+    dead = length <= 1e-9 * data.norm(dim=-1).max().clamp(min=1e-300)
+    dead |= gram.diagonal(dim1=-2, dim2=-1) <= 1e-24 * gram.diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True)
+    safe = torch.where(dead, 1.0, length)
+    new, codes = new / safe.unsqueeze(-2), codes * safe.unsqueeze(-2)
+    for r in dead.any(-1).nonzero().ravel().tolist():
+        columns = dead[r].nonzero().ravel()
+        codes[r][:, columns] = 0.0
+        new[r][:, columns] = 0.0
+        left = data - codes[r] @ new[r].mT
+        worst = left.square().sum(-1).topk(min(len(columns), len(data))).indices
+        rows = left[worst]
+        fallback = dictionary[r][:, columns].mT[: len(rows)]
+        rows = torch.where(rows.norm(dim=-1, keepdim=True) > 1e-12, rows, fallback)
+        new[r][:, columns[: len(rows)]] = unit_columns(rows.mT)
+        new[r][:, columns[len(rows) :]] = dictionary[r][:, columns[len(rows) :]]
+    return new, codes
+
+
+@dataclass(frozen=True)
+class GradientAlternation:
+    r"""The alternating minimisation of Buhai et al. (2020, arXiv:1907.00030), with the constants of their released code.
+
+    For every batch of rows: codes by ``decoder``, then :math:`A \leftarrow A - \eta\, \mathrm{mean}\, (A h - x) h^\top`, columns
+    back to length 1. Every restart has its own order of the rows. Reported codes are those of the model (at most
+    ``sparsity`` entries), not the decoder's.
+
+    Args:
+        decoder: of a batch.
+        step: :math:`\eta`; batch_size: rows an update; num_epochs: passes over the rows.
+
+    Raises:
+        ValueError: for numbers that are not positive.
+    """
+
+    decoder: Decoder = Shrinkage(0.005)
+    step: float = 0.1
+    batch_size: int = 20
+    num_epochs: int = 2000
+
+    def __post_init__(self) -> None:
+        _check(self, step=0.0, batch_size=1, num_epochs=1)
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+        """Run every restart from ``start`` (R, ...) for all epochs."""
+        structure = _structure(self, problem, checkpoint)
+        data, dictionary = problem.data, start["dictionary"].clone()
+        num_restarts, sparsity = len(dictionary), structure.about.sparsity
+        generator = torch.Generator().manual_seed(problem.seed)
+        history = []
+        for epoch in range(self.num_epochs):
+            order = torch.rand(num_restarts, len(data), generator=generator).argsort(-1)
+            total = torch.zeros(num_restarts, dtype=torch.float64)
+            for batch in order.split(self.batch_size, 1):
+                rows = data[batch]  # (R, B, J)
+                codes = self._codes(rows, dictionary, sparsity)
+                residual = codes @ dictionary.mT - rows
+                dictionary = unit_columns(dictionary - self.step * (residual.mT @ codes) / batch.shape[1])
+                total += residual.square().sum((-2, -1)).double().cpu()
+            history.append(-total)
+            progress.update(epoch + 1, objective=float(-total.min()), active=num_restarts)
+        params = structure.finished(dictionary, structure.codes(data, dictionary), data)
+        log_likelihood, objective = structure.objectives(problem, params)
+        course = torch.stack(history)
+        return Outcome(
+            params, objective, OBJECTIVE, log_likelihood, course, torch.full_like(course, torch.nan),
+            torch.ones(num_restarts, dtype=torch.bool), torch.full((num_restarts,), self.num_epochs),
+            trace_name="minus squared error of the decoder over an epoch",
+        )  # fmt: skip
+
+    def _codes(self, rows: Tensor, dictionary: Tensor, sparsity: int) -> Tensor:
+        cross, gram = rows @ dictionary, dictionary.mT @ dictionary
+        if isinstance(self.decoder, Shrinkage):  # Cholesky is ten times as quick as the pseudoinverse
+            factor, failed = torch.linalg.cholesky_ex(gram)
+            if not bool(failed.any()):
+                return (torch.cholesky_solve(cross.mT, factor).mT - self.decoder.threshold).clamp(min=0)
+        return self.decoder.decode(cross, gram, sparsity)

@@ -1,0 +1,1 @@
+"""Factorizations: monotone updates, starts, usage, factor analysis."""

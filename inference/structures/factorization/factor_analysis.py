@@ -1,0 +1,197 @@
+r"""Factor analysis: EM with the activities integrated in closed form, entries missing at will, many restarts at once.
+
+With the observed items of a row, :math:`G_n = I + \sum_j \phi_j \phi_j^T / \sigma_j^2` and
+:math:`b_n = \sum_j \phi_j (x_{nj} - \mu_j) / \sigma_j^2`, the activities are :math:`N(G_n^{-1} b_n, G_n^{-1})` and
+
+.. math:: \log p(x_n) = -\tfrac12 \Big\{ \sum_j \log 2 \pi \sigma_j^2 + \log |G_n| + \sum_j (x_{nj} - \mu_j)^2 / \sigma_j^2 - b_n^T G_n^{-1} b_n \Big\} .
+
+The M-step regresses every item on (1, z) with the second moments of z expected (Rubin and Thayer 1982).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from inference.base.component_noise import ComponentNoise, gaussian_split
+from inference.base.structure import Recommendation, Structure
+from inference.programs.program import Params, Program
+from ppl_models.parts.responses import Normal, filled
+
+if TYPE_CHECKING:
+    from inference.engines.em import EM
+    from inference.fitting.fit import Problem
+    from ppl_models.descriptions.components import FactorDescription
+
+__all__ = ["FactorSteps", "Factors"]
+
+SCALE_RANGE = (1e-6, 1e6)
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Of the activities, with the log-density of the rows.
+
+    Args:
+        mean: (R, N, K); covariance: (R, N or 1, K, K); log_likelihood: (R, N).
+    """
+
+    mean: Tensor
+    covariance: Tensor
+    log_likelihood: Tensor
+
+
+def posterior(params: Params, x: Tensor, mask: Tensor | None) -> Posterior:
+    """Of every row; x is (N, J), mask (N, J) 0 where missing, or None."""
+    phi, precision = params["signatures"], params["scales"].square().reciprocal()  # (R, K, J), (R, J)
+    residual = x - params["intercepts"].unsqueeze(-2)  # (R, N, J)
+    residual = residual if mask is None else residual * mask
+    scaled = phi * precision.unsqueeze(-2)
+    seen = x.new_ones(1, x.shape[1]) if mask is None else mask
+    gram = torch.einsum("nj,rkj,rlj->rnkl", seen, scaled, phi) + torch.eye(phi.shape[-2]).to(x)
+    factor = torch.linalg.cholesky(gram)
+    linear = residual @ scaled.mT  # (R, N, K)
+    covariance = torch.cholesky_inverse(factor)
+    mean = (covariance @ linear.unsqueeze(-1)).squeeze(-1)
+    constant = (seen * (2 * torch.pi / precision).log().unsqueeze(-2)).sum(-1)  # (R, N or 1)
+    determinant = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    distance = (residual.square() * precision.unsqueeze(-2)).sum(-1) - (linear * mean).sum(-1)
+    return Posterior(mean, covariance, -0.5 * (constant + determinant + distance))
+
+
+@dataclass(frozen=True, eq=False)
+class FactorSteps:
+    """Both halves of EM.
+
+    Args:
+        about: the model's description; program: of one row, for the prior.
+        x: (N, J); mask: (N, J), or None.
+    """
+
+    about: FactorDescription
+    program: Program
+    x: Tensor
+    mask: Tensor | None
+
+    def relax(self) -> None:
+        return None
+
+    def e_step(self, params: Params) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:
+        """Moments of (1, z) by item, (R, J or 1, K + 1, K + 1), and with x, (R, J, K + 1); squares of x, (J,)."""
+        found = posterior(params, self.x, self.mask)
+        design = torch.nn.functional.pad(found.mean, (1, 0), value=1.0)  # (R, N, K + 1)
+        second = torch.nn.functional.pad(found.covariance, (1, 0, 1, 0))
+        if self.mask is None:
+            cross = (design.mT @ design + len(self.x) * second.mean(-3)).unsqueeze(1)
+            with_x, squares = self.x.mT @ design, self.x.square().sum(0)
+        else:
+            second = second + design.unsqueeze(-1) * design.unsqueeze(-2)
+            cross = torch.einsum("nj,rnkl->rjkl", self.mask, second)
+            with_x, squares = (self.x * self.mask).mT @ design, (self.x.square() * self.mask).sum(0)
+        return (cross, with_x, squares), found.log_likelihood.sum(-1), self.program.log_prior(params)
+
+    def m_step(self, statistics: tuple[Tensor, Tensor, Tensor], params: Params) -> Params:
+        cross, with_x, squares = statistics
+        beta = torch.linalg.solve(cross, with_x.unsqueeze(-1)).squeeze(-1)  # (R, J, K + 1)
+        beta = beta.clamp(-self.about.bound, self.about.bound)
+        fitted = (beta.unsqueeze(-2) @ cross @ beta.unsqueeze(-1)).flatten(-3)
+        variance = (squares - 2 * (beta * with_x).sum(-1) + fitted) / cross[..., 0, 0]
+        scales = variance.clamp(min=0).sqrt().clamp(*SCALE_RANGE)
+        return {"signatures": beta[..., 1:].mT.contiguous(), "intercepts": beta[..., 0], "scales": scales}
+
+
+class Factors(Structure):
+    """A model that offers ``factors()``."""
+
+    integrated_sites = ("activities",)
+
+    @property
+    def about(self) -> FactorDescription:
+        """The model's description."""
+        about: FactorDescription = self.model.factors()
+        return about
+
+    @classmethod
+    def of(cls, model: Callable[..., object]) -> Factors | None:
+        return cls(model) if hasattr(model, "factors") else None
+
+    def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        """Principal components of the correlations with half of every variance left to noise ("spectral"), or random ones."""
+        about, generator = self.about, torch.Generator().manual_seed(problem.seed)
+        x, mask = filled(Normal(), problem.data)
+        seen = torch.ones_like(x) if mask is None else mask
+        mean = (x * seen).sum(0) / seen.sum(0)
+        centred = (x - mean) * seen
+        sd = (centred.square().sum(0) / seen.sum(0)).sqrt().clamp(min=1e-3 * float(centred.std()) + 1e-6)
+        shape = (num_restarts, about.num_components, about.num_items)
+        phi = torch.randn(shape, generator=generator, dtype=torch.float64).to(x) / about.num_items**0.5
+        if init == "spectral":
+            _, s, vt = torch.linalg.svd(centred / sd, full_matrices=False)
+            k = min(about.num_components, len(s))
+            phi[0, :k] = vt[:k] * (s[:k, None] / len(x) ** 0.5)
+        own = (1 - phi.square().sum(-2)).clamp(min=0.5).sqrt()
+        scales = (sd * own).clamp(*SCALE_RANGE)
+        return {"signatures": phi * sd, "intercepts": mean.expand(num_restarts, -1).clone(), "scales": scales}
+
+    def steps(self, problem: Problem, method: EM) -> FactorSteps:
+        return FactorSteps(self.about, problem.program_of_one_row(), *filled(Normal(), problem.data))
+
+    def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:
+        likelihood = posterior(params, *filled(Normal(), problem.data)).log_likelihood.sum(-1).double().cpu()
+        return likelihood, likelihood + problem.program_of_one_row().log_prior(params).double().cpu()
+
+    def canonical(self, params: Params) -> Params:
+        """Rotated so that signatures are orthogonal in units of the noise, the largest first, with positive sums."""
+        left, _, _ = torch.linalg.svd(params["signatures"] / params["scales"], full_matrices=False)
+        phi = left.mT @ params["signatures"]
+        return params | {"signatures": phi * torch.where(phi.sum(-1, keepdim=True) < 0, -1.0, 1.0).to(phi)}
+
+    def num_free(self, params: Params) -> int:
+        """Signatures up to rotation, intercepts, scales."""
+        k, j = params["signatures"].shape
+        return k * j - k * (k - 1) // 2 + 2 * j
+
+    def marginal_rows(self, program: Program, params: Params) -> Tensor:
+        """Activities integrated, (N,)."""
+        return posterior(_one(params), *filled(Normal(), program.args[0])).log_likelihood[0]
+
+    def latent_means(self, program: Program, params: Params) -> Params:
+        """E[activities | row], (N, K)."""
+        return {"activities": posterior(_one(params), *filled(Normal(), program.args[0])).mean[0]}
+
+    def latent_modes(self, program: Program, params: Params) -> Params:
+        return {}  # nothing discrete
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        from inference.engines.em import EM
+
+        # entries creep along near-flat directions for long after the density has settled
+        return Recommendation(EM(max_iterations=5000, tolerance=1e-8, parameter_tolerance=1.0), "spectral", 3)
+
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+        """Splits of the residual at posterior draws of the activities, by the shares of the noise; missing entries are drawn."""
+        phi, scales = params["signatures"], params["scales"]
+        data = data.to(phi)
+        found = posterior(_one(params), *filled(Normal(), data))
+        factor = torch.linalg.cholesky(found.covariance[0])
+        share = torch.tensor(self.about.noise_shares, dtype=phi.dtype)
+        own = share.sqrt().unsqueeze(-1) * scales  # (K, J)
+        scores = []
+        for _ in range(num_draws):
+            noise, other = (torch.randn(shape, generator=generator, dtype=torch.float64).to(phi) for shape in (found.mean[0].shape, data.shape))
+            z = found.mean[0] + (factor @ noise.unsqueeze(-1)).squeeze(-1)
+            residual = data - params["intercepts"] - z @ phi
+            residual = torch.where(residual.isnan(), other * scales, residual)
+            scores.append(gaussian_split(residual, own, generator, 1)[0])
+        stacked = torch.stack(scores).numpy()
+        power = (phi / scales).square().sum(-1)
+        return ComponentNoise(stacked, np.ones(stacked.shape[:3], dtype=bool), (power / power.sum()).numpy())
+
+
+def _one(params: Params) -> Params:
+    return {name: value.unsqueeze(0) for name, value in params.items()}

@@ -1,0 +1,1 @@
+"""Layers of binary latents with generalised-linear children: steps, draws, starts, names."""

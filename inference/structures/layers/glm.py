@@ -1,0 +1,409 @@
+r"""Generalised-linear layers: expected statistics in, the layer's maximiser out; the cost does not depend on the rows.
+
+For child j with design :math:`h_c = (1, a_c)` (or products of entries of a) over the parent's configurations c, expected counts :math:`n_c` and
+expected cross products :math:`R_j = \sum_i \sum_c r_{ic} T(x_{ij}) h_c`, the expected complete-data log-density is
+
+.. math:: Q_j(\beta) = s_j \{ \beta \cdot R_j - \sum_c n_c A(\beta \cdot h_c) \} - \sum_k p(\beta_k), \quad \beta = (b_j, W_j).
+
+All children (and all restarts) are solved together by proximal Newton steps with step halving, so no step lowers Q. Where
+the design holds products, children with the same parents are solved together on the patterns of these alone, in closed form
+if they have as many coefficients as predictors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, products
+from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.penalties import Penalty
+from ppl_models.parts.responses import ResponseFamily
+
+__all__ = [
+    "LayerStatistics",
+    "drawn_statistics",
+    "maximise_dispersion",
+    "maximise_layer",
+    "maximise_quadratic",
+    "maximise_rows",
+    "with_ones",
+]
+
+Params = dict[str, Tensor]
+DISPERSION_LIMITS = (1e-6, 1e6)
+MAX_STEP = 1.0  # of a coefficient, where only an expansion is maximised
+
+
+@dataclass(frozen=True)
+class LayerStatistics:
+    """Expected sufficient statistics of one layer, summed over rows.
+
+    Args:
+        configurations: (C, K), the parent's configurations (distinct draws, where the latents are sampled).
+        counts: (R, C), or (R, J, C) where entries are missing: expected number of rows in each configuration.
+        cross: (R, J, 1 + K), expected sum of T(x_j) h.
+        squares: (J,) or (R, J), sum of T(x_j)^2; None for families without dispersion.
+        row_counts: (R, C), the same as ``counts`` where nothing is missing: what the layers above need.
+        features: (C, P), what the predictor is linear in, where that is not the configurations themselves.
+    """
+
+    configurations: Tensor
+    counts: Tensor
+    cross: Tensor
+    squares: Tensor | None = None
+    row_counts: Tensor | None = None
+    features: Tensor | None = None
+
+    @property
+    def design(self) -> Tensor:
+        """h, (C, 1 + K)."""
+        columns = self.configurations if self.features is None else self.features
+        return torch.nn.functional.pad(columns, (1, 0), value=1.0)
+
+
+def with_ones(latents: Tensor) -> Tensor:
+    """h = (1, a), latents first: (..., K, N) to (..., 1 + K, N)."""
+    return torch.cat([torch.ones_like(latents[..., :1, :]), latents], -2)
+
+
+def drawn_statistics(
+    layer: GeneralizedLinearLayer, below: Tensor, mask: Tensor | None, parents: Tensor, scale: float = 1.0
+) -> LayerStatistics:
+    """Statistics of given latents, R = 1; equal configurations are counted together.
+
+    Args:
+        layer: the layer's description.
+        below: T of the children, (J, N), 0 where missing; mask: (J, N) 0/1, None if nothing is missing.
+        parents: (K, N), 0/1.
+        scale: weight of a row.
+    """
+    configurations, index = _distinct(parents)
+    ones = parents.new_full((len(index),), scale)
+    row_counts = parents.new_zeros(len(configurations)).index_add_(0, index, ones)
+    counts = row_counts
+    if mask is not None:
+        counts = parents.new_zeros(len(mask), len(configurations)).index_add_(1, index, mask * scale)
+    cross = below @ with_ones(layer.features(parents.mT).mT).mT * scale
+    squares = below.square().sum(-1) * scale if layer.dispersion else None
+    features = None if layer.terms is None else layer.features(configurations)
+    return LayerStatistics(
+        configurations, counts.unsqueeze(0), cross.unsqueeze(0), squares, row_counts.unsqueeze(0), features
+    )
+
+
+def _distinct(parents: Tensor) -> tuple[Tensor, Tensor]:
+    """Distinct columns of a 0/1 matrix (K, N) as rows (C, K), and the index of each column, (N,)."""
+    if len(parents) > 62:
+        rows, index = torch.unique(parents, dim=1, return_inverse=True)
+        return rows.mT.contiguous(), index
+    powers = 2 ** torch.arange(len(parents), device=parents.device)
+    codes, index = torch.unique((parents.long() * powers[:, None]).sum(0), return_inverse=True)
+    return ((codes[:, None] // powers) % 2).to(parents.dtype), index
+
+
+def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, num_steps: int = 3) -> Params:
+    """Maximise the expected complete-data log-posterior of one layer, starting from ``params``.
+
+    Args:
+        layer: the layer's description.
+        stats: its expected statistics.
+        params: current parameters, (R, ...).
+        num_steps: Newton steps; with 1 or more, the objective does not fall.
+
+    Returns:
+        New values of the layer's loadings, intercepts and dispersion, (R, ...).
+    """
+    beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)  # (R, J, 1 + K)
+    dispersion = params[layer.dispersion] if layer.dispersion else None
+    counts = stats.counts if stats.counts.dim() == 3 else stats.counts.unsqueeze(-2)  # (R, J or 1, C)
+    new_beta, new_dispersion = [], []
+    for family, columns, part in layer.response.blocks(layer.num_children):
+        own_counts = counts if counts.shape[-2] == 1 else counts[..., columns, :]
+        gamma = dispersion[..., part] if dispersion is not None and part.stop > part.start else None
+        scale = family.scale(gamma, columns.stop - columns.start)
+        steps = 1 if family.is_linear else num_steps
+        cross, own_beta = stats.cross[..., columns, :], beta[..., columns, :]
+        if layer.terms is not None and layer.graph is not None and layer.penalty is None:
+            own_beta = _maximise_products(layer, columns, family, cross, own_counts, stats, own_beta, scale, steps)
+        else:
+            own_beta = maximise_rows(
+                family,
+                cross,
+                own_counts,
+                stats.design,
+                own_beta,
+                penalty=layer.penalty,
+                scale=scale,
+                free=None if layer.graph is None else layer.graph[..., columns, :],
+                bound=layer.block_bound(columns),
+                num_steps=steps,
+            )
+        new_beta.append(own_beta)
+        if gamma is not None and stats.squares is not None:
+            fitted = own_beta @ stats.design.mT  # (R, J, C)
+            residual = stats.squares[..., columns] - 2 * (own_beta * stats.cross[..., columns, :]).sum(-1)
+            residual = residual + (own_counts * fitted.square()).sum(-1)
+            new_dispersion.append((residual / own_counts.sum(-1)).clamp(*DISPERSION_LIMITS))
+    updated = torch.cat(new_beta, -2)
+    out = {layer.intercepts: updated[..., 0], layer.loadings: updated[..., 1:]}
+    if layer.dispersion is not None:
+        out[layer.dispersion] = torch.cat(new_dispersion, -1)
+    return out
+
+
+def _maximise_products(
+    layer: GeneralizedLinearLayer,
+    columns: slice,
+    family: ResponseFamily,
+    cross: Tensor,
+    counts: Tensor,
+    stats: LayerStatistics,
+    beta: Tensor,
+    scale: Tensor | None,
+    num_steps: int,
+) -> Tensor:
+    """The children of one family whose predictors are linear in products of parents, (R, J, 1 + T).
+
+    Children that use the same products share a design over the patterns of their own parents, a few rows and columns.
+    """
+    if layer.terms is None or layer.graph is None:
+        raise ValueError("_maximise_products: a layer with terms and a graph was expected")
+    bound, terms = layer.block_bound(columns), layer.terms.to(beta.device)
+    uses, group = torch.unique(layer.graph[columns].to(beta.device), dim=0, return_inverse=True)
+    new = torch.zeros_like(beta)
+    for g, own in enumerate(uses):
+        children, chosen = (group == g).nonzero().ravel(), own.nonzero().ravel()
+        parents = terms[chosen].any(0).nonzero().ravel()
+        powers = 2 ** torch.arange(len(parents) - 1, -1, -1, device=beta.device)
+        pattern = (stats.configurations[:, parents].long() * powers).sum(-1)  # (C,), the parents' own configuration
+        values = binary_configurations(len(parents), beta.dtype, beta.device)
+        local = torch.nn.functional.pad(products(values, terms[chosen][:, parents]), (1, 0), value=1.0)  # (G, P)
+        design, same = torch.unique(local, dim=0, return_inverse=True)
+        weight = counts if counts.shape[-2] == 1 else counts[..., children, :]
+        seen = weight.new_zeros(*weight.shape[:-1], len(design)).index_add_(-1, same[pattern], weight)
+        places = torch.cat([chosen.new_zeros(1), chosen + 1])
+        entries = (..., children.unsqueeze(-1), places)
+        scales = None if scale is None else scale[..., children]
+        sums, start = cross[entries], beta[entries]
+        best, inside = None, torch.zeros((), dtype=torch.bool)
+        if design.shape[0] == design.shape[1]:  # a predictor of its own for each row of the design
+            totals = torch.linalg.solve(design.mT, sums.mT).mT
+            means = totals / seen.clamp(min=torch.finfo(beta.dtype).tiny)
+            best = torch.linalg.solve(design, family.linearise(means, 0.0).mT).mT
+            inside = ((seen > 0).all(-1) & torch.isfinite(best).all(-1) & (best.abs() <= bound).all(-1)).unsqueeze(-1)
+        if best is None or not inside.all():
+            newton = maximise_rows(
+                family, sums, seen, design, start, scale=scales, bound=bound, num_steps=num_steps
+            )  # fmt: skip
+            best = newton if best is None else torch.where(inside, best, newton)
+        new[entries] = best
+    return new
+
+
+def maximise_quadratic(
+    layer: GeneralizedLinearLayer, linear: Tensor, hessian: Tensor, beta: Tensor, scale: Tensor | None, num_steps: int = 1
+) -> Tensor:
+    r"""Maximise :math:`s_j (r_j \cdot \beta_j - \beta_j^\top H_j \beta_j / 2)` minus the layer's penalty, in its box.
+
+    Args:
+        layer: the layer's description.
+        linear: r, (R, J, P); hessian: H, (R, J or 1, P, P).
+        beta: start, (R, J, P); the result is not below it.
+        scale: s, (R, J), None for 1.
+    """
+    fixed = None
+    if layer.graph is not None:
+        free = layer.graph.to(beta.device)
+        fixed = torch.cat([torch.zeros_like(free[:, :1]), ~free], -1).expand(beta.shape)
+        beta = beta.masked_fill(fixed, 0.0)
+    if scale is not None:
+        linear, hessian = linear * scale.unsqueeze(-1), hessian * scale[..., None, None]
+    hessian = hessian.expand(*beta.shape, beta.shape[-1])
+
+    bound = layer.bounds(beta).unsqueeze(-1)  # (J, 1)
+
+    def pull(b: Tensor) -> Tensor:
+        return (hessian @ b.unsqueeze(-1)).squeeze(-1)
+
+    def objective(b: Tensor) -> Tensor:
+        smooth = ((linear - pull(b) / 2) * b).sum(-1)
+        return smooth if layer.penalty is None else smooth - layer.penalty(b[..., 1:]).sum(-1)
+
+    for _ in range(num_steps):
+        proposal = _solve(beta, linear - pull(beta), hessian, layer.penalty, fixed, bound)
+        if not layer.response.is_linear:  # there the quadratic is an expansion: good near beta
+            longest = (proposal - beta).abs().amax(-1, keepdim=True)
+            proposal = torch.where(longest > MAX_STEP, beta + (proposal - beta) * (MAX_STEP / longest), proposal)
+        beta, _ = _halve(objective, beta, objective(beta), proposal)
+    return beta
+
+
+def maximise_dispersion(layer: GeneralizedLinearLayer, residual: Tensor, weight: Tensor) -> Tensor:
+    """Variances of the dispersed columns from sums of squared residuals and numbers of rows, both (R, J)."""
+    out = []
+    for _, columns, part in layer.response.blocks(layer.num_children):
+        if part.stop > part.start:
+            out.append((residual[..., columns] / weight[..., columns]).clamp(*DISPERSION_LIMITS))
+    return torch.cat(out, -1)
+
+
+def maximise_rows(
+    family: ResponseFamily,
+    cross: Tensor,
+    counts: Tensor,
+    design: Tensor,
+    beta: Tensor,
+    penalty: Penalty | None = None,
+    scale: Tensor | None = None,
+    free: Tensor | None = None,
+    bound: float = torch.inf,
+    num_steps: int = 3,
+    tolerance: float = 1e-10,
+) -> Tensor:
+    """Proximal Newton for all children at once.
+
+    Args:
+        family: elementary response family.
+        cross: R, (R, J, P); counts: (R, J or 1, C); design: h, (C, P), first column ones.
+        beta: start, (R, J, P).
+        penalty: of every entry but the first.
+        scale: s, (R, J), None for 1.
+        free: bool (J, P - 1), or (R, J, P - 1), loadings that may differ from zero.
+        bound: the box is [-bound, bound].
+        num_steps: at most so many Newton steps; fewer if no child gains more than ``tolerance`` relatively.
+
+    Returns:
+        (R, J, P); no child's objective is below its value at the start.
+    """
+    size = design.shape[-1]
+    i, j = torch.triu_indices(size, size, device=design.device)
+    outer = design[:, i] * design[:, j]  # (C, P (P + 1) / 2): the distinct entries of h h'
+    fixed = None
+    if free is not None:
+        fixed = torch.cat([torch.zeros_like(free[..., :1]), ~free], -1).expand(beta.shape)
+        beta = beta.masked_fill(fixed, 0.0)
+    weight = None if scale is None else scale.unsqueeze(-1)
+
+    def objective(b: Tensor) -> Tensor:
+        smooth = (b * cross).sum(-1) - (counts * family.log_partition(b @ design.mT)).sum(-1)
+        smooth = smooth if scale is None else smooth * scale
+        return smooth if penalty is None else smooth - penalty(b[..., 1:]).sum(-1)
+
+    value = objective(beta)
+    for _ in range(num_steps):
+        mean, curvature = family.moments(beta @ design.mT)
+        gradient = cross - (counts * mean) @ design
+        packed = (counts * curvature) @ outer
+        hessian = packed.new_empty(*packed.shape[:-1], size, size)
+        hessian[..., i, j] = packed
+        hessian[..., j, i] = packed
+        if weight is not None:
+            gradient, hessian = gradient * weight, hessian * weight.unsqueeze(-1)
+        proposal = _solve(beta, gradient, hessian, penalty, fixed, bound)
+        proposal, new_value = _halve(objective, beta, value, proposal)
+        stuck = new_value <= value
+        if stuck.any():  # the box or the exact prox may have asked for a jump that the true objective refuses
+            cautious = _solve(beta, gradient, hessian, penalty, fixed, bound, cautious=True)
+            second, second_value = _halve(objective, beta, value, cautious)
+            better = stuck & (second_value > new_value)  # of stuck children alone: no child's step depends on another's
+            proposal = torch.where(better.unsqueeze(-1), second, proposal)
+            new_value = torch.where(better, second_value, new_value)
+        gain = new_value - value
+        beta, value = proposal, new_value
+        if (gain <= tolerance * (1 + value.abs())).all():
+            break
+    return beta
+
+
+def _halve(objective, beta: Tensor, value: Tensor, proposal: Tensor, num_halvings: int = 12) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
+    """Halve the step of each child until its objective does not fall; keep the old value where none is found."""
+    best, best_value = proposal, objective(proposal)
+    for _ in range(num_halvings):
+        worse = ~(best_value >= value)  # also true for NaN
+        if not worse.any():
+            return best, best_value
+        best = torch.where(worse.unsqueeze(-1), (beta + best) / 2, best)
+        best_value = torch.where(worse, objective(best), best_value)
+    worse = ~(best_value >= value)
+    return torch.where(worse.unsqueeze(-1), beta, best), torch.where(worse, value, best_value)
+
+
+def _solve(
+    beta: Tensor,
+    gradient: Tensor,
+    hessian: Tensor,
+    penalty: Penalty | None,
+    fixed: Tensor | None,
+    bound: float | Tensor,
+    cautious: bool = False,
+) -> Tensor:
+    """Minimise the penalised quadratic model in the box.
+
+    A Newton step on the entries that are away from zero, then coordinate descent on all. The ``cautious`` way, coordinate
+    descent from ``beta`` itself with the penalty's tangent, is slower but always a direction of ascent.
+    """
+    ridge = 1e-8 * hessian.diagonal(dim1=-2, dim2=-1).mean(-1).clamp(min=1e-8)
+    hessian = hessian + torch.diag_embed(ridge.unsqueeze(-1).expand_as(beta))
+    slope = None if penalty is None else torch.nn.functional.pad(penalty.slope(beta[..., 1:]), (1, 0))
+    if cautious:
+        return _coordinate_descent(beta, beta, gradient, hessian, penalty, slope, fixed, bound, num_sweeps=6)
+    still, right = fixed, gradient
+    if slope is not None:
+        zero = beta == 0
+        zero[..., 0] = False
+        still = zero if fixed is None else zero | fixed
+        right = gradient - slope * torch.sign(beta)
+    pushed = (beta.abs() >= bound) & (right * beta > 0)  # on the bound and drawn beyond it
+    if pushed.any():
+        still = pushed if still is None else still | pushed
+    system = hessian
+    if still is not None:
+        system = system.masked_fill(still.unsqueeze(-1) | still.unsqueeze(-2), 0.0)
+        system = system + torch.diag_embed(still.to(beta.dtype))
+        right = right.masked_fill(still, 0.0)
+    newton = beta + torch.linalg.solve_ex(system, right.unsqueeze(-1))[0].squeeze(-1)
+    inside = torch.isfinite(newton).all() and bool((newton.abs() <= bound).all())
+    if penalty is None and inside:
+        return newton
+    edge = bound if isinstance(bound, Tensor) else beta.new_tensor(bound)
+    start = torch.where(torch.isfinite(newton), newton, beta).clamp(-edge, edge)
+    return _coordinate_descent(start, beta, gradient, hessian, penalty, None, fixed, bound)
+
+
+def _coordinate_descent(
+    start: Tensor,
+    beta: Tensor,
+    gradient: Tensor,
+    hessian: Tensor,
+    penalty: Penalty | None,
+    slope: Tensor | None,
+    fixed: Tensor | None,
+    bound: float | Tensor,
+    num_sweeps: int = 2,
+) -> Tensor:
+    """A few sweeps on the quadratic model around ``beta``, from ``start``; ``slope`` makes the penalty a weighted Lasso."""
+    curvatures = hessian.diagonal(dim1=-2, dim2=-1).unbind(-1)
+    columns = hessian.unbind(-1)
+    slopes = None if slope is None else (slope / hessian.diagonal(dim1=-2, dim2=-1)).unbind(-1)
+    limit = bound.squeeze(-1) if isinstance(bound, Tensor) else beta.new_tensor(bound)
+    new = start.clone()
+    residual = gradient - (hessian @ (start - beta).unsqueeze(-1)).squeeze(-1)
+    for _ in range(num_sweeps):
+        before = new.clone()
+        for k, curvature in enumerate(curvatures):
+            target = torch.addcdiv(new[..., k], residual[..., k], curvature)
+            if slopes is not None and k > 0:
+                target = torch.nn.functional.relu(target - slopes[k]) - torch.nn.functional.relu(-target - slopes[k])
+            elif penalty is not None and k > 0:
+                target = penalty.prox(target, curvature)
+            target = target.clamp(-limit, limit)
+            if fixed is not None:
+                target = target.masked_fill(fixed[..., k], 0.0)
+            residual = torch.addcmul(residual, (new[..., k] - target).unsqueeze(-1), columns[k])
+            new[..., k] = target
+        if float((new - before).abs().max()) < 1e-8:
+            break
+    return new

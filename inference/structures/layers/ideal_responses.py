@@ -1,0 +1,57 @@
+r"""Starting latents where the items' attributes are known: each row takes the configuration whose ideal answers are nearest.
+
+The ideal answer of item j at configuration a is :math:`I_{ja} = \prod_{k \in \mathrm{pa}(j)} a_k` for conjunctive items and the
+share of its attributes that are present for the others; answers are put on [0, 1] and compared by squared distance, which for
+0/1 answers is the number of items that disagree.
+
+Source: C.-Y. Chiu and J. A. Douglas (2013), doi:10.1007/s00357-013-9132-9. Answers other than 0/1, missing ones and random ties
+are ours.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ppl_models.descriptions.layers import GeneralizedLinearLayer
+from ppl_models.parts.distributions import binary_configurations
+
+__all__ = ["ideal_latents"]
+
+MAX_LATENTS = 14
+EDGES = (0.05, 0.95)  # quantiles of an item that count as none and all of its attributes
+CHUNK_ELEMENTS = 2**22
+
+
+def ideal_latents(layer: GeneralizedLinearLayer, data: Tensor, generator: torch.Generator) -> Tensor | None:
+    """0/1 latents (N, K) of the rows; None for a layer without a graph, or with too many latents to list.
+
+    Args:
+        layer: the bottom layer's description.
+        data: (N, J), NaN where missing.
+        generator: decides between configurations that are equally near.
+    """
+    edges = layer.edges
+    if edges is None or layer.num_parents > MAX_LATENTS:
+        return None
+    configurations = binary_configurations(layer.num_parents, data.dtype, data.device)
+    if layer.form == "dina" and layer.graph is not None:
+        ideal = layer.features(configurations) @ layer.graph.to(data).mT  # (C, J)
+    else:
+        ideal = configurations @ (edges.to(data) / edges.sum(-1, keepdim=True).clamp(min=1).to(data)).mT
+    observed = ~torch.isnan(data)
+    seen = observed.to(data.dtype)
+    pieces = [family.statistic(data[:, c]) for family, c, _ in layer.response.blocks(layer.num_children)]
+    statistic = torch.cat(pieces, 1)
+    low, high = (torch.nanquantile(statistic, q, dim=0) for q in EDGES)
+    least, most = statistic.nan_to_num(nan=torch.inf).amin(0), statistic.nan_to_num(nan=-torch.inf).amax(0)
+    low, high = (torch.where(high > low, edge, end) for edge, end in ((low, least), (high, most)))
+    answers = ((statistic - low) / (high - low).clamp(min=1e-12)).clamp(0, 1).masked_fill(~observed, 0.0)
+    latents = data.new_empty(len(data), layer.num_parents)
+    rows = max(1, CHUNK_ELEMENTS // len(configurations))
+    for start in range(0, len(data), rows):
+        part = slice(start, start + rows)
+        distance = seen[part] @ ideal.square().mT - 2 * answers[part] @ ideal.mT  # up to the row's own square
+        ties = torch.rand(distance.shape, generator=generator, dtype=torch.float64).to(distance)
+        latents[part] = configurations[(distance + 1e-6 * ties).argmin(-1)]
+    return latents

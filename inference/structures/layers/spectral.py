@@ -1,0 +1,283 @@
+r"""Spectral starts for binary layers with generalised-linear children: double SVD and varimax, layer by layer.
+
+The method of Lee and Gu (2025, arXiv:2501.01414, Algorithms 2 and 4): denoise the data by a low-rank approximation, map it
+through the inverse link, take the leading right singular vectors, rotate them to simple structure, threshold them to a graph,
+and read each latent off the sign of its factor score. No true parameter enters anywhere. Two departures: intercepts
+keep the base rate, and the layer's coefficients are the maximum-likelihood regression of the children on the
+estimated latents instead of a least-squares fit divided by a constant.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from inference.structures.layers.glm import Params, drawn_statistics, maximise_layer
+from inference.structures.layers.ideal_responses import ideal_latents
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
+from ppl_models.parts.responses import ResponseFamily
+
+__all__ = ["LayerFactors", "centred_values", "layer_factors", "random_start", "spectral_start", "varimax"]
+
+EPSILON = 1e-2  # clip of fitted means before the inverse link: a smaller one turns noise near 0 into outliers
+EPSILONS = (EPSILON, 1e-3)  # of the bottom layer and of those above, whose children are estimated bits
+START_BOUND = 5.0  # coefficients of a start stay this small: a separated regression would run away
+CUTS = (2.5, 3.5)  # of the bottom layer and of those above; see layer_factors
+FLIP_SHARE = 0.1
+
+
+def varimax(loadings: Tensor, max_sweeps: int = 1000, tolerance: float = 1.5e-8) -> Tensor:
+    """Varimax rotation with Kaiser's row normalisation (Kaiser 1958, doi:10.1007/BF02289233), (J, K) -> (J, K)."""
+    if loadings.shape[1] < 2:
+        return loadings
+    length = loadings.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    rows = loadings / length
+    rotation = torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device)
+    total = 0.0
+    for _ in range(max_sweeps):
+        rotated = rows @ rotation
+        target = rotated**3 - rotated * rotated.square().mean(0)
+        u, s, vh = torch.linalg.svd(rows.mT @ target)
+        rotation = u @ vh
+        if float(s.sum()) < total * (1 + tolerance):
+            break
+        total = float(s.sum())
+    return rows @ rotation * length
+
+
+@dataclass(frozen=True)
+class LayerFactors:
+    """One layer read off its children.
+
+    Args:
+        latents: estimated 0/1 latents, (N, K).
+        loadings: rotated and thresholded directions, (J, K).
+        singular_values: of the centred, linearised data, descending; their ratios tell the number of latents.
+    """
+
+    latents: Tensor
+    loadings: Tensor
+    singular_values: Tensor
+
+
+def _leading_svd(x: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The ``rank`` leading singular triplets; randomised where the matrix is much larger than the rank."""
+    rank = min(rank, *x.shape)
+    if min(x.shape) <= max(200, 4 * rank):
+        if x.shape[0] > 4 * x.shape[1]:  # the small Gram matrix holds all that is asked
+            values, vectors = torch.linalg.eigh(x.mT @ x)
+            s = values.flip(0)[:rank].clamp(min=0).sqrt()
+            v = vectors.flip(1)[:, :rank]
+            return x @ v / s.clamp(min=1e-12), s, v
+        u, s, vh = torch.linalg.svd(x, full_matrices=False)
+        return u[:, :rank], s[:rank], vh[:rank].mT
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        u, s, v = torch.svd_lowrank(x, q=min(rank + 10, *x.shape), niter=4)
+    return u[:, :rank], s[:rank], v[:, :rank]
+
+
+def _complete(x: Tensor, rank: int, seed: int, num_sweeps: int = 20) -> Tensor:
+    """Missing entries filled by iterated low-rank approximation, starting from column means."""
+    missing = torch.isnan(x)
+    if not missing.any():
+        return x
+    filled = torch.where(missing, torch.nanmean(x, 0, keepdim=True), x)
+    for _ in range(num_sweeps):
+        u, s, v = _leading_svd(filled, rank, seed)
+        update = torch.where(missing, (u * s) @ v.mT, x)
+        change = (update - filled).abs().max()
+        filled = update
+        if change < 1e-4:
+            break
+    return filled
+
+
+def linearised(x: Tensor, family: ResponseFamily, rank: int, seed: int, epsilon: float = EPSILON) -> Tensor:
+    """The data on the scale of the predictor: denoised by a low-rank approximation, then mapped through the inverse link."""
+    num_items = x.shape[1]
+    statistic = torch.cat([part.statistic(x[:, columns]) for part, columns, _ in family.blocks(num_items)], 1)
+    statistic = _complete(statistic, rank, seed)
+    pieces = []
+    for part, columns, _ in family.blocks(num_items):
+        block = statistic[:, columns]
+        if not part.is_linear:
+            u, s, v = _leading_svd(block, max(rank, 50 if min(block.shape) > 50 else min(block.shape)), seed)
+            keep = max(rank, int((s > 1.01 * math.sqrt(len(block))).sum()))
+            block = part.linearise((u[:, :keep] * s[:keep]) @ v[:, :keep].mT, epsilon)
+        pieces.append(block)
+    if len(pieces) > 1:  # one residual scale for all blocks
+        pieces = [piece / _residual_scale(piece, rank, seed) for piece in pieces]
+    return torch.cat(pieces, 1)
+
+
+def _residual_scale(block: Tensor, rank: int, seed: int) -> Tensor:
+    centred = block - block.mean(0)
+    u, s, v = _leading_svd(centred, min(rank, max(1, min(block.shape) - 1)), seed)
+    return (centred - (u * s) @ v.mT).square().mean().sqrt().clamp(min=1e-6)
+
+
+def layer_factors(
+    x: Tensor,
+    num_latents: int,
+    family: ResponseFamily,
+    cut: float,
+    seed: int = 0,
+    rank: int | None = None,
+    epsilon: float = EPSILON,
+) -> LayerFactors:
+    """Estimate one binary layer from the data below it.
+
+    Args:
+        x: (N, J), NaN where missing.
+        num_latents: K.
+        family: response family of the columns.
+        cut: rotated directions below ``1 / (cut * sqrt(J))`` in size count as zero.
+        seed: for the randomised decomposition of large matrices.
+        rank: of the first approximation at least this; K + 1 if None.
+        epsilon: clip of fitted means before the inverse link.
+    """
+    predictor = linearised(x, family, rank or num_latents + 1, seed, epsilon)
+    centred = predictor - predictor.mean(0)
+    _, singular_values, v = _leading_svd(centred, max(num_latents, rank or 0), seed)
+    directions = varimax(v[:, :num_latents])
+    if directions.shape[1] < num_latents:
+        padding = directions.new_zeros(len(directions), num_latents - directions.shape[1])
+        directions = torch.cat([directions, padding], 1)
+    directions = directions.masked_fill(directions.abs() < 1 / (cut * math.sqrt(len(directions))), 0.0)
+    directions = directions * torch.where(directions.sum(0) < 0, -1.0, 1.0).to(directions.dtype)
+    scores = centred @ directions @ torch.linalg.pinv(directions.mT @ directions)
+    return LayerFactors((scores > 0).to(x.dtype), directions, singular_values)
+
+
+def centred_values(x: Tensor, num_values: int, seed: int = 0) -> Tensor:
+    """Leading singular values of centred bits (N, J), NaN where missing: what tells how many latents stand behind them.
+
+    Not linearised: the clipped log-odds of a low-rank approximation of bits hold factors of their own, and with an infinity
+    of rows they stay. The bits' own covariance has the latents' factors, others from the curvature of the link far below.
+    """
+    complete = _complete(x, num_values, seed)
+    return _leading_svd(complete - complete.mean(0), num_values, seed)[1]
+
+
+def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Params:
+    """Maximum-likelihood coefficients of the children on given 0/1 latents, with R = 1."""
+    observed = ~torch.isnan(x)
+    family = layer.response
+    parts = family.blocks(layer.num_children)
+    value = torch.where(observed, x, torch.cat([x.new_full((c.stop - c.start,), f.fill) for f, c, _ in parts]))
+    statistic = family.statistic(value) * observed
+    mask = None if observed.all() else observed.to(x.dtype).mT
+    stats = drawn_statistics(layer, statistic.mT, mask, latents.mT)
+    weight = observed.sum(0)
+    mean = (statistic.sum(0) + 0.5 * statistic.sum() / weight.sum()) / (weight + 0.5)
+    start: Params = {
+        layer.intercepts: family.linearise(mean, 1e-3).unsqueeze(0),
+        layer.loadings: x.new_zeros(1, layer.num_children, layer.num_features),
+    }
+    if layer.dispersion:
+        start[layer.dispersion] = x.new_ones(1, family.num_dispersed(layer.num_children))
+    return maximise_layer(_without_penalty(layer), stats, start, num_steps=5)
+
+
+def _without_penalty(layer: GeneralizedLinearLayer) -> GeneralizedLinearLayer:
+    bounds: list[float] = []
+    for _, columns, part in layer.response.blocks(layer.num_children):
+        own = layer.block_bound(columns)
+        bounds += [own if part.stop > part.start else min(own, START_BOUND)] * len(range(layer.num_children)[columns])
+    return replace(layer, penalty=None, bound=max(bounds), item_bounds=tuple(bounds))
+
+
+def spectral_start(
+    layers: tuple[GeneralizedLinearLayer, ...], root: RootLayer, data: Tensor, num_starts: int = 1, seed: int = 0
+) -> Params:
+    """Starts for every layer, bottom-up: the spectral one first, the others from it with a tenth of the latents flipped.
+
+    Where children depend on products of known parents, every other start, the first too, takes the latents with the nearest
+    ideal answers instead (:mod:`inference.structures.layers.ideal_responses`).
+
+    Args:
+        layers, root: the model's description of itself, bottom-up.
+        data: (N, J), NaN where missing.
+        num_starts: R.
+        seed: of the flips.
+
+    Returns:
+        Parameters (R, ...), by site name.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    starts: list[Params] = []
+    bottom: LayerFactors | None = None
+    for start in range(num_starts):
+        below = data
+        params: Params = {}
+        for depth, layer in enumerate(layers):
+            if depth == 0 and bottom is not None:
+                factors = bottom
+            else:
+                factors = layer_factors(
+                    below, layer.num_parents, layer.response, CUTS[depth > 0], seed, epsilon=EPSILONS[depth > 0]
+                )
+            bottom = bottom or factors
+            latents = factors.latents
+            if layer.edges is not None:
+                latents = _matched_to_graph(factors, layer.edges)
+            if layer.terms is not None and start % 2 == 0:  # half of the starts from the ideal answers
+                ideal = ideal_latents(layer, below, generator)
+                latents = latents if ideal is None else ideal
+            if start:
+                flip = torch.rand(latents.shape, generator=generator, dtype=torch.float64) < FLIP_SHARE
+                latents = torch.where(flip.to(latents.device), 1 - latents, latents)
+            params |= _regression(layer, below, latents)
+            below = latents
+        params[root.proportions] = below.mean(0).clamp(0.05, 0.95).unsqueeze(0)
+        starts.append(params)
+    return {name: torch.cat([params[name] for params in starts]) for name in starts[0]}
+
+
+def _matched_to_graph(factors: LayerFactors, graph: Tensor) -> Tensor:
+    """Order the estimated latents so that their directions fit the given graph best."""
+    from scipy.optimize import linear_sum_assignment
+
+    weights = factors.loadings.abs()
+    pattern = graph.to(weights.dtype)
+    gain = weights.mT @ pattern / pattern.sum(0).sqrt()  # (estimated, given)
+    rows, columns = linear_sum_assignment(-gain.cpu().numpy())
+    order = torch.empty(len(columns), dtype=torch.long)
+    order[torch.as_tensor(columns)] = torch.as_tensor(rows)
+    return factors.latents[:, order]
+
+
+def random_start(
+    layers: tuple[GeneralizedLinearLayer, ...], root: RootLayer, data: Tensor, num_starts: int = 1, seed: int = 0
+) -> Params:
+    """Starts without a look at the structure: fair random latents for every row, and regressions on them plus noise."""
+    generator = torch.Generator().manual_seed(seed)
+    starts: list[Params] = []
+    for _ in range(num_starts):
+        params: Params = {}
+        for depth, layer in enumerate(layers):
+            if depth == 0:
+                base = _regression(layer, data, data.new_zeros(len(data), layer.num_parents))
+            else:
+                base = {layer.intercepts: data.new_zeros(1, layer.num_children)}
+            shape = (1, layer.num_children, layer.num_features)
+            loadings = 2 * torch.rand(shape, generator=generator, dtype=torch.float64).to(data)
+            if layer.graph is not None:
+                loadings = loadings * layer.graph.to(data)
+            if layer.dispersion:
+                for _, columns, part in layer.response.blocks(layer.num_children):
+                    if part.stop > part.start:
+                        loadings[:, columns] *= base[layer.dispersion][:, part].sqrt().unsqueeze(-1)
+            elif depth == 0:
+                loadings = loadings / 2
+            params[layer.loadings] = loadings
+            params[layer.intercepts] = base[layer.intercepts] - loadings.sum(-1) / 2
+            if layer.dispersion:
+                params[layer.dispersion] = base[layer.dispersion]
+        params[root.proportions] = data.new_full((1, root.num_latents), 0.5)
+        starts.append(params)
+    return {name: torch.cat([params[name] for params in starts]) for name in starts[0]}

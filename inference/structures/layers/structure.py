@@ -1,0 +1,172 @@
+"""Models of binary layers with generalised-linear children: starts, steps and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from inference.alignment import canonical_signs, relabel
+from inference.base.draw_steps import DrawSteps, LayeredDraws
+from inference.base.gibbs import Gibbs, LayeredGibbs
+from inference.base.relabelling import Labels
+from inference.base.steps import LayeredSteps, Steps
+from inference.base.structure import Recommendation, Structure
+from inference.programs.program import Params, Program
+from inference.structures.layers.spectral import (
+    CUTS,
+    EPSILONS,
+    centred_values,
+    layer_factors,
+    random_start,
+    spectral_start,
+)
+from ppl_models.parts.responses import Bernoulli, filled
+
+if TYPE_CHECKING:
+    from inference.engines.em import EM
+    from inference.fitting.fit import Problem
+
+__all__ = ["Layered"]
+
+MAX_SUMMED = 2.0**24  # rows times configurations of the first layer, and configurations of two layers
+MAX_ENUMERATED = 14  # latents of a layer
+PRODUCT_STARTS = 4  # where items depend on products of latents: a second spectral start, and latents of both flipped
+RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
+BOUND_SHARE = 0.999  # a parameter this near its bound is reported
+
+
+class Layered(Structure):
+    """A model that offers ``layers()`` and ``root()``."""
+
+    @classmethod
+    def of(cls, model: Callable[..., Any]) -> Layered | None:
+        return cls(model) if hasattr(model, "layers") and hasattr(model, "root") else None
+
+    def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        build = spectral_start if init == "spectral" else random_start
+        return build(self.model.layers(), self.model.root(), problem.data, num_restarts, problem.seed)
+
+    def steps(self, problem: Problem, method: EM) -> Steps | None:
+        if not isinstance(problem.data, Tensor):
+            return None
+        return LayeredSteps.build(self.model, problem.data, method.chunk_elements, method.num_inner)
+
+    def draw_steps(self, problem: Problem) -> DrawSteps | None:
+        if not isinstance(problem.data, Tensor):
+            return None
+        return LayeredDraws(LayeredGibbs.build(self.model, problem.data))
+
+    def gibbs(self, program: Program) -> Gibbs:
+        data = program.args[0]
+        return LayeredGibbs.build(self.model, data) if isinstance(data, Tensor) else super().gibbs(program)
+
+    def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
+        sizes = [layer.num_parents for layer in self.model.layers()]
+        cells = problem.num_rows * 2.0 ** sizes[0] * len(next(iter(params.values())))
+        if max(cells, 2.0 ** sum(sizes[:2])) > MAX_SUMMED or not isinstance(problem.data, Tensor):
+            return None
+        steps = LayeredSteps.build(self.model, problem.data)
+        if steps is None:
+            return None
+        _, log_likelihood, log_prior = steps.e_step(params)
+        return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()
+
+    def canonical(self, params: Params) -> Params:
+        """Latents named so that their loadings sum to a positive number: the same law, one of its 2^K descriptions."""
+        layers = self.model.layers()
+        signed = canonical_signs(params, layers, self.model.root()).params
+        inside = True
+        for layer in layers:  # an absorbed loading may leave the prior's interval
+            limit = layer.bounds(signed[layer.intercepts])
+            inside = inside and bool((signed[layer.intercepts].abs() <= limit).all())
+            inside = inside and bool((signed[layer.loadings].abs() <= limit.unsqueeze(-1)).all())
+        return signed if inside else params
+
+    def labels(self) -> tuple[Labels, ...]:
+        layers, root = self.model.layers(), self.model.root()
+        out = []
+        for layer in layers:
+            if layer.terms is not None:  # products of attributes with a given graph: the attributes have names
+                continue
+            kinds = None
+            edges = [layer.graph.mT] if layer.graph is not None else []
+            edges += [above.graph for above in layers if above.child == layer.parent and above.graph is not None]
+            if edges:  # latents with other edges are other latents
+                kinds = torch.cat([edge.cpu().long() for edge in edges], 1).unique(dim=0, return_inverse=True)[1]
+            out.append(
+                Labels(layer.parent, _columns_of(layer.loadings), _renaming(layer.parent, layers, root), True, kinds)
+            )
+        return tuple(out)
+
+    def at_bound(self, params: Params) -> list[str]:
+        found = []
+        for layer in self.model.layers():
+            for name in (layer.loadings, layer.intercepts):
+                value = params[name]
+                limit = layer.bounds(value)[(..., None) if name == layer.loadings else ...]
+                for index in (value.abs() >= BOUND_SHARE * limit).nonzero().tolist():
+                    found.append(f"{name}{index}")
+        return found
+
+    def num_free(self, params: Params) -> int:
+        """Loadings that are exactly zero are not counted."""
+        loadings = {layer.loadings for layer in self.model.layers()}
+        return sum(int((value != 0).sum()) if name in loadings else value.numel() for name, value in params.items())
+
+    def num_possible(self, params: Params) -> int:
+        fixed = sum(int((~layer.graph).sum()) for layer in self.model.layers() if layer.graph is not None)
+        return super().num_possible(params) - fixed
+
+    def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
+        below, layers = problem.data, self.model.layers()
+        for d, layer in enumerate(layers[:depth]):
+            size, family, seed = layer.num_parents, layer.response, problem.seed
+            below = layer_factors(below, size, family, CUTS[d > 0], seed, epsilon=EPSILONS[d > 0]).latents
+        layer = layers[depth]
+        if num_values > min(below.shape):
+            raise ValueError(
+                f"{num_values} singular values were asked for, but the data of layer {depth + 1} have rank at most "
+                f"{min(below.shape)}"
+            )
+        if depth == 0 and isinstance(layer.response, Bernoulli):
+            return centred_values(below, num_values, problem.seed)
+        factors = layer_factors(
+            below, num_values - 1, layer.response, CUTS[depth > 0], problem.seed, num_values, EPSILONS[depth > 0]
+        )
+        return factors.singular_values[:num_values]
+
+    def check_rank(self, problem: Problem) -> None:
+        if not isinstance(problem.data, Tensor):
+            return
+        layer = self.model.layers()[0]
+        complete, mask = filled(layer.response, problem.data)
+        statistic = layer.response.statistic(complete) if mask is None else layer.response.statistic(complete) * mask
+        centred = statistic - statistic.mean(0)
+        values = torch.linalg.eigvalsh(centred.mT @ centred if len(centred) > centred.shape[1] else centred @ centred.mT)
+        rank = int((values > RANK_TOLERANCE * values.max()).sum())
+        if layer.num_parents > rank:
+            raise ValueError(
+                f"{layer.num_parents} latents in layer 1 are beyond the data: {len(centred)} rows of {centred.shape[1]} items "
+                f"have rank {rank} after centring"
+            )
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        """Exact EM up to 2^14 configurations of a layer, SAEM beyond; more starts where items depend on products."""
+        from inference.engines.em import EM
+        from inference.engines.saem import SAEM
+
+        largest = max(layer.num_parents for layer in self.model.layers())
+        method = EM() if largest <= MAX_ENUMERATED else SAEM()
+        starts = PRODUCT_STARTS if self.model.layers()[0].terms is not None else 1
+        return Recommendation(method, num_restarts=starts)
+
+
+def _columns_of(site: str) -> Callable[[Params], Tensor]:
+    return lambda params: params[site].mT
+
+
+def _renaming(latent: str, layers: Any, root: Any) -> Callable[[Params, Tensor, Tensor], Params]:
+    return lambda params, order, flips: relabel(params, layers, root, {latent: order}, {latent: flips})

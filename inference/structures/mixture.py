@@ -1,0 +1,246 @@
+"""Finite mixtures: closed-form EM steps for many restarts at once, starts, and labels by falling weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Generator, Tensor
+
+from inference.base.component_noise import ComponentNoise
+from inference.base.relabelling import Labels
+from inference.base.structure import Recommendation, Structure
+from inference.programs.program import Params, Program
+from inference.structures.mixture_noise import mixture_noise
+from ppl_models.descriptions.components import MixtureComponents, MultivariateNormal
+from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.responses import ResponseFamily, filled
+
+if TYPE_CHECKING:
+    from inference.base.steps import Steps
+    from inference.engines.em import EM
+    from inference.fitting.fit import Problem
+
+__all__ = ["MixtureSteps", "Mixtures", "component_log_densities"]
+
+MEAN_EPSILON = 1e-9  # an estimated chance or rate is kept so far from the end of its range before its predictor is taken
+
+
+@dataclass(frozen=True)
+class MixtureStatistics:
+    """Expected statistics.
+
+    Args:
+        counts: expected rows a component, (R, K).
+        item_counts: the same by item, for entries may be missing, (R, K, J).
+        sums: responsibility-weighted sums of the centred statistics, (R, K, J).
+        squares: of their squares (R, K, J), or outer products (R, K, J, J); None where not needed.
+    """
+
+    counts: Tensor
+    item_counts: Tensor
+    sums: Tensor
+    squares: Tensor | None
+
+
+def component_log_densities(about: MixtureComponents, params: Params, data: Tensor) -> Tensor:
+    """Log-density of every row under every component, (N, K) or (R, N, K)."""
+    if isinstance(about.component, ResponseFamily):
+        dispersion = params["dispersion"].unsqueeze(-3) if "dispersion" in params else None
+        law = ItemResponse(about.component, params["predictors"].unsqueeze(-3), dispersion)
+        return law.log_prob(data.unsqueeze(-2))
+    factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T
+    scaled = data @ factor.flatten(0, -3).movedim(0, 1).reshape(data.shape[1], -1)  # (N, [R] K J)
+    shape = (len(data), *factor.shape[:-2], data.shape[1])
+    shift = (params["means"].unsqueeze(-2) @ factor).squeeze(-2)  # ([R], K, J)
+    distance = (scaled.reshape(shape) - shift).square().sum(-1)  # (N, [R], K)
+    constant = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1) - 0.5 * data.shape[1] * torch.log(
+        torch.tensor(2 * torch.pi, dtype=data.dtype)
+    )
+    return (constant - distance / 2).movedim(0, -2)
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureSteps:
+    """Both halves of EM in closed form, streaming over rows.
+
+    Args:
+        about: the model's description.
+        program: the program, for the prior; one row of data will do.
+        data: (N, J).
+        chunk_elements: rows times components times restarts in memory at once.
+    """
+
+    about: MixtureComponents
+    program: Program
+    data: Tensor
+    chunk_elements: int
+
+    def relax(self) -> Steps | None:
+        return None
+
+    @cached_property
+    def _centre(self) -> Tensor:
+        """Sums are taken about the overall mean, or variances would drown in rounding."""
+        return self._statistic(self.data)[0].mean(0)
+
+    def _statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
+        if not isinstance(self.about.component, ResponseFamily):
+            return data, None
+        x, mask = filled(self.about.component, data)
+        return self.about.component.statistic(x), mask
+
+    def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
+        restarts = len(params["weights"])
+        width = self.about.num_items**2 if isinstance(self.about.component, MultivariateNormal) else 1
+        rows = max(1, self.chunk_elements // max(restarts * self.about.num_components, width))
+        parts, total = [], self.data.new_zeros(restarts)
+        for start in range(0, len(self.data), rows):
+            chunk = self.data[start : start + rows]
+            joint = component_log_densities(self.about, params, chunk) + params["weights"].log().unsqueeze(-2)
+            peak = joint.logsumexp(-1, keepdim=True)
+            total = total + peak.sum((-2, -1))
+            parts.append(self.statistics((joint - peak).exp(), slice(start, start + rows)))
+        return _added(parts), total, self.program.log_prior(params)
+
+    def statistics(self, responsibilities: Tensor, rows: slice) -> MixtureStatistics:
+        """Of some rows, with responsibilities (R, n, K)."""
+        statistic, mask = self._statistic(self.data[rows])
+        t = statistic - self._centre
+        t = t if mask is None else t * mask
+        weight = responsibilities.mT  # (R, K, n)
+        counts = weight.sum(-1)
+        item_counts = (counts.unsqueeze(-1) if mask is None else weight @ mask).expand(*counts.shape, t.shape[1])
+        squares: Tensor | None = None
+        if isinstance(self.about.component, MultivariateNormal):
+            j = t.shape[1]
+            squares = (weight @ (t.unsqueeze(-1) * t.unsqueeze(-2)).flatten(1)).unflatten(-1, (j, j))
+        elif self.about.component.num_dispersed(t.shape[1]):
+            squares = weight @ t.square()
+        return MixtureStatistics(counts, item_counts, weight @ t, squares)
+
+    def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
+        about, counts = self.about, statistics.counts
+        new = dict(params)
+        excess = about.concentration - 1
+        total = counts.sum(-1, keepdim=True) + excess * about.num_components
+        new["weights"] = ((counts + excess) / total).clamp(min=1e-300)
+        new["weights"] = new["weights"] / new["weights"].sum(-1, keepdim=True)
+        number = statistics.item_counts.clamp(min=1e-10)
+        centred = statistics.sums / number
+        empty = statistics.item_counts <= 1e-10
+        means = centred + self._centre
+        if isinstance(about.component, MultivariateNormal):
+            assert statistics.squares is not None
+            new["means"] = torch.where(empty, params["means"], means.clamp(-about.bound, about.bound))
+            scatter = statistics.squares - number.unsqueeze(-1) * centred.unsqueeze(-1) * centred.unsqueeze(-2)
+            floor = about.component.regularization * torch.eye(about.num_items, dtype=scatter.dtype, device=scatter.device)
+            inverse = torch.linalg.inv((scatter + scatter.mT) / 2 + floor)
+            # the mode of the Wishart posterior with J + 1 degrees of freedom
+            precisions = number[..., :1].unsqueeze(-1) * (inverse + inverse.mT) / 2
+            new["precisions"] = torch.where(empty[..., :1].unsqueeze(-1), params["precisions"], precisions)
+            return new
+        predictors = about.component.linearise(means, MEAN_EPSILON).clamp(-about.bound, about.bound)
+        new["predictors"] = torch.where(empty, params["predictors"], predictors)
+        if statistics.squares is not None:
+            # about the predictor kept, which differs from the mean only at the bound
+            gap = about.component.mean(new["predictors"]) - self._centre
+            variances = (statistics.squares - 2 * gap * statistics.sums) / number + gap.square()
+            dispersed = torch.cat([
+                variances[..., columns] for family, columns, _ in about.component.blocks(about.num_items)
+                if family.num_dispersed(columns.stop - columns.start)
+            ], -1)
+            new["dispersion"] = dispersed.clamp(*about.variance_range)
+        return new
+
+
+def _added(parts: list[MixtureStatistics]) -> MixtureStatistics:
+    def total(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        return None if values[0] is None else torch.stack(values).sum(0)
+
+    return MixtureStatistics(total("counts"), total("item_counts"), total("sums"), total("squares"))
+
+
+class Mixtures(Structure):
+    """A model that offers ``components()``."""
+
+    @property
+    def about(self) -> MixtureComponents:
+        """The model's description."""
+        about: MixtureComponents = self.model.components()
+        return about
+
+    @classmethod
+    def of(cls, model: Callable[..., Any]) -> Mixtures | None:
+        return cls(model) if isinstance(getattr(model, "components", lambda: None)(), MixtureComponents) else None
+
+    def steps(self, problem: Problem, method: EM) -> MixtureSteps:
+        return MixtureSteps(self.about, problem.program_of_one_row(), problem.data, method.chunk_elements)
+
+    def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        """Centres by k-means++ (Arthur and Vassilvitskii 2007) on standardised columns for "spectral", else random rows."""
+        about = self.about
+        steps = MixtureSteps(about, problem.program(), problem.data, 2**18)
+        generator = torch.Generator().manual_seed(problem.seed)
+        statistic, mask = steps._statistic(problem.data)
+        seen = torch.ones_like(statistic) if mask is None else mask
+        mean = (statistic * seen).sum(0) / seen.sum(0)
+        x = (statistic - mean) * seen
+        x = (x / x.square().mean(0).sqrt().clamp(min=1e-12)).double().cpu()
+        centres = torch.stack([_centres(x, about.num_components, init == "spectral", generator) for _ in range(num_restarts)])
+        distance = torch.cdist(x, centres).square()  # (R, N, K)
+        owner = torch.nn.functional.one_hot(distance.argmin(-1), about.num_components).to(problem.data)
+        share = 0.9 * owner + 0.1 / about.num_components
+        blank = {name: value.expand(num_restarts, *value.shape[1:]) for name, value in problem.program().draw_prior(1, 0).items()}
+        return steps.m_step(steps.statistics(share, slice(None)), blank)
+
+    def labels(self) -> tuple[Labels, ...]:
+        site = "predictors" if isinstance(self.about.component, ResponseFamily) else "means"
+
+        def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
+            return {name: value[:, order] for name, value in params.items()}
+
+        return (Labels("assignments", lambda params: params[site], rename),)
+
+    def canonical(self, params: Params) -> Params:
+        """Components in the order of falling weight."""
+        order = params["weights"].argsort(descending=True, stable=True)
+        return {name: value[order] for name, value in params.items()}
+
+    def num_free(self, params: Params) -> int:
+        """Weights without their sum, symmetric precisions counted once."""
+        k = len(params["weights"])
+        free = sum(value.numel() for name, value in params.items() if name not in ("weights", "precisions"))
+        j = self.about.num_items
+        return free + k - 1 + (k * j * (j + 1) // 2 if "precisions" in params else 0)
+
+    def at_bound(self, params: Params) -> list[str]:
+        name = "predictors" if "predictors" in params else "means"
+        return [f"{name}{index}" for index in (params[name].abs() >= 0.999 * self.about.bound).nonzero().tolist()]
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        from inference.engines.em import EM
+
+        return Recommendation(EM(), "spectral", 10)
+
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+        data = data.to(params["weights"])
+        joint = component_log_densities(self.about, params, data) + params["weights"].log()
+        return mixture_noise(self.about, params, data, joint.softmax(-1), generator, num_draws)
+
+
+def _centres(x: Tensor, num: int, spread: bool, generator: Generator) -> Tensor:
+    """Rows of x, by k-means++ or uniformly, (K, J)."""
+    if not spread:
+        return x[torch.randperm(len(x), generator=generator)[:num]]
+    picked = [int(torch.randint(len(x), (1,), generator=generator))]
+    nearest = (x - x[picked[0]]).square().sum(-1)
+    while len(picked) < num:
+        weights = nearest if float(nearest.sum()) > 0 else torch.ones_like(nearest)
+        picked.append(int(torch.multinomial(weights, 1, generator=generator)))
+        nearest = torch.minimum(nearest, (x - x[picked[-1]]).square().sum(-1))
+    return x[picked]

@@ -1,0 +1,229 @@
+r"""Stochastic variational inference of noisy-OR networks by the score function, with a recognition network; restarts as one batch.
+
+The algorithm of Buhai et al. (2020, arXiv:1907.00030), after neural variational inference and learning (Mnih and Gregor 2014,
+arXiv:1402.0030). Guide: :math:`q(h \mid x) = \prod_i \mathrm{Bernoulli}(h_i; \sigma(b_i + (x - \bar x) \cdot v_i))`. For a batch
+of rows, with one draw h a row and :math:`r = \log p(x, h) - \log q(h \mid x)`,
+
+.. math:: r' = (r - c) / \max(1, \sqrt v), \qquad a = r' - C(x - \bar x),
+
+c and v running means of the batches' mean and variance (this batch included, which makes the gradient slightly biased) and C a
+small network trained to predict :math:`r'` by plain gradient descent. Ascent by Adam: mean :math:`\nabla \log p(x, h)` for the
+parameters, mean :math:`a \nabla \log q(h \mid x)` for the guide. It is here to replicate the published tables: exact EM and the
+default search are better and quicker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import logsigmoid, softplus
+
+from inference.base.progress import Progress
+from inference.base.structure import Outcome
+from inference.programs.program import Params
+from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
+
+if TYPE_CHECKING:
+    from inference.fitting.fit import Problem
+
+__all__ = ["ScoreFunctionRun", "ScoreFunctionSVI"]
+
+NUM_HIDDEN = 100  # of the baseline network
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
+LARGEST_LOGIT = 80.0  # of a success: its exponential is finite in single precision
+
+
+@dataclass(frozen=True)
+class ScoreFunctionSVI:
+    """The engine's settings; see the module. The objective is a one-draw estimate of the ELBO over the last epoch.
+
+    Args:
+        num_epochs: passes over the rows; batch_size: rows an update.
+        rate: of Adam, for parameters and guide; baseline_rate: of the baseline network's gradient descent, 0 for none.
+        decay: of the running centre and variance.
+
+    Raises:
+        ValueError: for settings out of range.
+    """
+
+    num_epochs: int = 100
+    batch_size: int = 20
+    rate: float = 0.04
+    baseline_rate: float = 1e-4
+    decay: float = 0.8
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_epochs", 1), ("batch_size", 2)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"ScoreFunctionSVI: {name} must be an integer of at least {least}, got {value!r}")
+        if not self.rate > 0:
+            raise ValueError(f"ScoreFunctionSVI: rate must be positive, got {self.rate!r}")
+        if not self.baseline_rate >= 0:
+            raise ValueError(f"ScoreFunctionSVI: baseline_rate must not be negative, got {self.baseline_rate!r}")
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"ScoreFunctionSVI: decay must lie in [0, 1), got {self.decay!r}")
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+        """All epochs of every restart from ``start`` (R, ...)."""
+        describe = getattr(problem.model, "causes", None)
+        if describe is None:
+            raise ValueError(f"ScoreFunctionSVI: a noisy-OR network was expected, got {type(problem.model).__name__}")
+        if checkpoint is not None:
+            raise ValueError("checkpoint: ScoreFunctionSVI is not checkpointed; leave it out")
+        causes: IndependentCauses = describe()
+        priors = (causes.prior_concentration, causes.failure_concentration, causes.leak_concentration)
+        if any(tuple(prior) != (1, 1) for prior in priors):
+            raise ValueError(f"ScoreFunctionSVI: flat priors, concentrations (1, 1), were expected, got {priors}")
+        if problem.data.isnan().any():
+            raise ValueError(
+                "data: ScoreFunctionSVI needs complete rows; EM() and the default search take missing entries"
+            )
+        prior, failure, leak = start[causes.prior], start[causes.failure], start[causes.leak]
+        run = ScoreFunctionRun(self, problem.data, prior, failure, leak, problem.seed)
+        history = []
+        for epoch in range(self.num_epochs):
+            history.append(run.epoch().double().cpu())
+            progress.update(epoch + 1, objective=float(history[-1].max()), active=len(history[-1]))
+        params = dict(zip((causes.prior, causes.failure, causes.leak), run.estimates(), strict=True))
+        exact = problem.structure.exact_objective(problem, params)
+        course, num = torch.stack(history), len(history[-1])
+        unknown = torch.full((num,), torch.nan, dtype=torch.float64)
+        return Outcome(
+            params, course[-1], "ELBO", unknown if exact is None else exact[0], course, torch.full_like(course, torch.nan),
+            torch.ones(num, dtype=torch.bool), torch.full((num,), self.num_epochs), elbo=course[-1],
+        )  # fmt: skip
+
+
+class ScoreFunctionRun:
+    """R restarts under way; every restart has its own order of the rows and its own draws.
+
+    Args:
+        settings: the engine's.
+        data: (N, J) of 0 and 1; its dtype is that of the run.
+        prior, failure, leak: where they start, (R, m), (R, m, J), (R, J).
+        seed: of the guides' start, of the orders and the draws; what restart k does depends on R.
+    """
+
+    def __init__(
+        self, settings: ScoreFunctionSVI, data: Tensor, prior: Tensor, failure: Tensor, leak: Tensor, seed: int
+    ) -> None:
+        self.settings, self.data, self.means = settings, data, data.mean(0, keepdim=True)
+        self.generator = Generator().manual_seed(seed)
+        num, m, items = failure.shape
+        limit = PROBABILITY_LIMIT
+        logits = [v.to(data).clamp(limit, 1 - limit).logit() for v in (prior, failure, 1 - leak)]
+        guide = [self._uniform(-0.1, 0.1, num, items, m), self._uniform(-0.1, 0.1, num, 1, m)]
+        self.values: list[Tensor] = [*logits, *guide]
+        self.first = [torch.zeros_like(v) for v in self.values]
+        self.second = [torch.zeros_like(v) for v in self.values]
+        self.num_updates = 0
+        self.centre: Tensor | None = None
+        self.variance = torch.ones(num).to(data)
+        bounds = (items**-0.5, items**-0.5, NUM_HIDDEN**-0.5, NUM_HIDDEN**-0.5)  # as torch starts linear layers
+        shapes = ((num, items, NUM_HIDDEN), (num, 1, NUM_HIDDEN), (num, NUM_HIDDEN, 1), (num, 1, 1))
+        self.network = [self._uniform(-b, b, *shape) for b, shape in zip(bounds, shapes, strict=True)]
+
+    def _uniform(self, low: float, high: float, *shape: int) -> Tensor:
+        return (low + (high - low) * torch.rand(*shape, generator=self.generator, dtype=torch.float64)).to(self.data)
+
+    def estimates(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Prior (R, m), failure (R, m, J) and leak (R, J), within the library's limits."""
+        prior, failure, off = (v.sigmoid() for v in self.values[:3])
+        limit = PROBABILITY_LIMIT
+        return prior.clamp(limit, 1 - limit), failure.clamp(limit, 1 - limit), (1 - off).clamp(limit, 1 - limit)
+
+    def epoch(self) -> Tensor:
+        """One pass over the rows; the sum of the learning signals r, an estimate of the ELBO, (R,)."""
+        num = len(self.values[0])
+        order = torch.rand(num, len(self.data), generator=self.generator).argsort(-1)
+        total = torch.zeros(num).to(self.data)
+        for batch in order.split(self.settings.batch_size, 1):
+            if batch.shape[1] > 1:  # one row has no variance
+                rows = self.data[batch]
+                total += self.update(rows, self._draw(rows))
+        return total
+
+    def elbo_rows(self, data: Tensor) -> Tensor:
+        """A one-draw estimate of the ELBO of each row, (R, N)."""
+        rows = data.to(self.data).expand(len(self.values[0]), *data.shape)
+        latents = self._draw(rows)
+        log_joint, log_guide, _, _ = self._log_densities(rows, latents)
+        return log_joint - log_guide
+
+    def _logits(self, rows: Tensor) -> Tensor:
+        """The guide's, (R, B, m); the data's means are taken off the bias, which is shorter than the rows."""
+        return torch.baddbmm(self.values[4] - self.means @ self.values[3], rows, self.values[3])
+
+    def _draw(self, rows: Tensor) -> Tensor:
+        chance = self._logits(rows).sigmoid_()
+        uniform = torch.rand(chance.shape, generator=self.generator, dtype=chance.dtype)
+        return (uniform < chance).to(chance)
+
+    def _log_densities(self, rows: Tensor, latents: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """log p(x, h) and log q(h), (R, B); P(x = 1) (R, B, J); the guide's logits."""
+        prior, failure, off = self.values[:3]
+        leak = softplus(-off).clamp(min=PROBABILITY_LIMIT).unsqueeze(-2)
+        weights = (-failure).clamp_(max=LARGEST_LOGIT).exp_().log1p_()
+        eta = torch.baddbmm(leak, latents, weights)
+        on = torch.expm1(-eta).neg_()
+        items = on.log().add_(eta).mul_(rows).sum(-1)  # x log(e^eta - 1), less the sum of eta
+        items -= leak.sum(-1) + (latents @ weights.sum(-1, keepdim=True)).squeeze(-1)
+        log_joint = items + (latents @ prior.unsqueeze(-1)).squeeze(-1) + logsigmoid(-prior).sum(-1, keepdim=True)
+        logits = self._logits(rows)
+        return log_joint, (latents * logits - softplus(logits)).sum(-1), on, logits
+
+    def update(self, rows: Tensor, latents: Tensor) -> Tensor:
+        """One step on rows (R, B, J) with their draws (R, B, m); the sum of r over the batch, (R,)."""
+        size = rows.shape[1]
+        prior, failure, off = self.values[:3]
+        log_joint, log_guide, on, logits = self._log_densities(rows, latents)
+        signal = log_joint - log_guide
+        mean, variance, keep = signal.mean(1), signal.var(1), self.settings.decay
+        if self.centre is None:
+            self.centre, self.variance = mean, variance
+        else:
+            self.centre, self.variance = (
+                keep * old + (1 - keep) * new for old, new in ((self.centre, mean), (self.variance, variance))
+            )
+        scaled = (signal - self.centre.unsqueeze(-1)) / self.variance.sqrt().clamp(min=1.0).unsqueeze(-1)
+        centred = rows - self.means
+        hidden = torch.baddbmm(self.network[1], centred, self.network[0]).tanh_()
+        advantage = scaled - (hidden @ self.network[2] + self.network[3]).squeeze(-1)
+        slope = torch.div(rows, on, out=on).sub_(1)  # d log p / d eta: (1 - P) / P at a one and -1 at a zero
+        by_logit = (latents - logits.sigmoid()).mul_(advantage.unsqueeze(-1) / size)
+        by_row = rows.new_full((len(rows), 1, size), 1 / size)
+        gradients = [
+            latents.mean(1) - prior.sigmoid(),
+            (latents.mT @ slope).mul_((-failure).sigmoid_()).mul_(-1 / size),
+            (by_row @ slope).squeeze(1).mul_((-off).sigmoid_()).neg_(),
+            centred.mT @ by_logit,
+            by_logit.sum(1, keepdim=True),
+        ]
+        self._descend(centred, hidden, advantage / size)
+        self._ascend(gradients)
+        return signal.sum(1)
+
+    def _ascend(self, gradients: list[Tensor]) -> None:
+        self.num_updates += 1
+        one, two = (1 - beta**self.num_updates for beta in BETAS)
+        for value, first, second, gradient in zip(self.values, self.first, self.second, gradients, strict=True):
+            first.lerp_(gradient, 1 - BETAS[0])
+            second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+            value.addcdiv_(first, (second / two).sqrt_().add_(EPSILON), value=self.settings.rate / one)
+
+    def _descend(self, centred: Tensor, hidden: Tensor, error: Tensor) -> None:
+        """The baseline network on the mean squared error; ``error`` (R, B) is the residual over the batch's size."""
+        rate = 2 * self.settings.baseline_rate
+        if rate == 0:
+            return
+        back = error.unsqueeze(-1)
+        inner = torch.addcmul(back, hidden, hidden * back, value=-1).mul_(self.network[2].mT)  # through the tanh
+        self.network[2].baddbmm_(hidden.mT, back, alpha=rate)
+        self.network[3].add_(back.sum(1, keepdim=True), alpha=rate)
+        self.network[0].baddbmm_(centred.mT, inner, alpha=rate)
+        self.network[1].add_(inner.sum(1, keepdim=True), alpha=rate)

@@ -1,0 +1,127 @@
+"""Models of independent binary causes joined by noisy ORs: starts, steps, labels, and the recommended engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from inference.base.relabelling import Labels
+from inference.base.steps import Steps
+from inference.base.structure import Recommendation, Structure
+from inference.programs.program import Params, Program
+from inference.structures.noisy_or.em_steps import NO_EDGE, CauseRows, CauseSteps
+from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
+from inference.structures.noisy_or.likelihood import MAX_CAUSES, latent_means, latent_modes, log_likelihood_rows
+from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
+from ppl_models.parts.distributions import binary_configurations
+
+if TYPE_CHECKING:
+    from inference.engines.em import EM
+    from inference.fitting.fit import Problem
+
+__all__ = ["Caused", "check_enumerable"]
+
+
+def check_enumerable(num_causes: int, num_rows: int) -> None:
+    """Refuse exact enumeration over too many latents before any work."""
+    if num_causes > MAX_CAUSES:
+        needed = num_rows * 2.0**num_causes * 8 / 2**30
+        raise ValueError(
+            f"num_latents = {num_causes} asks exact EM for 2^{num_causes} configurations a row ({needed:.3g} GiB of "
+            f"responsibilities, in chunks); it stops at {MAX_CAUSES}: use GrowAndPrune, which enumerates the likely ones only"
+        )
+
+
+class Caused(Structure):
+    """A model that offers ``causes()``."""
+
+    @classmethod
+    def of(cls, model: Callable[..., Any]) -> Caused | None:
+        return cls(model) if hasattr(model, "causes") and not hasattr(model, "layers") else None
+
+    @property
+    def causes(self) -> IndependentCauses:
+        """The description."""
+        described: IndependentCauses = self.model.causes()
+        return described
+
+    def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        """Large priors, large failures, small leak: 0.88 to 0.98 and 0.02 to 0.12 (Buhai et al. 2020), every other restart
+        spread wider; there is no spectral start."""
+        generator = torch.Generator().manual_seed(problem.seed)
+        like = problem.data if isinstance(problem.data, Tensor) else torch.zeros(1, dtype=torch.float64)
+        causes = self.causes
+
+        def uniform(low: float, high: float, *shape: int) -> Tensor:
+            return low + (high - low) * torch.rand(num_restarts, *shape, generator=generator, dtype=torch.float64)
+
+        m, items = causes.num_causes, causes.num_items
+        wide = (torch.arange(num_restarts) % 2 == 1).to(torch.float64)
+        prior = torch.lerp(uniform(2, 4, m).sigmoid(), uniform(0.1, 0.4, m), wide.reshape(-1, 1))
+        failure = torch.lerp(uniform(2, 4, m, items).sigmoid(), uniform(0.3, 0.9, m, items), wide.reshape(-1, 1, 1))
+        leak = torch.lerp(1 - uniform(2, 4, items).sigmoid(), torch.full((num_restarts, items), 0.05, dtype=torch.float64), wide.reshape(-1, 1))
+        return {name: v.to(like) for name, v in zip((causes.prior, causes.failure, causes.leak), (prior, failure, leak), strict=True)}
+
+    def check_start(self, params: Params) -> None:
+        """A probability of exactly zero or one would never move; but a failure of one is no edge."""
+        causes = self.causes
+        for name in (causes.prior, causes.failure, causes.leak):
+            value = params[name]
+            stuck = (value <= 0) if name == causes.failure else (value <= 0) | (value >= 1)
+            if bool(stuck.any()):
+                place = stuck.nonzero()[0].tolist()
+                allowed = "in (0, 1], one for no edge," if name == causes.failure else "strictly between 0 and 1"
+                raise ValueError(f"init: {name!r} must lie {allowed} but is {float(value[tuple(place)]):g} at {place}")
+
+    def complete_start(self, problem: Problem, params: Params) -> Params:
+        """What came near one on the way to the logit scale and back is no edge again."""
+        failure = params[self.causes.failure]
+        return {**params, self.causes.failure: torch.where(failure > NO_EDGE, 1.0, failure)}
+
+    def steps(self, problem: Problem, method: EM) -> Steps | None:
+        if not isinstance(problem.data, Tensor):
+            return None
+        check_enumerable(self.causes.num_causes, len(problem.data))
+        rows = CauseRows.merge(problem.data)
+        every = binary_configurations(self.causes.num_causes, problem.data.dtype, problem.data.device)
+        return CauseSteps(self.causes, rows, every, 2 * method.num_inner, method.chunk_elements)
+
+    def sums_out(self, program: Program) -> bool:
+        """However many latents there are: see :mod:`inference.structures.noisy_or.likelihood`."""
+        return True
+
+    def marginal_rows(self, program: Program, params: Params) -> Tensor:
+        return log_likelihood_rows(self.causes, program.args[0], params)
+
+    def latent_means(self, program: Program, params: Params) -> Params:
+        return {self.causes.latent: latent_means(self.causes, program.args[0], params)}
+
+    def latent_modes(self, program: Program, params: Params) -> Params:
+        return {self.causes.latent: latent_modes(self.causes, program.args[0], params)}
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        """One search: a single run of EM from a random start finds every latent less than half of the time."""
+        return Recommendation(GrowAndPrune(), "random", 1)
+
+    def labels(self) -> tuple[Labels, ...]:
+        causes = self.causes
+
+        def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
+            return params | {name: params[name][:, order] for name in (causes.prior, causes.failure)}
+
+        return (Labels(causes.latent, lambda params: params[causes.failure], rename),)
+
+    def canonical(self, params: Params) -> Params:
+        """Latents by falling prior probability."""
+        order = params[self.causes.prior].argsort(descending=True, stable=True)
+        moved = {name: params[name][order] for name in (self.causes.prior, self.causes.failure)}
+        return {**params, **moved}
+
+    def num_free(self, params: Params) -> int:
+        """Priors and edges of latents that are in use, and leaks; a failure at its limit of one is no edge."""
+        used = params[self.causes.prior] > 10 * PROBABILITY_LIMIT
+        edges = params[self.causes.failure][used] < 1 - 10 * PROBABILITY_LIMIT
+        return int(used.sum()) + int(edges.sum()) + params[self.causes.leak].numel()

@@ -1,0 +1,1 @@
+"""Hidden options along sequences: expected counts, moments, paths."""

@@ -1,0 +1,94 @@
+"""One order of the options for two sets of parameters: options have no names of their own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from inference.alignment import Alignment
+from inference.structures.options.continuous import permute_policy_options
+from inference.structures.options.structure import permute_options
+from ppl_models.sequences.option_chain import ChainDescription, with_high
+from ppl_models.sequences.policy_chain import PolicyDescription
+
+__all__ = ["align_options", "align_policies", "policy_error"]
+
+FEW_OPTIONS = 7  # up to here every order is tried
+
+
+def align_options(params: Mapping[str, Tensor], reference: Mapping[str, Tensor], chain: ChainDescription) -> Alignment:
+    """Rename options so that both policies are as near as possible to those of a reference.
+
+    One permutation for all states. Up to seven options every order is tried, by the squared differences of the low- and
+    high-level policies; beyond, options are matched by their low-level policies.
+
+    Raises:
+        ValueError: if a policy is missing from ``reference`` or has another shape.
+    """
+    own, params, reference = params, with_high(chain, params), with_high(chain, reference)
+    for site in (chain.low, chain.high):
+        if site not in reference or tuple(reference[site].shape) != tuple(params[site].shape):
+            found = tuple(reference[site].shape) if site in reference else "nothing"
+            raise ValueError(f"align: reference must hold {site} of shape {tuple(params[site].shape)}, got {found}")
+    low, target = params[chain.low], reference[chain.low].to(params[chain.low])
+    high, target_high = params[chain.high], reference[chain.high].to(params[chain.high])
+    if chain.num_options <= FEW_OPTIONS:
+        orders = [torch.tensor(order) for order in itertools.permutations(range(chain.num_options))]
+
+        def cost(order: Tensor) -> float:
+            moved = high[:, order][:, :, order]
+            return float((low[:, order] - target).square().sum() + (moved - target_high).square().sum())
+
+        order = min(orders, key=cost)
+    else:
+        distance = (target.transpose(0, 1)[:, None] - low.transpose(0, 1)[None]).square().sum((-2, -1))
+        order = torch.from_numpy(linear_sum_assignment(distance.cpu().numpy())[1])
+    new = permute_options(chain, dict(own), order.to(low.device))
+    kept = torch.zeros(chain.num_options, dtype=torch.bool)
+    return Alignment(new, {"options": order}, {"options": kept}, policy_error(new, reference, chain) ** 2)
+
+
+def policy_error(params: Mapping[str, Tensor], reference: Mapping[str, Tensor], chain: ChainDescription) -> float:
+    """Frobenius norm of the differences of both policies, all entries together; align first."""
+    params, reference = with_high(chain, params), with_high(chain, reference)
+    parts = [(params[site] - reference[site].to(params[site])).square().sum() for site in (chain.low, chain.high)]
+    return float(torch.stack(parts).sum().sqrt())
+
+
+def align_policies(params: Mapping[str, Tensor], reference: Mapping[str, Tensor], about: PolicyDescription) -> Alignment:
+    """Rename options so that the weights of policies along continuous states are as near as possible to a reference's.
+
+    Up to seven options every order is tried, by the squared differences of all weights and intercepts; beyond, options are
+    matched by their low-level policies.
+
+    Raises:
+        ValueError: if the features have parameters of their own (hidden units have no names: compare the options of the
+            steps instead), or a site is missing from ``reference`` or has another shape.
+    """
+    if about.policy.sites(about.num_features):
+        raise ValueError(
+            f"align: {about.policy!r} has hidden units without names; compare decode_latents of both fits instead of parameters"
+        )
+    sites = [name for name in params if name.startswith(("low_", "high_"))]
+    for site in sites:
+        if site not in reference or tuple(reference[site].shape) != tuple(params[site].shape):
+            found = tuple(reference[site].shape) if site in reference else "nothing"
+            raise ValueError(f"align: reference must hold {site} of shape {tuple(params[site].shape)}, got {found}")
+    target = {site: reference[site].to(params[site]) for site in sites}
+
+    def cost(order: Tensor) -> float:
+        moved = permute_policy_options(dict(params), order)
+        return float(sum((moved[site] - target[site]).square().sum() for site in sites))
+
+    if about.num_options <= FEW_OPTIONS:
+        order = min((torch.tensor(order) for order in itertools.permutations(range(about.num_options))), key=cost)
+    else:
+        flat = [torch.cat([v["low_weights"].flatten(1), v["low_intercepts"]], 1) for v in (target, params)]
+        order = torch.from_numpy(linear_sum_assignment(torch.cdist(flat[0], flat[1]).square().cpu().numpy())[1])
+    new = permute_policy_options(dict(params), order.to(params["initial"].device))
+    kept = torch.zeros(about.num_options, dtype=torch.bool)
+    return Alignment(new, {"options": order}, {"options": kept}, cost(order))

@@ -1,0 +1,255 @@
+"""Models of hidden options along continuous states: expected counts by differentiation, logistic regressions, starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Generator, Tensor
+
+from inference.base.steps import maximise_free
+from inference.base.structure import Recommendation, Structure
+from inference.programs.program import Params, Program
+from inference.structures.options.logistic import newton_step
+from inference.structures.options.structure import MAX_ELEMENTS, NUM_CANDIDATES, NUM_STARTS, mode
+from ppl_models.sequences.policy_chain import (
+    PolicyDescription,
+    PolicyPlan,
+    draw_along,
+    policy_plan_of,
+    switch_order,
+)
+
+if TYPE_CHECKING:
+    from inference.base.component_noise import ComponentNoise
+    from inference.base.steps import Steps
+    from inference.engines.em import EM
+    from inference.fitting.fit import Problem
+
+__all__ = ["PolicyOptions", "PolicySteps", "permute_policy_options", "random_functions"]
+
+SHORT_RUN = 15  # iterations by which random starts are judged
+NUM_SPLIT = 3  # columns of the state, cut at their medians, that tell contexts apart
+STAY = 2.0  # log-odds of keeping an option in a random start
+NUM_GRADIENT_STEPS = 10  # of one M-step where the features have parameters
+
+
+@dataclass(frozen=True, eq=False)
+class PolicySteps:
+    r"""EM for policies that are functions of the state.
+
+    The E-step is one backward pass: a step's matrix times the gradient with respect to it is the posterior of the pair
+    of options about it. Given those, each option's low-level policy is a multinomial logistic regression of actions on
+    features, weighted by P(option), and each row of the high-level policy one of next options on features: Newton steps
+    where features are given, L-BFGS on both together where they have parameters of their own.
+
+    Args:
+        about: the model's description of itself.
+        plan: what of the data never changes.
+        program: the program on one sequence, for its prior.
+        num_inner: Newton steps, or tens of gradient steps, of one M-step.
+    """
+
+    about: PolicyDescription
+    plan: PolicyPlan
+    program: Program
+    num_inner: int = 1
+
+    def e_step(self, params: Params) -> tuple[Tensor, Tensor, Tensor]:
+        """P(option before, option) (R, N, O, O), P(first option) in row 0 where a sequence begins; log-likelihood, log-prior."""
+        each = self.plan.tree.num_held(self.about.num_options) * self.about.num_options**2
+        step = max(1, MAX_ELEMENTS // each)
+        pairs, values = [], []
+        for begin in range(0, len(params["initial"]), step):
+            with torch.no_grad():
+                log_leaves = self.plan.log_leaves(
+                    {n: v[begin : begin + step] for n, v in params.items()}, self.about.policy
+                )
+            log_leaves.requires_grad_()
+            with torch.enable_grad():
+                value = self.plan.log_sum(log_leaves).sum(-1)
+                pairs.append(torch.autograd.grad(value.sum(), log_leaves)[0])
+            values.append(value.detach())
+        return torch.cat(pairs), torch.cat(values), self.program.log_prior(params).detach()
+
+    def m_step(self, statistics: Tensor, params: Params) -> Params:
+        concentration = torch.full_like(params["initial"][0], self.about.concentration)
+        new = params | {"initial": mode(statistics[:, self.plan.first, 0].sum(1), concentration)}
+        if self.about.policy.sites(self.about.num_features):
+            return new | self._gradient_steps(statistics, new)
+        for _ in range(self.num_inner):
+            new = new | self._newton(statistics, new)
+        return new
+
+    def relax(self) -> None:
+        return None
+
+    def _newton(self, pairs: Tensor, params: Params) -> Params:
+        features = self.about.policy.features(self.plan.states, params)
+        design = torch.nn.functional.pad(features, (0, 1), value=1.0)
+        variance = self.about.prior_scale**2
+        seen, later = self.plan.seen, ~self.plan.first
+        action = torch.nn.functional.one_hot(self.plan.actions[seen], self.about.num_actions).to(pairs)
+        option = pairs[:, seen].sum(2)  # (R, n, O)
+        targets = {"low": (design[:, seen], option[..., None] * action[:, None, :])}
+        if self.about.num_options > 1:
+            order = switch_order(self.about.num_options).to(pairs.device)
+            switch = pairs[:, later]
+            targets["high"] = (design[:, later], switch.gather(-1, order.expand(switch.shape)))
+        out = {}
+        for name, (x, y) in targets.items():
+            weights = torch.cat([params[f"{name}_weights"], params[f"{name}_intercepts"][..., None]], -1)
+            weights = newton_step(weights, x, y, variance)
+            out[f"{name}_weights"], out[f"{name}_intercepts"] = weights[..., :-1], weights[..., -1]
+        return out
+
+    def _gradient_steps(self, pairs: Tensor, params: Params) -> Params:
+        """All weights together, the first options as they are."""
+        initial = {"initial": params["initial"]}
+        free = {name: value for name, value in params.items() if name != "initial"}
+        return maximise_free(
+            self.program,
+            lambda values: self.expected(pairs, initial | values),
+            free,
+            NUM_GRADIENT_STEPS * self.num_inner,
+        )
+
+    def expected(self, pairs: Tensor, params: Params) -> Tensor:
+        """E[log p(actions, options)] under given posteriors of pairs, and the log-prior, (R,)."""
+        log_leaves = self.plan.log_leaves(params, self.about.policy)
+        product = torch.where(pairs == 0, torch.zeros_like(pairs), pairs * log_leaves)  # 0 * -inf is 0
+        return product.sum((1, 2, 3)) + self.program.log_prior(params)
+
+
+def random_functions(
+    about: PolicyDescription, shapes: dict[str, tuple[int, ...]], states: Tensor, num: int, seed: int
+) -> Params:
+    """Weights of unit size for standardised features, options that last, first options equally likely."""
+    generator = torch.Generator().manual_seed(seed)
+    centre, spread = states.mean(0), states.std(0, correction=0)
+    spread = torch.where(spread > 0, spread, torch.ones_like(spread))
+    out = {}
+    for name, shape in shapes.items():
+        out[name] = torch.randn((num, *shape), generator=generator, dtype=torch.float64).to(states.device)
+    out["initial"] = torch.full_like(out["initial"], 1.0 / about.num_options)
+    scaled: tuple[str, ...] = ("low", "high")
+    if about.policy.sites(about.num_features):
+        scaled = ("hidden",)  # the features of a network are of order one
+        out["high_intercepts"] = out.get("high_intercepts", out["initial"]) - STAY
+    for name in scaled:
+        if f"{name}_weights" in out:
+            weights = out[f"{name}_weights"] / spread
+            shift = STAY if name == "high" else 0.0
+            out[f"{name}_weights"] = weights
+            out[f"{name}_intercepts"] = out[f"{name}_intercepts"] - weights @ centre - shift
+    return {name: out[name] for name in shapes}
+
+
+class PolicyOptions(Structure):
+    """A model that offers ``policy_chain()``."""
+
+    @property
+    def about(self) -> PolicyDescription:
+        """The model's description."""
+        about: PolicyDescription = self.model.policy_chain()
+        return about
+
+    @classmethod
+    def of(cls, model: Callable[..., Any]) -> PolicyOptions | None:
+        return cls(model) if hasattr(model, "policy_chain") else None
+
+    def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        """Random weights; "spectral" (there is no start by moments): the best of three times as many after 15 iterations."""
+        states = policy_plan_of(problem.data).states
+        shapes = self.model.shapes()
+        if init != "spectral":
+            return random_functions(self.about, shapes, states, num_restarts, problem.seed)
+        params = random_functions(self.about, shapes, states, NUM_CANDIDATES * num_restarts, problem.seed)
+        steps = self._steps(problem, 1)
+        for _ in range(SHORT_RUN):
+            params = steps.m_step(steps.e_step(params)[0], params)
+        _, log_likelihood, log_prior = steps.e_step(params)
+        kept = (log_likelihood + log_prior).topk(num_restarts).indices
+        return {name: value[kept] for name, value in params.items()}
+
+    def _steps(self, problem: Problem, num_inner: int) -> PolicySteps:
+        return PolicySteps(self.about, policy_plan_of(problem.data), problem.program_of_one_row(), num_inner)
+
+    def steps(self, problem: Problem, method: EM) -> Steps | None:
+        return self._steps(problem, method.num_inner)
+
+    def canonical(self, params: Params) -> Params:
+        """Options in falling order of their log-odds of action 1 against 0 at the origin (then of action 2, ...)."""
+        intercepts = params["low_intercepts"]
+        order = sorted(range(self.about.num_options), key=lambda o: [-round(v, 9) for v in intercepts[o].tolist()])
+        return permute_policy_options(params, torch.tensor(order, device=intercepts.device))
+
+    def num_observations(self, problem: Problem) -> int:
+        """Steps."""
+        return len(policy_plan_of(problem.data).states)
+
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+        from inference.structures.options.forward_backward import steps_along
+        from inference.structures.options.noise import option_noise
+
+        along = steps_along(self.about, params, data)
+        data = data[:, : along.shape[1]]
+        action = data[..., -1].nan_to_num(nan=-1.0).long()
+        few = data[..., :-1][..., :NUM_SPLIT]
+        cell = (
+            (few > few.flatten(0, 1).nanmedian(0).values) * 2 ** torch.arange(few.shape[-1], device=data.device)
+        ).sum(-1)
+        before = torch.nn.functional.pad(action[:, :-1], (1, 0), value=-1)
+        context = torch.where(before >= 0, before * 2 ** few.shape[-1] + cell, -1)
+        return option_noise(along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws)
+
+    def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
+        """Actions along the states of the data, missing where they are."""
+        packed = self.model.check_data(data, for_fit=False)[0]
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            one = {name: value[None] for name, value in params.items()}
+            actions = draw_along(one, packed[..., :-1], self.about.policy)[1].to(packed)
+        actions = actions.masked_fill(packed[..., -1].isnan(), torch.nan)
+        return {"trajectories": torch.cat([packed[..., :-1], actions[..., None]], -1)}
+
+    def num_free(self, params: Params) -> int:
+        """All weights; ``initial`` has one entry less."""
+        return sum(value.numel() for value in params.values()) - 1
+
+    def latent_means(self, program: Program, params: Params) -> Params:
+        """P(option at every step | the whole sequence), (B, T, O); zero after the end."""
+        from inference.structures.options.forward_backward import steps_along
+        from inference.structures.options.paths import smooth
+
+        return {"options": smooth(steps_along(self.about, params, program.args[0])).option}
+
+    def latent_modes(self, program: Program, params: Params) -> Params:
+        """The most probable path of options, (B, T); -1 after the end."""
+        from inference.structures.options.forward_backward import steps_along
+        from inference.structures.options.paths import viterbi
+
+        return {"options": viterbi(steps_along(self.about, params, program.args[0])).option}
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        """EM from four starts, each the best of three after a few iterations."""
+        from inference.engines.em import EM
+
+        return Recommendation(EM(), num_restarts=NUM_STARTS)
+
+
+def permute_policy_options(params: Params, order: Tensor) -> Params:
+    """The same law with option ``order[i]`` named i."""
+    out = {name: value[order] if name.startswith(("low_", "initial")) else value for name, value in params.items()}
+    if "high_weights" not in params:
+        return out
+    old = switch_order(len(order)).to(order.device)
+    place = order.argsort()  # the new name of an old option
+    named = place[old[order]]  # (O, O): the new names of the classes of each new option
+    rank = named[:, 1:].argsort(-1)
+    for name in ("high_weights", "high_intercepts"):
+        value = params[name][order]
+        out[name] = torch.stack([row[own] for row, own in zip(value, rank, strict=True)])
+    return out

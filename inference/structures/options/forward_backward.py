@@ -1,0 +1,232 @@
+r"""Sequences under given policies, step after step: messages forward and backward, for all of them side by side.
+
+The steps of a sequence come one after another, so a single long one would be slow. It is cut into pieces of about the
+square root of its length. What a piece does to the options is a matrix, and its rows are had by going through all pieces side
+by side, once for each option they could begin with; then the pieces are tied together, and gone through again from where they
+really begin. The numbers are those of the plain recursion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ppl_models.sequences.chain_plan import ChainPlan, plan_of
+from ppl_models.sequences.codes import small_integers
+from ppl_models.sequences.option_chain import ChainDescription, with_high
+from ppl_models.sequences.policy_chain import PolicyDescription, PolicyPlan, log_policies, policy_plan_of
+
+__all__ = ["Along", "Parts", "parts_of", "steps_along", "steps_of"]
+
+FEW_OPTIONS = 8  # more options than this: not cut, as that costs so many times as much
+SHORTEST = 256  # steps of a piece
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """One set of parameters, without names: (S, O), (S, O, A), (S, O, O), (A, S, S)."""
+
+    initial: Tensor
+    low: Tensor
+    high: Tensor
+    environment: Tensor
+
+
+def parts_of(chain: ChainDescription, params: Mapping[str, Tensor]) -> Parts:
+    """The parameters of a model that describes its chain."""
+    params = with_high(chain, params)
+    return Parts(*(params[name].detach() for name in (chain.initial, chain.low, chain.high, chain.environment)))
+
+
+@dataclass(frozen=True, eq=False)
+class Along:
+    """The factors of every step of some sequences, as arrays; made by :func:`steps_of` or :func:`steps_along`.
+
+    Args:
+        table: (L + 1, O, O), transition times emission of the distinct steps, the identity last, which stands for a step
+            after the end: everything passes through it; a step that begins a sequence has its factors in row 0.
+        words: (P, C), the step of every time, in P pieces, those of a sequence one after another.
+        row, begin: (P,), the sequence of each piece, and the time of its first step.
+        lengths: (B,); width: of the data, at least the longest of them, T.
+        before: (B, T, O, O), P(option | state, option before), the first options' law in row 0 at the first step; and
+            low: (B, T, O, A), as functions, for prediction alone needs them.
+    """
+
+    table: np.ndarray
+    words: np.ndarray
+    row: np.ndarray
+    begin: np.ndarray
+    lengths: np.ndarray
+    width: int
+    before: Callable[[], np.ndarray]
+    low: Callable[[], np.ndarray]
+
+    @property
+    def num_options(self) -> int:
+        return self.table.shape[-1]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """B, T."""
+        return len(self.lengths), int(self.lengths.max())
+
+    @property
+    def inside(self) -> np.ndarray:
+        """(B, T), before the ends."""
+        inside: np.ndarray = np.arange(self.shape[1]) < self.lengths[:, None]
+        return inside
+
+    @property
+    def is_last(self) -> np.ndarray:
+        """(P,), the last piece of its sequence."""
+        return np.append(self.begin[1:] == 0, True)
+
+    def factors(self, step: int) -> np.ndarray:
+        """(P, O, O), of one step of every piece."""
+        factors: np.ndarray = self.table[self.words[:, step]]
+        return factors
+
+    @cached_property
+    def _pieces(self) -> tuple[np.ndarray, np.ndarray]:
+        """What each piece does: rows by the option before it, each divided by its sum (P, O, O), and the log of that (P, O)."""
+        size = self.num_options
+        product = np.broadcast_to(np.eye(size), (len(self.words), size, size))
+        scale = np.zeros(product.shape[:2])
+        with np.errstate(divide="ignore"):
+            for step in range(self.words.shape[1]):
+                product = product @ self.factors(step)
+                total = product.sum(-1)
+                product = product / np.where(total > 0, total, 1.0)[..., None]
+                scale += np.log(total)
+        return product, scale
+
+    def starts(self) -> np.ndarray:
+        """(P, O), P(option before the piece | what came before it); before a sequence all is in entry 0, as its first step wants."""
+        out = np.zeros((len(self.words), self.num_options))
+        out[:, 0] = 1.0
+        if self.is_last.all():
+            return out
+        product, scale = self._pieces
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for p in np.flatnonzero(~self.is_last):
+                weight = np.log(out[p]) + scale[p]
+                value = np.exp(weight - weight.max()) @ product[p] if weight.max() > -np.inf else np.zeros(self.num_options)
+                out[p + 1] = value / value.sum() if value.any() else value
+        return out
+
+    def ends(self) -> np.ndarray:
+        """(P, O), P(what comes after the piece | option at its end), the largest entry one; zero where the past rules the option out."""
+        out = np.ones((len(self.words), self.num_options))
+        if self.is_last.all():
+            return out
+        (product, scale), possible = self._pieces, self.starts() > 0
+        with np.errstate(divide="ignore"):
+            for p in np.flatnonzero(~self.is_last)[::-1]:
+                weight = np.where(possible[p + 1], np.log(product[p + 1] @ out[p + 1]) + scale[p + 1], -np.inf)
+                out[p] = np.exp(weight - weight.max())
+        return out
+
+    def forward(self) -> tuple[np.ndarray, np.ndarray]:
+        """P(option | past) at every step of every piece (C, P, O), and the log of each step's normaliser (C, P).
+
+        Raises:
+            ValueError: naming the first step that is impossible.
+        """
+        pieces, steps = self.words.shape
+        alpha = np.empty((steps, pieces, self.num_options))
+        scale = np.empty((steps, pieces))
+        value = self.starts()
+        for step in range(steps):
+            value = (value[:, None, :] @ self.factors(step))[:, 0]
+            scale[step] = value.sum(-1)
+            value = value / np.where(scale[step] > 0, scale[step], 1.0)[:, None]
+            alpha[step] = value
+        if not (scale > 0).all():
+            p = int((~(scale > 0)).any(0).argmax())
+            step = int(self.begin[p]) + int((~(scale[:, p] > 0)).argmax())
+            raise ValueError(f"data: sequence {int(self.row[p])} is impossible under the parameters from step {step} on")
+        return alpha, np.log(scale)
+
+    def by_sequence(self, values: np.ndarray) -> np.ndarray:
+        """(C, P, ...) -> (B, T, ...), zero after the ends."""
+        inside = np.arange(self.words.shape[1]) < (self.lengths[self.row] - self.begin)[:, None]
+        return self.at_steps(values.swapaxes(0, 1)[inside])
+
+    def at_steps(self, flat: np.ndarray) -> np.ndarray:
+        """(N, ...), one entry a step, sequences one after another -> (B, T, ...), zero after the ends."""
+        if len(self.lengths) == 1:
+            return flat[None]
+        out = np.zeros((*self.shape, *flat.shape[1:]), dtype=flat.dtype)
+        out[self.inside] = flat
+        return out
+
+    def pad(self, value: np.ndarray, fill: float) -> Tensor:
+        """(B, T, ...) with ``fill`` after the ends, as wide as the data."""
+        if len(self.lengths) > 1:
+            value = np.where(self.inside.reshape(self.shape + (1,) * (value.ndim - 2)), value, fill)
+        if self.width > self.shape[1]:
+            more = np.full((len(value), self.width - self.shape[1], *value.shape[2:]), fill, dtype=value.dtype)
+            value = np.concatenate([value, more], 1)
+        return torch.from_numpy(np.ascontiguousarray(value))
+
+
+def _along(leaves: Tensor, plan: ChainPlan | PolicyPlan, width: int, before: Callable[[], Tensor], low: Callable[[], Tensor]) -> Along:
+    """From the matrices of the distinct steps (L, O, O), and both policies at every step, (N, O, O) and (N, O, A)."""
+    table, lengths = leaves.detach().cpu().numpy(), plan.lengths
+    size = table.shape[-1]
+    longest = int(lengths.max())
+    piece = longest if size > FEW_OPTIONS else min(longest, max(SHORTEST, math.isqrt(int(lengths.sum()))))
+    num = -(-lengths // piece)
+    row = np.repeat(np.arange(len(lengths)), num)
+    begin = (np.arange(len(row)) - np.repeat(np.cumsum(num) - num, num)) * piece
+    words = np.full((len(row), piece), len(table), dtype=small_integers(len(table)))
+    words[np.arange(piece) < (lengths[row] - begin)[:, None]] = plan.tree.steps()
+    whole = np.concatenate([table, np.eye(size, dtype=table.dtype)[None]])
+
+    def laid_out(policy: Callable[[], Tensor]) -> np.ndarray:
+        return along.at_steps(policy().detach().cpu().numpy())
+
+    along = Along(whole, words, row, begin, lengths, width, lambda: laid_out(before), lambda: laid_out(low))
+    return along
+
+
+def _begun(high: Tensor, initial: Tensor, lengths: np.ndarray) -> Tensor:
+    """(N, O, O), the law of the first options (B, O) put into row 0 where a sequence begins."""
+    starts = torch.from_numpy(np.cumsum(lengths) - lengths).to(high.device)
+    first = torch.zeros_like(high[starts])
+    first[:, 0] = initial
+    return high.index_copy(0, starts, first)
+
+
+def steps_of(parts: Parts, data: Tensor) -> Along:
+    """The steps of packed sequences (B, T, 2) under tabular policies."""
+    plan = plan_of(data, parts.environment.shape[-1], parts.environment.shape[0])
+    one = [value[None] for value in (parts.initial, parts.low, parts.high, parts.environment)]
+
+    def states() -> Tensor:
+        return data[..., 0][data[..., 0] >= 0]
+
+    return _along(
+        plan.leaves(*one)[0], plan, data.shape[1],
+        lambda: _begun(parts.high[states()], parts.initial[data[:, 0, 0]], plan.lengths), lambda: parts.low[states()],
+    )  # fmt: skip
+
+
+def steps_along(about: PolicyDescription, params: Mapping[str, Tensor], data: Tensor) -> Along:
+    """The steps of packed sequences (B, T, D + 1) under policies that are functions of the state."""
+    plan = policy_plan_of(data)
+    one = {name: value.detach()[None] for name, value in params.items()}
+
+    def policies(which: int) -> Tensor:
+        return log_policies(one, plan.states, about.policy)[which][0].exp()
+
+    return _along(
+        plan.log_leaves(one, about.policy)[0].exp(), plan, data.shape[1],
+        lambda: _begun(policies(1), one["initial"].expand(len(plan.lengths), -1), plan.lengths), lambda: policies(0),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""How families describe themselves to engines, in small frozen records."""

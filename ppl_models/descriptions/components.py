@@ -1,0 +1,134 @@
+"""How mixtures, factorizations and dictionaries describe their components to engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ppl_models.parts.responses import ResponseFamily
+
+__all__ = [
+    "DictionaryDescription",
+    "FactorDescription",
+    "FactorizationDescription",
+    "MixtureComponents",
+    "MultivariateNormal",
+    "UsageDescription",
+]
+
+
+@dataclass(frozen=True)
+class MultivariateNormal:
+    r"""Components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances.
+
+    Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale ``regularization`` times the identity,
+    so the estimate of a covariance is :math:`(S_k + \epsilon I) / N_k` with :math:`S_k` the scatter about the mean.
+
+    Args:
+        regularization: :math:`\epsilon`, in squared units of the data.
+
+    Raises:
+        ValueError: if it is not positive.
+    """
+
+    regularization: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not self.regularization > 0:
+            raise ValueError(f"MultivariateNormal: regularization must be positive, got {self.regularization!r}")
+
+
+@dataclass(frozen=True)
+class MixtureComponents:
+    """What engines are told of a mixture.
+
+    Args:
+        num_components, num_items: K and J.
+        component: the family of the components.
+        concentration: of the symmetric Dirichlet prior of the weights.
+        bound: half-width of the interval of predictors or means.
+        variance_range: interval of the variances of a response family.
+    """
+
+    num_components: int
+    num_items: int
+    component: ResponseFamily | MultivariateNormal
+    concentration: float
+    bound: float
+    variance_range: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class FactorizationDescription:
+    """What engines are told of a factorization.
+
+    Args:
+        num_items, num_components: J and K.
+        counts: whether entries are Poisson counts; else Normal.
+        nonnegative: whether signatures and activities are not below zero.
+        concentration: of the Dirichlet prior of a signature (counts).
+        activity_prior: (shape, rate) of the Gamma prior of activities, None for flat (counts).
+        bound: largest activity; for Normal entries also the largest entry of a signature.
+        dispersed: whether counts are negative binomial with one dispersion, a global site.
+    """
+
+    num_items: int
+    num_components: int
+    counts: bool
+    nonnegative: bool
+    concentration: float
+    activity_prior: tuple[float, float] | None
+    bound: float
+    dispersed: bool = False
+
+
+@dataclass(frozen=True)
+class DictionaryDescription:
+    """What engines are told of a sparse coding.
+
+    Args:
+        num_items, num_columns: J and m.
+        sparsity: largest number of columns in a row.
+        noise: standard deviation of an entry, None where it is estimated; noise_range: its interval.
+        bound: largest entry of a code.
+    """
+
+    num_items: int
+    num_columns: int
+    sparsity: int
+    noise: float | None
+    noise_range: tuple[float, float]
+    bound: float
+
+
+@dataclass(frozen=True)
+class UsageDescription:
+    """What engines are told of a factorization whose components are absent or present in each row.
+
+    Args:
+        num_items, num_components: J and K.
+        concentration: of the Dirichlet prior of a signature.
+        shape: of the Gamma law of an amount, given that the component is present.
+        bound: largest mean amount.
+    """
+
+    num_items: int
+    num_components: int
+    concentration: float
+    shape: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class FactorDescription:
+    """What engines are told of a factor analysis.
+
+    Args:
+        num_items, num_components: J and K.
+        noise_shares: share of each component in the variance of an item, (K,), summing to 1.
+        bound: largest entry of a signature or intercept.
+    """
+
+    num_items: int
+    num_components: int
+    noise_shares: tuple[float, ...]
+    bound: float

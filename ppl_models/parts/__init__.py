@@ -1,0 +1,1 @@
+"""What programs are made of: responses, penalties, distributions, checks."""

@@ -1,0 +1,122 @@
+"""The observed site of items: response families against enumerated predictors, as matrix products."""
+
+from __future__ import annotations
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from ppl_models.parts.distributions import broadcast_shapes, pairwise_dot
+from ppl_models.parts.responses import ResponseFamily, filled
+
+__all__ = ["ItemResponse", "LinearPredictor"]
+
+
+class LinearPredictor:
+    r"""The predictor :math:`\eta = b + W a`, kept in factors so that products with it go through the K latents.
+
+    Args:
+        latents: a, (\*batch, K); or the products of its entries that the predictor is linear in.
+        loadings: W, (\*batch, J, K).
+        intercepts: b, (\*batch, J).
+    """
+
+    def __init__(self, latents: Tensor, loadings: Tensor, intercepts: Tensor) -> None:
+        self.latents, self.loadings, self.intercepts = latents, loadings, intercepts
+
+    def tensor(self) -> Tensor:
+        r"""(\*batch, J)."""
+        if self.loadings.dim() > 2 and self.loadings.shape[-3] == 1:  # one matrix for all rows: one product
+            return self.latents @ self.loadings.squeeze(-3).mT + self.intercepts
+        return (self.latents.unsqueeze(-2) @ self.loadings.mT).squeeze(-2) + self.intercepts
+
+    def dot(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        """Sum over items of ``x * scale * eta``: first onto the K loadings, then onto the configurations."""
+        weights = torch.cat([self.loadings, self.intercepts.unsqueeze(-1)], -1)  # (..., J, K + 1)
+        weights = weights if scale is None else weights * scale.unsqueeze(-1)
+        if weights.dim() == 2:
+            projected = x @ weights  # (rows, K + 1)
+        elif weights.shape[-3] == 1:
+            projected = x @ weights.squeeze(-3)  # one product for all rows
+        else:
+            projected = (x.unsqueeze(-2) @ weights).squeeze(-2)
+        latents = torch.nn.functional.pad(self.latents, (0, 1), value=1.0)
+        return pairwise_dot(projected, latents)
+
+
+class ItemResponse(TorchDistribution):
+    r"""The item vector given its predictor: :math:`\log p(x) = \sum_j \log f_j(x_j \mid \eta_j, \gamma_j)`.
+
+    A missing entry (NaN) drops out of the sum exactly. Against enumerated predictors the log-density is a matrix
+    product; nothing of size (configurations, rows, items) is built.
+
+    Args:
+        family: the response family.
+        predictor: eta, (\*batch, J), or a :class:`LinearPredictor` of that shape.
+        dispersion: (\*batch, family.num_dispersed(J)), or None.
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}
+    support = constraints.real_vector
+
+    def __init__(
+        self,
+        family: ResponseFamily,
+        predictor: Tensor | LinearPredictor,
+        dispersion: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.family, self.predictor, self.dispersion = family, predictor, dispersion
+        self.eta = predictor.tensor() if isinstance(predictor, LinearPredictor) else predictor
+        self._log_partition: Tensor | None = None
+        batch_shape = self.eta.shape[:-1]
+        if dispersion is not None:
+            batch_shape = broadcast_shapes(batch_shape, dispersion.shape[:-1])
+        super().__init__(batch_shape, self.eta.shape[-1:], validate_args=False)
+
+    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> ItemResponse:
+        new = self._get_checked_instance(ItemResponse, _instance)
+        new.family, new.predictor, new.dispersion = self.family, self.predictor, self.dispersion
+        new.eta, new._log_partition = self.eta, self._log_partition
+        super(ItemResponse, new).__init__(torch.Size(batch_shape), self.event_shape, validate_args=False)
+        return new
+
+    @property
+    def mean(self) -> Tensor:
+        """E[x], on the unexpanded shape of the predictor."""
+        return self.family.expected_response(self.eta, self.dispersion)
+
+    def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        shape = torch.Size(sample_shape) + self.batch_shape + self.event_shape
+        dispersion = self.dispersion
+        with torch.no_grad():
+            return self.family.draw(self.eta.expand(shape), dispersion)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        inner, log_partition, base = self.log_prob_terms(*filled(self.family, value))
+        log_density = inner - log_partition + base
+        return log_density.expand(broadcast_shapes(value.shape[:-1], self.batch_shape))
+
+    def log_prob_terms(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        r"""The three parts of ``log_prob``: inner products, log-partition (no rows unless masked), base measure (rows).
+
+        Args:
+            x: (\*rows, J) without missing entries; mask: the same shape, 0 where an entry is to be left out, or None.
+        """
+        scale = self.family.scale(self.dispersion, self.event_shape[0])
+        statistic = self.family.statistic(x)
+        if self._log_partition is None:
+            partition = self.family.log_partition(self.eta)
+            self._log_partition = partition if scale is None else partition * scale
+        if mask is None:
+            log_partition = self._log_partition.sum(-1)
+        else:
+            statistic = statistic * mask
+            log_partition = pairwise_dot(mask, self._log_partition)
+        if isinstance(self.predictor, LinearPredictor) and self.predictor.loadings.shape[-1] <= self.event_shape[0]:
+            inner = self.predictor.dot(statistic, scale)
+        else:
+            inner = pairwise_dot(statistic, self.eta if scale is None else self.eta * scale)
+        base = self.family.base_measure(x, torch.ones_like(x) if mask is None else mask, self.dispersion)
+        return inner, log_partition, base

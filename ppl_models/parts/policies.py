@@ -1,0 +1,84 @@
+r"""Policies that are functions of a continuous state: small frozen records, given to a model of hidden options.
+
+Both policies of an option are softmax-linear in features :math:`\phi(s)` of the state; the records say what the features
+are. One's own record needs the same three methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ppl_models.parts.validation import check_size
+
+__all__ = ["Network", "Policy", "SoftmaxLinear"]
+
+
+class Policy(Protocol):
+    """Features of a state, and the parameters they have."""
+
+    def num_outputs(self, num_features: int) -> int:
+        """Features that the softmax sees, F."""
+        ...
+
+    def sites(self, num_features: int) -> dict[str, tuple[tuple[int, ...], float]]:
+        """Names of the parameters of the features -> shape, and standard deviation of their Normal prior about 0."""
+        ...
+
+    def features(self, states: Tensor, params: Mapping[str, Tensor]) -> Tensor:
+        """States (N, D) and parameters (R, \\*shape) -> features (R, N, F), or (1, N, F) where they have no parameters."""
+        ...
+
+
+@dataclass(frozen=True)
+class SoftmaxLinear:
+    r"""The features are the state itself, :math:`\phi(s) = s`: every log-odds is linear in the state."""
+
+    def num_outputs(self, num_features: int) -> int:
+        return num_features
+
+    def sites(self, num_features: int) -> dict[str, tuple[tuple[int, ...], float]]:
+        return {}
+
+    def features(self, states: Tensor, params: Mapping[str, Tensor]) -> Tensor:
+        return states[None]
+
+
+@dataclass(frozen=True)
+class Network:
+    r"""One hidden layer, shared by all options and both policies: :math:`\phi(s) = \tanh(V s + c)`.
+
+    Sites: ``hidden_weights`` V (H, D), ``hidden_intercepts`` c (H,). Hidden units have no names and no signs of their own,
+    so their parameters are not identified; the policies are. Standardise the columns of the state.
+
+    Args:
+        num_hidden: H.
+        scale: standard deviation of the Normal prior of V and c.
+
+    Raises:
+        ValueError: for a size that is not a positive integer, or a scale that is not positive.
+    """
+
+    num_hidden: int = 8
+    scale: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_size("Network", "num_hidden", self.num_hidden)
+        if isinstance(self.scale, bool) or not isinstance(self.scale, int | float) or not 0 < self.scale < float("inf"):
+            raise ValueError(f"Network: scale must be a positive number, got {self.scale!r}")
+
+    def num_outputs(self, num_features: int) -> int:
+        return self.num_hidden
+
+    def sites(self, num_features: int) -> dict[str, tuple[tuple[int, ...], float]]:
+        return {
+            "hidden_weights": ((self.num_hidden, num_features), self.scale),
+            "hidden_intercepts": ((self.num_hidden,), self.scale),
+        }
+
+    def features(self, states: Tensor, params: Mapping[str, Tensor]) -> Tensor:
+        return torch.tanh(states @ params["hidden_weights"].mT + params["hidden_intercepts"][..., None, :])

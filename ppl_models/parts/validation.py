@@ -1,0 +1,144 @@
+"""What a user may pass as data, and what is said when it does not fit."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ppl_models.parts.responses import ResponseFamily
+
+__all__ = ["ConstantColumnWarning", "as_items", "as_table", "check_size", "numbers_like"]
+
+
+class ConstantColumnWarning(UserWarning):
+    """A column holds one value: it says nothing of the latents, and its intercept may run to its bound."""
+
+
+def check_size(owner: str, name: str, value: Any) -> None:
+    """``value`` must be a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{owner}: {name} must be a positive integer, got {value!r}")
+
+
+def numbers_like(owner: str, data: Tensor | None, num_rows: int | None) -> dict[str, Any]:
+    """dtype and device of the numbers of a program: those of its data; double precision where it draws ``num_rows`` rows."""
+    if data is None and num_rows is None:
+        raise ValueError(f"{owner}: give data, or num_rows to draw some")
+    return {"dtype": torch.float64} if data is None else {"dtype": data.dtype, "device": data.device}
+
+
+def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
+    """A tensor, array or data frame as a floating (N, J) tensor and its column names.
+
+    Single and double precision are kept, and a tensor's device; all other numbers become float64. Masked entries of a
+    masked array become NaN.
+
+    Raises:
+        ValueError: for strings or objects (naming the column), complex numbers, infinities, no rows, rows of unequal
+            length, a sparse tensor, or not two dims.
+    """
+    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+        names = tuple(str(name) for name in data.columns)
+        for name in data.columns:
+            _check_numeric(np.asarray(data[name]), f"data: column {str(name)!r}")
+        table = torch.from_numpy(np.array(data.to_numpy(dtype=np.float64, na_value=np.nan)))
+    else:
+        names = ()
+        data = data.detach() if isinstance(data, Tensor) else torch.from_numpy(_as_floats(data))
+        if data.layout != torch.strided:
+            raise ValueError(f"data: a dense tensor was expected, got layout {data.layout}")
+        if data.is_complex():
+            raise ValueError(f"data: real numbers were expected, got dtype {data.dtype}")
+        table = data if data.dtype in (torch.float32, torch.float64) else data.to(torch.float64)
+    if table.dim() != 2:
+        raise ValueError(f"data: a table (rows, items) was expected, got shape {tuple(table.shape)}")
+    if table.shape[0] == 0:
+        raise ValueError("data: at least one row was expected, got none")
+    infinite = torch.isinf(table)
+    if infinite.any():
+        row, column = (int(i) for i in infinite.nonzero()[0])
+        raise ValueError(f"data: finite numbers (or NaN for missing) were expected, got an infinity in row {row}, column {column}")
+    return table, names or tuple(str(j) for j in range(table.shape[1]))
+
+
+def _as_floats(data: Any) -> np.ndarray:
+    """A copy in single or double precision, of native byte order."""
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ValueError(f"data: a table (rows, items) was expected, got rows of unequal length ({error})") from error
+    _check_numeric(array, "data")
+    is_single = array.dtype.kind == "f" and array.dtype.itemsize == 4
+    floats = np.array(array, dtype=np.float32 if is_single else np.float64)
+    if isinstance(data, np.ma.MaskedArray):
+        floats[np.ma.getmaskarray(data)] = np.nan
+    return floats
+
+
+def _check_numeric(array: np.ndarray, where: str) -> None:
+    if array.dtype.kind in "biuf":
+        return
+    if array.dtype.kind in "OUST":
+        for value in array.ravel():
+            if value is not None and not isinstance(value, int | float | np.number):
+                raise ValueError(f"{where}: numbers were expected, got {value!r}")
+        if array.dtype.kind == "O":
+            return
+    raise ValueError(f"{where}: real numbers were expected, got dtype {array.dtype}")
+
+
+def as_items(
+    data: Any, num_items: int, response: ResponseFamily, for_fit: bool = True
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Check a table of items against a response family.
+
+    Args:
+        data: (N, J) tensor, array or data frame, NaN where missing.
+        num_items: J.
+        response: the family of the columns.
+        for_fit: whether a fit is to follow; rows to predict for may be empty, and their columns constant.
+
+    Returns:
+        The (N, J) tensor and the item names.
+
+    Raises:
+        ValueError: as :func:`as_table`; for another number of columns; for an all-missing row or column; for values
+            outside the family's range, naming the column.
+
+    Warns:
+        ConstantColumnWarning: naming every column that holds one value.
+    """
+    table, names = as_table(data)
+    if table.shape[1] != num_items:
+        raise ValueError(f"data: num_items = {num_items} columns were expected, got {table.shape[1]}")
+    missing = torch.isnan(table)
+    for dim, what in ((0, "column"), (1, "row")):
+        empty = missing.all(dim).nonzero().ravel().tolist()
+        if empty and for_fit:
+            shown = names[empty[0]] if dim == 0 else str(empty[0])
+            raise ValueError(f"data: {what} {shown!r} has no observed entry; drop it ({len(empty)} such {what}(s))")
+    constant = []
+    for family, columns, _ in response.blocks(num_items):
+        for j in range(columns.start, columns.stop):
+            observed = table[~missing[:, j], j]
+            if not len(observed):
+                continue
+            problem = family.problem(observed)
+            if problem is not None:
+                raise ValueError(f"data: column {names[j]!r}: {problem}")
+            if (observed == observed[0]).all():
+                constant.append(names[j])
+            elif for_fit and family.is_linear:
+                largest = float(family.statistic(observed).mean().abs())
+                if largest > family.bound / 2:
+                    raise ValueError(
+                        f"data: column {names[j]!r} has mean {largest:g} in size, too far from zero for loadings and "
+                        f"intercepts within {family.bound:g}: standardise it, or change its unit"
+                    )
+    if constant and for_fit:
+        warnings.warn(f"columns with one value only: {', '.join(constant)}", ConstantColumnWarning, stacklevel=3)
+    return table, names

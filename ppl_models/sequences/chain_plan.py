@@ -1,0 +1,260 @@
+"""What of state-action sequences never changes while a model of hidden options is fitted to them: their distinct steps, and
+the order in which these follow each other.
+
+Given the states, the hidden options are a Markov chain whose transition and emission are chosen by the state, so the
+likelihood is a product of small matrices, one a step: see :mod:`ppl_models.sequences.word_tree` for how that product is taken. A plan
+is made in two passes over the data, a slice at a time, and keeps a few bits of each step.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ppl_models.sequences.codes import TABLE_SIZE, Codes, slices, small_integers
+from ppl_models.sequences.word_tree import WordTree
+
+__all__ = ["ChainPlan", "log_recursion", "plan_of", "products", "remember"]
+
+
+@dataclass(frozen=True, eq=False)
+class ChainPlan:
+    """The distinct steps of packed sequences, and how they follow each other; see :meth:`build`.
+
+    Args:
+        tree: the order of the products.
+        begin: (B,), the first state of every sequence.
+        num_first: leaves that begin a sequence; they come first.
+        states: (L,), the state of every leaf; emissions: (L,), its row in the table of emissions.
+        emission_state, emission_action: (E,), observed actions of that table.
+        gap_state, gap_next: (G,), missing actions between two states, next in the table; then one row of ones.
+        moves: (M, 3), the distinct (action, state, next state); of_row: (M',) their places, row (M',) of which
+            sequence, counts (M',) how often.
+    """
+
+    tree: WordTree
+    begin: Tensor
+    num_first: int
+    states: Tensor
+    emissions: Tensor
+    emission_state: Tensor
+    emission_action: Tensor
+    gap_state: Tensor
+    gap_next: Tensor
+    moves: Tensor
+    of_row: Tensor
+    row: Tensor
+    counts: Tensor
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(B,), the steps of every sequence."""
+        return self.tree.num_steps
+
+    @classmethod
+    def build(cls, trajectories: Tensor, num_states: int, num_actions: int) -> ChainPlan:
+        """Plan for packed sequences (B, T, 2)."""
+        device = trajectories.device
+        coded = _Coded(trajectories.cpu().numpy(), num_states, num_actions)
+        lengths = coded.lengths()
+        codes = Codes.of((coded.keys(part) for part in coded.parts()), coded.bound)
+        assert codes is not None  # no limit was set
+        leaves, used_by_leaf = codes.distinct, codes.distinct % coded.num_codes
+        words = np.empty(int(lengths.sum()), dtype=small_integers(len(leaves)))
+        end = 0
+        for part in coded.parts():
+            places = codes.places(coded.keys(part))
+            words[end : end + len(places)] = places
+            end += len(places)
+        used, emissions = np.unique(used_by_leaf, return_inverse=True)
+        observed = used[used < coded.num_observed]
+        gaps = used[(used >= coded.num_observed) & (used < coded.num_codes - 1)] - coded.num_observed
+        row, move, counts = (
+            np.concatenate(values) for values in zip(*(coded.moves(part) for part in coded.parts()), strict=True)
+        )
+        distinct, place = np.unique(move, return_inverse=True)
+        split = np.stack([distinct // num_states**2, distinct // num_states % num_states, distinct % num_states], -1)
+
+        def tensor(values: np.ndarray) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(device)
+
+        return cls(
+            tree=WordTree.build(words, lengths, len(leaves), device),
+            begin=trajectories[:, 0, 0].clone(),
+            num_first=int((leaves < num_states * coded.num_codes).sum()),
+            states=tensor(leaves // coded.num_codes % num_states),
+            emissions=tensor(np.where(used_by_leaf == coded.num_codes - 1, len(observed) + len(gaps), emissions)),
+            emission_state=tensor(observed // num_actions),
+            emission_action=tensor(observed % num_actions),
+            gap_state=tensor(gaps // num_states),
+            gap_next=tensor(gaps % num_states),
+            moves=tensor(split),
+            of_row=tensor(place),
+            row=tensor(row),
+            counts=tensor(counts),
+        )
+
+    def emission_table(self, low: Tensor, environment: Tensor) -> Tensor:
+        """(R, E + G + 1, O): P(action or, where missing, next state | state, option); ones where nothing was seen."""
+        seen = low[:, self.emission_state, :, self.emission_action].movedim(0, 1)  # indices apart go first: (E, R, O)
+        gap = environment[:, :, self.gap_state, self.gap_next]  # (R, A, G)
+        unseen = (low[:, self.gap_state] * gap.mT[:, :, None, :]).sum(-1)  # (R, G, O)
+        return torch.cat([seen, unseen, torch.ones_like(low[:, :1, :, 0])], 1)
+
+    def leaves(self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor) -> Tensor:
+        """The matrices of the distinct steps, (R, L, O, O); one that begins a sequence holds one row and else zeros."""
+        emission = self.emission_table(low, environment)[:, self.emissions]  # (R, L, O)
+        num, size = self.num_first, initial.shape[-1]
+        first = torch.nn.functional.pad(
+            (initial[:, self.states[:num]] * emission[:, :num])[:, :, None, :], (0, 0, 0, size - 1)
+        )
+        return torch.cat([first, high[:, self.states[num:]] * emission[:, num:, None, :]], 1)
+
+    def log_actions(self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor) -> Tensor:
+        r"""(R, B), :math:`\log \sum_{options} P(s_1, o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1} \mid s_{t+1}, o_t)`."""
+        leaves = self.leaves(initial, low, high, environment)
+        return products(self.tree, leaves, leaves.log)
+
+    def log_moves(self, environment: Tensor) -> Tensor:
+        """(R, B), the log-probability of the next states given states and actions, over steps with known actions."""
+        action, state, following = self.moves.unbind(-1)
+        each = environment[:, action, state, following].log()[:, self.of_row] * self.counts
+        return each.new_zeros(len(each), len(self.lengths)).index_add(1, self.row, each)
+
+    def move_counts(self, num_states: int, num_actions: int) -> Tensor:
+        """(A, S, S), how often an action led from a state to the next."""
+        out = torch.zeros(num_actions, num_states, num_states, dtype=torch.int64, device=self.counts.device)
+        return out.index_put(tuple(self.moves[self.of_row].unbind(-1)), self.counts, accumulate=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Coded:
+    """Packed sequences (B, T, 2) as whole numbers, a slice of their steps at a time.
+
+    The key of a step tells whether it begins a sequence, its state, and what is seen of its action: the action; where it is
+    missing the next state; at the end of a sequence nothing.
+    """
+
+    table: np.ndarray
+    num_states: int
+    num_actions: int
+
+    @property
+    def num_observed(self) -> int:
+        """Codes of known actions."""
+        return self.num_states * self.num_actions
+
+    @property
+    def num_codes(self) -> int:
+        """Codes of what is seen of an action, "nothing" last."""
+        return self.num_observed + self.num_states**2 + 1
+
+    @property
+    def bound(self) -> int:
+        """Of the keys."""
+        return 2 * self.num_states * self.num_codes
+
+    def parts(self) -> list[slice]:
+        return list(slices(self.table.shape[0] * self.table.shape[1]))
+
+    def lengths(self) -> np.ndarray:
+        """(B,)."""
+        lengths: np.ndarray = (self.table[..., 0] >= 0).sum(-1)
+        return lengths
+
+    def _steps(self, part: slice) -> tuple[np.ndarray, ...]:
+        """Sequence, state, action, next state (-1 at the end) and whether it is the first, of the steps in a slice."""
+        flat, width = self.table.reshape(-1, 2), self.table.shape[1]
+        at = np.arange(part.start, part.stop)
+        state, action = flat[part].T
+        following = np.append(flat[part.start + 1 : part.stop + 1, 0], -1)[: len(at)]
+        row, step = np.divmod(at, width)
+        following = np.where(step == width - 1, -1, following)
+        inside = state >= 0
+        return row[inside], state[inside], action[inside], following[inside], step[inside] == 0
+
+    def keys(self, part: slice) -> np.ndarray:
+        """The keys of the steps of a slice."""
+        _, state, action, following, first = self._steps(part)
+        unseen = np.where(following < 0, self.num_codes - 1, self.num_observed + state * self.num_states + following)
+        code = np.where(action < 0, unseen, state * self.num_actions + action)
+        return np.where(first, state, self.num_states + state) * self.num_codes + code
+
+    def moves(self, part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sequences, moves (action, state, next state) as one number, and how often, over the steps with known actions."""
+        row, state, action, following, _ = self._steps(part)
+        known = (action >= 0) & (following >= 0)
+        num_moves = self.num_actions * self.num_states**2
+        first = int(row[0]) if len(row) else 0
+        code = (((row - first) * self.num_actions + action) * self.num_states + state) * self.num_states + following
+        if len(row) and (int(row[-1]) - first + 1) * num_moves <= TABLE_SIZE:
+            every = np.bincount(code[known])
+            found = np.flatnonzero(every)
+            counts = every[found]
+        else:
+            found, counts = np.unique(code[known], return_counts=True)
+        return first + found // num_moves, found % num_moves, counts
+
+
+def products(tree: WordTree, leaves: Tensor, log_leaves: Callable[[], Tensor]) -> Tensor:
+    """(R, B), the log of the sum of all entries of every sequence's product; the logs are asked for where it underflows."""
+    out = tree.log_sum(leaves)
+    lost = out.isneginf()
+    if not lost.any():
+        return out
+    rows = lost.any(0).nonzero().ravel()  # numbers too small for products of probabilities: take logs
+    return out.index_copy(1, rows, log_recursion(log_leaves(), tree.steps(), tree.num_steps, rows.cpu().numpy()))
+
+
+def log_recursion(log_leaves: Tensor, words: np.ndarray, lengths: np.ndarray, rows: np.ndarray) -> Tensor:
+    """The same step by step with logarithms, for some sequences: slow, and safe from underflow. (R, rows)."""
+    starts, out = np.cumsum(lengths) - lengths, []
+    for b in rows:
+        own = words[starts[b] : starts[b] + lengths[b]].tolist()
+        alpha = log_leaves[:, own[0], 0]  # (R, O)
+        for word in own[1:]:
+            alpha = _logsumexp(alpha[:, :, None] + log_leaves[:, word])
+            if alpha.isneginf().all():
+                break  # impossible, whatever follows
+        out.append(_logsumexp(alpha[:, :, None]).squeeze(-1))
+    return torch.stack(out, -1)
+
+
+def _logsumexp(x: Tensor) -> Tensor:
+    """Over dim 1; -inf, and no gradient, where all terms are -inf."""
+    empty = x.isneginf().all(1, keepdim=True)
+    total = torch.where(empty, torch.zeros_like(x), x).logsumexp(1)
+    return torch.where(empty.squeeze(1), torch.full_like(total, -torch.inf), total)
+
+
+_PLANS: dict[int, tuple[weakref.ref, int, Hashable, Any]] = {}
+Plan = TypeVar("Plan")
+
+
+def remember(data: Tensor, sort: Hashable, build: Callable[[Tensor], Plan]) -> Plan:
+    """What ``build`` makes of a tensor, kept as long as the tensor lives unchanged and no other sort is asked for."""
+    key = id(data)
+    held = _PLANS.get(key)
+    if held is not None and held[0]() is data and held[1:3] == (data._version, sort):
+        kept: Plan = held[3]
+        return kept
+    plan = build(data.detach())
+
+    def forget(_: Any) -> None:
+        _PLANS.pop(key, None)
+
+    _PLANS[key] = (weakref.ref(data, forget), data._version, sort, plan)
+    return plan
+
+
+def plan_of(trajectories: Tensor, num_states: int, num_actions: int) -> ChainPlan:
+    """The plan of a tensor, kept as long as the tensor lives unchanged."""
+    return remember(
+        trajectories, (num_states, num_actions), lambda data: ChainPlan.build(data, num_states, num_actions)
+    )

@@ -1,0 +1,231 @@
+r"""State-action sequences steered by a hidden option: their law with the options summed out, and its parts.
+
+Given the states, the hidden options are a Markov chain whose transition and emission are chosen by the state, so the
+likelihood is a product of small matrices, one a step: see :mod:`ppl_models.sequences.word_tree` for how that product is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pyro.distributions import Dirichlet, TorchDistribution
+from torch import Tensor
+from torch.distributions import biject_to, constraints, transform_to, transforms
+
+from ppl_models.parts.distributions import broadcast_shapes
+from ppl_models.sequences.chain_plan import plan_of
+
+__all__ = [
+    "ChainDescription",
+    "DirichletMatrix",
+    "MatrixSimplex",
+    "OptionChain",
+    "draw_categorical",
+    "draw_paths",
+    "high_of_termination",
+    "with_high",
+]
+
+
+@dataclass(frozen=True)
+class ChainDescription:
+    """How a model of hidden options describes itself: the names of its sites, its sizes and its Dirichlet priors.
+
+    Args:
+        num_states, num_actions, num_options: S, A and O.
+        initial, low, high, environment: names of the sites, (S, O), (S, O, A), (S, O, O), (A, S, S).
+        concentration: of every Dirichlet prior.
+        stickiness: added to the concentration of staying in an option.
+        termination, choice: names of the sites (S, O), (S, O) that stand in the place of ``high`` where it is made of the
+            chance that an option ends and the choice of the next; None where ``high`` is free.
+    """
+
+    num_states: int
+    num_actions: int
+    num_options: int
+    initial: str
+    low: str
+    high: str
+    environment: str
+    concentration: float
+    stickiness: float
+    termination: str | None = None
+    choice: str | None = None
+
+
+def high_of_termination(termination: Tensor, choice: Tensor) -> Tensor:
+    r"""(\*batch, S, O), (\*batch, S, O) -> (\*batch, S, O, O): kept, or ended and chosen anew (itself perhaps)."""
+    return torch.diag_embed(1 - termination) + termination[..., None] * choice[..., None, :]
+
+
+def with_high(chain: ChainDescription, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters with the high-level policy among them, where it is not a site of its own."""
+    if chain.termination is None or chain.choice is None or chain.high in params or chain.termination not in params:
+        return dict(params)
+    return {**params, chain.high: high_of_termination(params[chain.termination], params[chain.choice])}
+
+
+# ---------------------------------------------------------------- a Dirichlet over the entries of a matrix
+
+
+class MatrixSimplex(constraints.Constraint):
+    """Matrices of non-negative numbers that sum to one."""
+
+    event_dim = 2
+    is_discrete = False
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        super().__init__()
+
+    def check(self, value: Tensor) -> Tensor:
+        return constraints.simplex.check(value.flatten(-2))
+
+
+@biject_to.register(MatrixSimplex)
+@transform_to.register(MatrixSimplex)
+def _biject_to_matrix(constraint: MatrixSimplex) -> transforms.Transform:
+    rows, columns = constraint.shape
+    return transforms.ComposeTransform(
+        [
+            biject_to(constraints.simplex),
+            transforms.ReshapeTransform(torch.Size([rows * columns]), torch.Size([rows, columns])),
+        ]
+    )
+
+
+class DirichletMatrix(TorchDistribution):
+    """A Dirichlet distribution over all entries of a matrix.
+
+    Args:
+        concentration: (\\*batch, rows, columns), positive.
+    """
+
+    arg_constraints = {"concentration": constraints.independent(constraints.positive, 2)}
+
+    def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
+        self.concentration = concentration
+        super().__init__(concentration.shape[:-2], concentration.shape[-2:], validate_args=validate_args)
+
+    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> DirichletMatrix:
+        return DirichletMatrix(
+            self.concentration.expand(torch.Size(batch_shape) + self.event_shape), validate_args=False
+        )
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return MatrixSimplex((self.event_shape[0], self.event_shape[1]))
+
+    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        flat = Dirichlet(self.concentration.flatten(-2)).rsample(torch.Size(sample_shape))
+        return flat.unflatten(-1, self.event_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return Dirichlet(self.concentration.flatten(-2), validate_args=False).log_prob(value.flatten(-2))
+
+
+# ---------------------------------------------------------------- the distribution
+
+
+class OptionChain(TorchDistribution):
+    r"""Law of a sequence of states and actions, the options summed out.
+
+    .. math:: p(s, a) = \sum_o \pi_{s_1 o_1} \prod_t L_{s_t o_t a_t} \, \Phi_{a_t s_t s_{t+1}} \, H_{s_{t+1} o_t o_{t+1}}
+
+    Missing actions are summed out too. A value is packed, (T, 2): see :mod:`ppl_models.sequences.trajectories`.
+
+    Args:
+        initial: (\*batch, S, O); low: (\*batch, S, O, A); high: (\*batch, S, O, O); environment: (\*batch, A, S, S).
+        num_steps: length of a drawn sequence.
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}
+    support = constraints.independent(constraints.integer_interval(-1, 2**31), 2)
+
+    def __init__(
+        self,
+        initial: Tensor,
+        low: Tensor,
+        high: Tensor,
+        environment: Tensor,
+        num_steps: int,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.parts = (initial, low, high, environment)
+        events = (2, 3, 3, 3)
+        shapes = [part.shape[: part.dim() - event] for part, event in zip(self.parts, events, strict=True)]
+        self._own = broadcast_shapes(*shapes)
+        self.num_steps = num_steps
+        super().__init__(self._own, torch.Size([num_steps, 2]), validate_args=False)
+
+    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> OptionChain:
+        new = OptionChain(*self.parts, self.num_steps)
+        new._batch_shape = torch.Size(batch_shape)
+        return new
+
+    def _flat(self) -> list[Tensor]:
+        """Parameters with their own batch flattened, (R, ...)."""
+        return [
+            part.expand(self._own + part.shape[part.dim() - event :]).reshape(-1, *part.shape[part.dim() - event :])
+            for part, event in zip(self.parts, (2, 3, 3, 3), strict=True)
+        ]
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        shape = broadcast_shapes(self.batch_shape, value.shape[:-2])
+        flat = self._flat()
+        num_actions, num_states = self.parts[3].shape[-3], self.parts[3].shape[-1]
+        if len(shape) == 0:
+            return self._rows(flat, value[None], num_states, num_actions).reshape(())
+        if self._own[-1:] in (torch.Size(), torch.Size([1])) and value.shape[:-2].numel() == value.shape[-3]:
+            data = value if value.dim() == 3 else value.reshape(value.shape[-3:])
+            rows = self._rows(flat, data, num_states, num_actions)  # (R, B)
+            return rows.reshape(self._own[:-1] + rows.shape[-1:]).expand(shape)
+        index = torch.arange(len(flat[0]), device=value.device).reshape(self._own).expand(shape).reshape(-1)
+        data = value.expand(shape + value.shape[-2:]).reshape(-1, *value.shape[-2:])
+        pairs = [
+            self._rows([p[i : i + 1] for p in flat], data[n : n + 1], num_states, num_actions)
+            for n, i in enumerate(index)
+        ]
+        return torch.cat(pairs).reshape(shape)
+
+    @staticmethod
+    def _rows(flat: list[Tensor], data: Tensor, num_states: int, num_actions: int) -> Tensor:
+        plan = plan_of(data, num_states, num_actions)
+        return plan.log_actions(*flat) + plan.log_moves(flat[3])
+
+    def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        shape = torch.Size(sample_shape) + self.batch_shape
+        with torch.no_grad():
+            flat = self._flat()
+            index = torch.arange(len(flat[0]), device=flat[0].device).reshape(self._own).expand(shape).reshape(-1)
+            state, _, action = draw_paths(
+                [part[index] if len(part) > 1 else part for part in flat], len(index), self.num_steps
+            )
+        return torch.stack([state, action], -1).reshape(shape + self.event_shape)
+
+
+def draw_paths(flat: list[Tensor], num_rows: int, num_steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """States, options and actions of ``num_rows`` sequences, each (num_rows, num_steps); parameters (num_rows or 1, ...)."""
+    initial, low, high, environment = flat
+    row = torch.arange(num_rows, device=initial.device) if len(initial) > 1 else torch.zeros(num_rows, dtype=torch.long)
+    num_options = initial.shape[-1]
+    start = draw_categorical(initial.flatten(-2)[row])
+    state, option = start // num_options, start % num_options
+    out = []
+    for _ in range(num_steps):
+        action = draw_categorical(low[row, state, option])
+        out.append(torch.stack([state, option, action]))
+        state = draw_categorical(environment[row, action, state])
+        option = draw_categorical(high[row, state, option])
+    states, options, actions = torch.stack(out, -1).unbind(0)
+    return states, options, actions
+
+
+def draw_categorical(probabilities: Tensor) -> Tensor:
+    """One draw a row, (N, K) -> (N,)."""
+    total = probabilities.cumsum(-1)
+    uniform = torch.rand(total.shape[:-1] + (1,), dtype=total.dtype, device=total.device) * total[..., -1:]
+    return torch.searchsorted(total, uniform, right=True).squeeze(-1).clamp(max=total.shape[-1] - 1)

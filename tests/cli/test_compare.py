@@ -1,0 +1,64 @@
+"""``ppl-models compare``: folders of fits side by side, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from support.command_line import answers, run
+
+from inference import EM, Laplace, fit
+from inference.report import write_results
+from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr
+
+GRAPH = ((1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1))
+pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> tuple[Path, Path, Path]:
+    root, data = tmp_path_factory.mktemp("fits"), answers()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("inference.report.fit.write_report", lambda fit, data, path, **_: Path(path).touch())
+        write_results(fit(DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,)), data, Laplace(200)), data, root / "attributes")
+        write_results(fit(Mixture(1, component=Bernoulli(), num_items=6), data, EM()), data, root / "one class")
+        write_results(fit(NoisyOr(6, 2), data), data, root / "network")  # an engine with a bound, and the likelihood too
+        fewer = data.iloc[:100]
+        write_results(fit(Mixture(1, component=Bernoulli(), num_items=6), fewer, EM()), fewer, root / "fewer")
+    return root / "attributes", root / "one class", root / "fewer"
+
+
+def test_folders_are_ranked_on_one_page(folders, tmp_path):
+    attributes, one_class, _ = folders
+    network = one_class.parent / "network"
+    answers(60, seed=1).to_csv(tmp_path / "new.csv", index=False)
+    result = run("compare", one_class, network, attributes, "--out", tmp_path / "out", "--folds", 4, "--test", tmp_path / "new.csv")
+    assert result.exit_code == 0, result.stderr
+    assert "predicts unseen rows best." in result.stdout
+    table = pd.read_csv(tmp_path / "out" / "comparison.csv", index_col=0)
+    assert set(table.index[:2]) == {"attributes", "network"}  # one cause an item: the same law
+    assert table["test_log_likelihood"].idxmin() == "one class"
+    assert "different ways" in result.stderr
+    assert "lower bounds" not in result.stderr
+    assert set(table["likelihood"]) == {"marginal"}
+    assert "one class" in (tmp_path / "out" / "comparison.html").read_text()
+    again = run("compare", one_class, attributes, "--out", tmp_path / "out")
+    assert again.exit_code == 2
+    assert "--overwrite" in again.stderr
+
+
+def test_what_cannot_be_compared_is_refused_in_one_line(folders, tmp_path):
+    attributes, one_class, fewer = folders
+    for arguments, said in (
+        ([attributes], "at least two folders"),
+        ([attributes, attributes], "twice"),
+        ([attributes, fewer], "same data"),
+        ([attributes, tmp_path / "none"], "there is none"),
+        ([attributes, one_class, "--test", tmp_path / "none.csv"], "none.csv"),
+    ):
+        result = run("compare", *arguments, "--out", tmp_path / "out")
+        assert result.exit_code == 2, said
+        assert said in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,69 @@
+"""Free coordinates of probability matrices and of positive definite matrices, and Laplace's approximation in them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.distributions import biject_to
+
+from inference import Laplace, fit
+from ppl_models import Mixture, OptionsHMM
+from ppl_models.datasets import simulate_options
+from ppl_models.descriptions.components import MultivariateNormal
+from ppl_models.parts.precisions import LogCholesky, Precision
+
+F64 = torch.float64
+
+
+def sequences_and_truth():
+    params = {
+        "initial": torch.full((2, 2), 0.25, dtype=F64),
+        "low": torch.tensor([[[0.8, 0.1, 0.1], [0.1, 0.3, 0.6]], [[0.1, 0.8, 0.1], [0.6, 0.1, 0.3]]], dtype=F64),
+        "high": torch.tensor([[[0.95, 0.05], [0.1, 0.9]], [[0.9, 0.1], [0.05, 0.95]]], dtype=F64),
+        "environment": torch.tensor(
+            [[[0.7, 0.3], [0.4, 0.6]], [[0.3, 0.7], [0.5, 0.5]], [[0.5, 0.5], [0.2, 0.8]]], dtype=F64
+        ),
+    }
+    return simulate_options(params, 60, 60, 0).packed
+
+
+def correlated_clusters():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 3, generator=generator, dtype=F64)
+    x[:150] += 4
+    x[:150, 0] += x[:150, 1]
+    return x
+
+
+@pytest.mark.parametrize(
+    ("model", "draw_data", "site"),
+    [
+        (OptionsHMM(2, 3, 2, concentration=2.0), sequences_and_truth, "initial"),
+        (Mixture(2, component=MultivariateNormal(), num_items=3), correlated_clusters, "precisions"),
+    ],
+    ids=["matrix simplex", "positive definite"],
+)
+def test_laplace_knows_probability_matrices_and_covariances(model, draw_data, site):
+    data = draw_data()
+    result = fit(model, data, Laplace(600))
+    # nearly normal in these coordinates; a wrong Jacobian or curvature spreads the ratios by far more
+    assert float(result.sample_stats["log_importance"].std()) < 0.8
+    value = result.draws[site]
+    assert torch.allclose(value.mean(1)[0], result.params[site], atol=0.15)
+    if site == "initial":
+        assert torch.allclose(value.sum((-1, -2)), torch.ones((), dtype=F64))
+    else:
+        assert float(torch.linalg.eigvalsh(value).min()) > 0
+        assert torch.allclose(value, value.mT)
+
+
+def test_the_bijection_of_precisions_has_its_jacobian():
+    move = LogCholesky(3)
+    point = torch.randn(6, generator=torch.Generator().manual_seed(1), dtype=F64)
+    rows, columns = torch.tril_indices(3, 3)
+    slopes = torch.autograd.functional.jacobian(lambda x: move(x)[rows, columns], point)
+    assert float(move.log_abs_det_jacobian(point, move(point))) == pytest.approx(
+        float(torch.linalg.slogdet(slopes)[1]), rel=1e-10
+    )
+    assert torch.allclose(move.inv(move(point)), point)
+    assert biject_to(Precision(torch.tensor(4.0), torch.eye(3)).support).size == 3

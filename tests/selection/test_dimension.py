@@ -1,0 +1,308 @@
+"""Choice of the number of latents, penalties along a path, thresholds and refits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.special import comb
+from scipy.stats import chi2
+
+from inference import EM, fit
+from inference.acdc import acdc
+from inference.alignment import align
+from inference.metrics import graph_accuracy, mean_squared_error
+from inference.programs.program import Program
+from inference.selection import (
+    ComponentNoise,
+    HeldOut,
+    InformationCriterion,
+    LikelihoodRatio,
+    SpectralRatio,
+    ebic,
+    graphs_of,
+    penalty_path,
+    polish,
+    select_dimension,
+)
+from inference.structures.registry import structure_of
+from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal, Poisson, TruncatedLasso
+from ppl_models.datasets import generic_design, skew_normal_mixture, strict_design
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::inference.BoundWarning"),
+]
+BOUND = 10.0
+
+
+def data_of(response, num_rows=600, top=2, seed=0):
+    model = DeepDiscreteEncoder(9 * top, (3 * top, top), response)
+    return Program(model, None, num_rows).simulate(strict_design(top, response), seed)["items"]
+
+
+def first_layer(response, penalty=None):
+    return lambda k: DeepDiscreteEncoder(18, (k, 2), response, penalty, bound=BOUND)
+
+
+# ---------------------------------------------------------------- sparsity
+
+
+def test_ebic_is_its_formula():
+    x = data_of(Poisson(), 200)
+    graph = np.kron(np.eye(6), np.ones((3, 1))).astype(int).tolist()
+    model = DeepDiscreteEncoder(18, (6,), Poisson(), graphs=(graph,), bound=BOUND)
+    result = fit(model, x, EM(max_iterations=5))
+    assert structure_of(model).num_possible(result.params) == 6 + 18 + 18
+    params = dict(result.params)
+    params["loadings_1"] = params["loadings_1"].clone()
+    params["loadings_1"][:6] = 0.0
+    sparse = type(result)(**{**result.__dict__, "params": params})
+    expected = -2 * result.log_likelihood + 36 * math.log(200) + 2 * 0.5 * math.log(comb(42, 36, exact=True))
+    assert ebic(sparse, 0.5) == pytest.approx(expected, rel=1e-12)
+    assert ebic(sparse, 0.0) == pytest.approx(sparse.bic, rel=1e-12)
+
+
+def test_polishing_keeps_the_graph_and_removes_the_bias():
+    truth, errors = strict_design(2, Normal()), []
+    for seed in range(3):
+        x = data_of(Normal(), 500, seed=seed)
+        penalty = TruncatedLasso(40.0, 3.0)  # heavy: it shrinks what it keeps
+        model = DeepDiscreteEncoder(18, (6, 2), Normal(), penalty, bound=BOUND)
+        start = {name: value.clone() for name, value in truth.items()}
+        shrunk = fit(model, x, EM(), init=start)
+        polished = polish(shrunk, x, threshold=0.3)
+        graphs = graphs_of(shrunk, 0.3)
+        for graph, layer in zip(graphs, polished.model.layers(), strict=True):
+            assert torch.equal(layer.graph, graph)
+            assert (polished.params[layer.loadings][~graph] == 0).all()
+        assert polished.log_likelihood >= shrunk.log_likelihood - 1e-6 or not all(
+            (shrunk.params[layer.loadings][~graph] == 0).all()
+            for graph, layer in zip(graphs, model.layers(), strict=True)
+        )
+        errors.append([mean_squared_error(align(r, truth).params, truth) for r in (shrunk, polished)])
+    before, after = np.mean(errors, 0)
+    assert after < before
+
+
+def test_a_latent_without_an_edge_keeps_one():
+    x = data_of(Normal(), 300)
+    model = DeepDiscreteEncoder(18, (6, 2), Normal(), TruncatedLasso(2.0, 0.2), bound=BOUND)
+    result = fit(model, x, EM(max_iterations=20))
+    polished = polish(result, x, threshold=3.9)
+    assert all(layer.graph.any(0).all() for layer in polished.model.layers())
+
+
+def test_a_path_finds_the_graph_among_useless_penalties():
+    truth, x = strict_design(2, Poisson()), data_of(Poisson(), 600)
+    model = DeepDiscreteEncoder(18, (6, 2), Poisson(), bound=BOUND)
+    grid = [TruncatedLasso(1e-3, 1e-4), TruncatedLasso.bic(600), TruncatedLasso(60.0, 2.5)]
+    path = penalty_path(model, x, grid, EM(max_iterations=100))
+    assert path.penalty == grid[1]
+    assert path.best is path.fits[1]
+    aligned = align(path.penalised[1], truth).params  # the polished model's graph is given: its labels stay
+    assert graph_accuracy(aligned, truth, model.layers(), path.penalty.threshold) > 0.97
+    assert list(path.table["chosen"]) == [False, True, False]
+    assert path.scores[1] == min(path.scores)
+
+
+def test_the_data_choose_between_a_weak_and_a_strong_penalty():
+    """A dense graph and few rows want the weak one: the strong one empties true edges."""
+    truth, gains = generic_design(2, Bernoulli()), []
+    for seed in range(2):
+        model = DeepDiscreteEncoder(18, (6, 2), bound=5.0)
+        x = Program(model, None, 500).simulate(truth, seed)["items"]
+        path = penalty_path(model, x, TruncatedLasso.candidates(500), EM(max_iterations=150))
+        accuracy = [
+            graph_accuracy(align(own, truth).params, truth, model.layers(), penalty.threshold)
+            for own, penalty in zip(path.penalised, path.penalties, strict=True)
+        ]
+        gains.append(accuracy[path.chosen] - accuracy[1])
+    assert min(gains) >= 0
+    assert max(gains) > 0
+
+
+@pytest.mark.parametrize("num_rows", [100, 1000, 10000])
+def test_the_bic_penalty_costs_what_bic_asks(num_rows):
+    penalty = TruncatedLasso.bic(num_rows)
+    beyond = torch.tensor([penalty.threshold * 1.01, 5.0], dtype=torch.float64)
+    assert torch.allclose(2 * penalty(beyond), torch.full((2,), math.log(num_rows), dtype=torch.float64))
+    assert penalty.threshold == pytest.approx(TruncatedLasso.for_rows(num_rows).threshold)
+
+
+# ---------------------------------------------------------------- criteria
+
+
+@pytest.mark.parametrize("criterion", ["spectral", "ebic", "held_out"])
+@pytest.mark.parametrize("response", [Normal(), Poisson()], ids=lambda r: type(r).__name__)
+def test_the_first_layer_is_found(criterion, response):
+    hits = 0
+    for seed in range(2 if criterion == "spectral" else 1):
+        x = data_of(response, 800, seed=seed)
+        chosen = select_dimension(
+            first_layer(response), x, [5, 6, 7], criterion, EM(max_iterations=150), num_restarts=2
+        )
+        hits += chosen.chosen == 6
+    assert hits == (2 if criterion == "spectral" else 1)
+
+
+def test_bits_that_share_latents_are_not_linearised_to_choose():
+    """Overlapping graph, many rows: the linearised bits keep a seventh factor however many rows there are."""
+    truth = generic_design(2, Bernoulli())
+    grid, model = [4, 5, 6, 7, 8], DeepDiscreteEncoder(18, (6, 2))
+    for seed in range(3):
+        x = Program(model, None, 8000).simulate(truth, seed)["items"]
+        x[:3, 0] = torch.nan
+        found = select_dimension(lambda k: DeepDiscreteEncoder(18, (k, 2)), x, grid, "spectral")
+        assert found.chosen == 6
+        values = torch.linalg.svdvals(x[3:] - x[3:].mean(0))
+        assert found.columns["singular_value"] == pytest.approx(values[3:8].tolist(), rel=1e-2)
+
+
+def test_the_second_layer_is_found_by_its_singular_values():
+    for seed in range(3):
+        x = data_of(Normal(), 3000, seed=seed)
+        found = select_dimension(lambda k: DeepDiscreteEncoder(18, (6, k), Normal()), x, [1, 2, 3], SpectralRatio())
+        assert found.chosen == 2
+        assert not found.fits
+        with pytest.raises(ValueError, match="fits no model"):
+            _ = found.best
+
+
+def test_a_likelihood_ratio_stops_where_nothing_is_gained():
+    x = data_of(Normal(), 600)
+    found = select_dimension(first_layer(Normal()), x, [5, 6, 7], LikelihoodRatio(0.01), EM(max_iterations=60))
+    table = found.table
+    for i in (1, 2):
+        statistic = 2 * (table["log_likelihood"].iloc[i] - table["log_likelihood"].iloc[i - 1])
+        assert table["p_value"].iloc[i] == pytest.approx(chi2.sf(statistic, 18 + 1 + 2))
+    assert table["p_value"].iloc[1] < 1e-10
+    assert found.chosen >= 6
+
+
+def test_the_table_holds_every_figure_of_every_fit():
+    x = pd.DataFrame(data_of(Normal(), 300).numpy(), columns=[f"q{j}" for j in range(18)])
+    found = select_dimension(first_layer(Normal()), x, [6, 3], "aic", EM(max_iterations=30))
+    assert found.sizes == (3, 6)
+    assert list(found.table.index) == ["3", "6"]
+    for row, result in zip(found.table.itertuples(), found.fits, strict=True):
+        assert row.log_likelihood == result.log_likelihood
+        assert row.aic == pytest.approx(-2 * result.log_likelihood + 2 * result.num_parameters)
+        assert row.bic == pytest.approx(result.bic)
+        assert result.item_names == tuple(x.columns)
+    assert found.best is found.fits[found.sizes.index(found.chosen)]
+    assert found.table["chosen"].sum() == 1
+
+
+def test_other_criteria_judge_the_same_fits():
+    x = data_of(Normal(), 300)
+    found = select_dimension(first_layer(Normal()), x, [3, 6], "ebic", EM(max_iterations=30))
+    again = select_dimension(first_layer(Normal()), x, [3, 6], "lrt", EM(max_iterations=30))
+    other = found.by("lrt")
+    assert other.fits is not again.fits
+    assert all(a is b for a, b in zip(other.fits, found.fits, strict=True))
+    assert other.columns["p_value"][1] == again.columns["p_value"][1]
+    held = found.by("held_out")
+    assert all(a.num_rows < b.num_rows for a, b in zip(held.fits, found.fits, strict=True))
+    assert found.by("spectral").fits == ()
+    with pytest.raises(ValueError, match="by: criterion must be one of"):
+        found.by("nothing")
+
+
+def test_a_family_is_called_with_the_columns():
+    @dataclass(frozen=True)
+    class OneLayer(DeepDiscreteEncoder):
+        response: Normal = Normal()
+
+    x = data_of(Normal(), 300)
+    found = select_dimension(OneLayer, x, [(5, 2), (6, 2)], "spectral")
+    assert found.chosen in ((5, 2), (6, 2))
+
+
+def test_a_chosen_graph_counts_as_a_choice():
+    """EBIC of a polished fit: its graph was picked among all loadings, so the binomial is not that of the picked graph."""
+    x = data_of(Normal(), 400)
+    penalty = TruncatedLasso.bic(400)
+    found = select_dimension(first_layer(Normal(), penalty), x, [5, 6], "ebic", EM(max_iterations=60))
+    for size, result, row in zip(found.sizes, found.fits, found.table.itertuples(), strict=True):
+        possible = 2 + size * 3 + 18 * (size + 1) + 18
+        free = result.num_parameters
+        expected = row.bic + 2 * math.log(comb(possible, free, exact=True))
+        assert free < possible
+        assert row.ebic == pytest.approx(expected, rel=1e-9)
+    path = penalty_path(first_layer(Normal())(6), x, [penalty], EM(max_iterations=60))
+    assert path.scores[0] == pytest.approx(found.columns["ebic"][1], rel=1e-3)
+
+
+def test_held_out_rows_are_not_fitted():
+    x = data_of(Normal(), 200)
+    found = select_dimension(first_layer(Normal()), x, [3, 6], HeldOut(0.25), EM(max_iterations=50))
+    assert all(result.num_rows == 150 for result in found.fits)
+    assert found.chosen == 6
+
+
+def test_components_are_chosen_by_their_noise():
+    x, _ = skew_normal_mixture(num_rows=1500, seed=1)
+    found = select_dimension(lambda k: Mixture(k, Normal()), x, [1, 2, 3], ComponentNoise(), num_restarts=2)
+    assert found.chosen == 2
+    fits = dict(zip(found.sizes, found.fits, strict=True))
+    assert acdc(fits, x).chosen == found.chosen
+    by_bic = select_dimension(lambda k: Mixture(k, Normal()), x, [1, 2, 3], "bic", num_restarts=2)
+    assert by_bic.chosen == 3  # it mends the skewness
+
+
+def test_the_picture_marks_the_choice():
+    found = select_dimension(first_layer(Normal()), data_of(Normal(), 300), [4, 6, 7], "spectral")
+    ax = found.plot()
+    line = ax.get_lines()[0]
+    assert np.allclose(line.get_ydata(), found.columns["ratio"])
+    assert ax.get_lines()[1].get_xdata()[0] == found.sizes.index(found.chosen)
+    assert "larger" in ax.get_ylabel()
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_bad_grids_are_refused():
+    x = data_of(Normal(), 60)
+    family = first_layer(Normal())
+    for grid, message in (
+        ([], "distinct sizes"),
+        ([6, 6], "distinct sizes"),
+        ([0], "latent_sizes"),
+        ([25], "exceeds num_items"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            select_dimension(family, x, grid)
+    with pytest.raises(ValueError, match="rank at most 18"):
+        select_dimension(lambda k: DeepDiscreteEncoder(18, (k,), Normal()), x, [17, 18], "spectral")
+    for criterion in ("spectral", "ebic", "lrt", "held_out"):  # five rows, centred, have rank four
+        with pytest.raises(ValueError, match="rank 4 after centring"):
+            select_dimension(lambda k: DeepDiscreteEncoder(18, (k,), Normal()), x[:5], [3, 4, 5], criterion)
+    with pytest.raises(ValueError, match="one layer's size may vary"):
+        select_dimension(lambda k: DeepDiscreteEncoder(18, (2 * k, k), Normal()), x, [2, 3], "spectral")
+    with pytest.raises(ValueError, match="criterion must be one of spectral"):
+        select_dimension(family, x, [3], "best")
+    with pytest.raises(ValueError, match="must return a model"):
+        select_dimension(lambda k: k, x, [3])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: InformationCriterion("cic"), "name"),
+        (lambda: InformationCriterion("ebic", -1), "gamma"),
+        (lambda: LikelihoodRatio(0), "level"),
+        (lambda: HeldOut(1.0), "share"),
+        (lambda: ComponentNoise(0.0), "min_share"),
+        (lambda: penalty_path(DeepDiscreteEncoder(6, (2,)), torch.zeros(5, 6), []), "at least one"),
+        (lambda: penalty_path(lambda data: None, torch.zeros(5, 6), [TruncatedLasso(1.0, 1.0)]), "field 'penalty'"),
+    ],
+)
+def test_bad_settings(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
