@@ -15,7 +15,7 @@ import time
 import warnings
 
 from inference.acdc import acdc
-from inference.component_metrics import match_components
+from inference.metrics import match_components
 from inference.selection import compare_criteria, fit_grid
 from ppl_models import PoissonFactorization, UsageFactorization
 from ppl_models.datasets import SYNTHETIC_BREAST, load_breast, simulate_mutations

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from inference import EM, fit
-from inference.base.steps import LayeredSteps
+from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.spectral import spectral_start
 from ppl_models import DeepDiscreteEncoder, TruncatedLasso
 

@@ -18,7 +18,8 @@ import warnings
 import torch
 
 from inference import EM, fit
-from inference.fitting.fit import Problem
+from inference.base.structure import Problem
+from inference.fitting.problem import problem_of
 from inference.inspection import recovery
 from inference.selection import fit_sizes
 from inference.structures.noisy_or.score_svi import ScoreFunctionRun, ScoreFunctionSVI
@@ -76,7 +77,7 @@ def main() -> None:
         line |= {"recovered": recovery(result.params, image_design()).num_recovered, "threads": torch.get_num_threads()}
         print(json.dumps(line), flush=True)
     for size in (4, 8) if args.quick else (4, 6, 8):
-        problem = Problem.check(NoisyOr(64, size), data, 0)
+        problem = problem_of(NoisyOr(64, size), data, 0)
         batch = seconds(problem, args.restarts, iterations)
         single = sum(seconds(problem, 1, iterations) for _ in range(args.restarts))
         line = {"what": "exact EM", "latents": size, "rows": rows, "iterations": iterations, "restarts": args.restarts}

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from inference import EM, NUTS, fit
+from inference.base.diagnostics import ess_of_draws, rhat_of_draws
 from inference.base.relabelling import relabel_draws
-from inference.fitting.export import ess_of_draws, rhat_of_draws
 from inference.programs.program import simulate
 from inference.structures.registry import structure_of
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, Ridge

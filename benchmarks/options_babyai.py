@@ -14,7 +14,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from inference import EM, fit
-from inference.structures.options.paths import log_likelihood_parts
+from inference.inspection.options import log_likelihood_parts
 from ppl_models import OptionsHMM
 from ppl_models.datasets import load_unlock_pickup
 

@@ -27,7 +27,8 @@ from em_speed import Peak, resident
 from inference import EM, fit
 from inference.alignment import align
 from inference.structures.options.alignment import policy_error
-from inference.structures.options.structure import OptionSteps, random_policies
+from inference.structures.options.em_steps import OptionSteps
+from inference.structures.options.starts import random_policies
 from ppl_models import OptionsHMM
 from ppl_models.datasets import options_chain, simulate_options
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of

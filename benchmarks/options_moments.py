@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inference.structures.options.moments import MomentEstimate, OptionMoments, count_moments, state_by_state
+from inference.structures.options.moment_counts import OptionMoments, count_moments
+from inference.structures.options.moments import MomentEstimate, state_by_state
 from inference.structures.options.moments_joint import all_states_at_once
 from inference.structures.options.moments_refined import refine_moments
 from ppl_models.datasets import options_chain, simulate_options

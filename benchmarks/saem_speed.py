@@ -22,7 +22,7 @@ import torch
 from inference import SAEM, fit
 from inference.alignment import align
 from inference.base.draw_steps import DrawSteps
-from inference.fitting.fit import Problem
+from inference.fitting.problem import problem_of
 from inference.metrics import graph_accuracy
 from inference.programs.program import Program
 from ppl_models import Bernoulli, DeepDiscreteEncoder, TruncatedLasso
@@ -54,7 +54,7 @@ def dense(num_latents: int, num_rows: int) -> tuple[DrawSteps, dict[str, torch.T
     }
     params["proportions"] = torch.full((1, 2), 0.5, dtype=torch.float64)
     one = {name: value[0] for name, value in params.items()}
-    return SAEM().steps(Problem.check(model, Program(model, None, num_rows).simulate(one, 0)["items"], 0)), params
+    return SAEM().steps(problem_of(model, Program(model, None, num_rows).simulate(one, 0)["items"], 0)), params
 
 
 def resident() -> int:

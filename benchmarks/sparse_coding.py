@@ -22,11 +22,11 @@ from torch import Tensor
 
 from inference import fit
 from inference.base.progress import NoProgress
-from inference.fitting.fit import Problem
+from inference.fitting.problem import problem_of
 from inference.inspection import column_recovery, used_columns
 from inference.structures.dictionary.alternating import GradientAlternation
+from inference.structures.dictionary.codes import decode, unit_columns
 from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
-from inference.structures.dictionary.structure import decode, unit_columns
 from ppl_models import SparseCoding
 from ppl_models.datasets import load_paired_dictionary, paired_dictionary, sample_sparse_codes
 
@@ -100,7 +100,7 @@ def paper(angle: int, num_columns: int, restarts: int, step: float, batch: int, 
     rows = sample_sparse_codes(truth, NUM_ROWS, SPARSITY)[0][NUM_HELD_OUT:]
     truth, rows, start = rotated(truth, rows, num_columns, restarts)
     epochs = round(share * TOTAL_STEP / (step * len(rows) / batch))
-    problem = Problem.check(SparseCoding(rows.shape[1], num_columns, SPARSITY), rows, 0)
+    problem = problem_of(SparseCoding(rows.shape[1], num_columns, SPARSITY), rows, 0)
     method = GradientAlternation(step=step, batch_size=batch, num_epochs=epochs)
     began = time.perf_counter()
     dictionaries = method.run(problem, {"dictionary": start}, NoProgress(), None).params["dictionary"]

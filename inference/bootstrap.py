@@ -18,15 +18,15 @@ import torch
 from torch import Tensor
 
 from inference.base.checkpoint import read_tensors, write_tensors
+from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress
 from inference.base.relabelling import relabel_draws
-from inference.base.structure import Outcome
-from inference.engines.em import EM, ConvergenceWarning
+from inference.engines.em import EM
 from inference.programs.program import Params, simulate
 from inference.structures.layers.many_data_sets import fit_sets, fits_sets
 
 if TYPE_CHECKING:
-    from inference.fitting.fit import Method, Problem
+    from inference.base.structure import Method, Problem
     from inference.fitting.result import Fit
 
 __all__ = ["Bootstrap", "bootstrap"]
@@ -60,7 +60,7 @@ class Bootstrap:
         return self.num_replicates
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
-        """See :class:`inference.fitting.fit.Method`; a checkpoint holds the replicates done."""
+        """See :class:`inference.base.structure.Method`; a checkpoint holds the replicates done."""
         _simulated(problem, {name: value[0] for name, value in start.items()}, 0)  # refused before any work
         outcome = self.engine.run(problem, start, NoProgress(), None)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
@@ -92,7 +92,7 @@ def bootstrap(
     Warns:
         ConvergenceWarning: with the number of refits that did not converge.
     """
-    from inference.fitting.fit import Problem
+    from inference.fitting.problem import problem_of
     from inference.uncertainty import simulated_data
 
     _check_replicates("bootstrap", num_replicates)
@@ -101,7 +101,7 @@ def bootstrap(
     rows = simulated_data(estimate, estimate.num_rows, seed) if data is None else data
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the data's columns: said when the estimate was made
-        problem = Problem.check(estimate.model, rows, seed)
+        problem = problem_of(estimate.model, rows, seed)
     engine = (estimate.method if estimate.method is not None else EM()) if method is None else method
     draws = replicates(problem, estimate.params, engine, num_replicates, seed, NoProgress(), None)
     return dataclasses.replace(estimate, draws={name: value[None] for name, value in draws.items()})
@@ -117,7 +117,7 @@ def replicates(
     checkpoint: tuple[Path, str] | None,
 ) -> Params:
     """Estimates on data sets simulated at ``params``, (B, ...), latents named as there; gaps as in the problem's data."""
-    from inference.fitting.fit import Problem
+    from inference.fitting.problem import problem_of
 
     missing = torch.isnan(problem.data) if isinstance(problem.data, Tensor) and problem.data.is_floating_point() else None
     start = {name: value.unsqueeze(0) for name, value in params.items()}
@@ -135,7 +135,7 @@ def replicates(
                 if is_batch and isinstance(engine, EM):
                     refits = fit_sets(problem, engine, sets, start)
                 else:
-                    refits = engine.run(Problem.check(problem.model, sets[0], seeds[0], True), start, NoProgress(), None)
+                    refits = engine.run(problem_of(problem.model, sets[0], seeds[0], True), start, NoProgress(), None)
             unfinished += int((~refits.converged).sum())
             kept += [{name: value[b] for name, value in refits.params.items()} for b in range(len(seeds))]
             progress.update(len(kept), objective=float(refits.objective[-1]), active=len(seeds))

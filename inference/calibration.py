@@ -22,10 +22,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from inference.base.drawing import draw
 from inference.base.progress import NoProgress, RichProgress
+from inference.base.structure import Method
 from inference.engines.nuts import NUTS
 from inference.engines.nuts_many_data_sets import MOST_SETS, draws_of_sets
-from inference.fitting.fit import Method
 from inference.fitting.fit import fit as fit_one
 from inference.programs.program import Params, Program, simulate
 from inference.structures.registry import structure_of
@@ -109,9 +110,7 @@ class Calibration:
 
     def plot(self) -> Any:
         """Rank histograms; a matplotlib figure."""
-        from inference.plots.comparison import plot_ranks
-
-        return plot_ranks(self)
+        return draw("plot_ranks", self)
 
 
 def simulation_based_calibration(

@@ -22,11 +22,12 @@ import numpy as np
 import torch
 
 from inference.acdc.criterion import acdc
+from inference.base.diagnostics import pareto_k
+from inference.base.drawing import draw
 from inference.engines.importance import GOOD_K
-from inference.fitting.export import pareto_k
 from inference.fitting.result import Fit
+from inference.identifiability.of_fit import identifiability_of
 from inference.loo import Prediction, cross_validate, loo
-from inference.report.results_folder import identifiability_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,9 +72,7 @@ class Comparison:
 
     def plot(self, ax: Any = None) -> Any:
         """Differences of predictive density to the best with two standard errors, and the other columns beside it."""
-        from inference.plots.comparison import plot_comparison
-
-        return plot_comparison(self, ax)
+        return draw("plot_comparison", self, ax)
 
 
 def compare(

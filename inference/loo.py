@@ -22,11 +22,12 @@ import torch
 from scipy.special import logsumexp
 from torch import Tensor
 
+from inference.base.diagnostics import psis
 from inference.engines.importance import GOOD_K
 from inference.fitting.draws import log_likelihood_of_draws
-from inference.fitting.export import psis
 from inference.fitting.fit import fit as fit_again
-from inference.fitting.result import Fit, map_tensors
+from inference.fitting.result import Fit
+from inference.programs.data import map_tensors
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
 

@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inference.programs.program import Program
-from ppl_models.parts.validation import as_table
+from inference.fitting.observed import as_matrix, can_simulate, observed_sites
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
-__all__ = ["PredictiveCheck", "as_matrix", "can_simulate", "observed_sites", "predictive_check"]
-
-
-def as_matrix(fit: Fit, data: Any) -> np.ndarray:
-    """``data`` as an array (N, J), NaN where missing, checked as the model checks it.
-
-    Raises:
-        ValueError: if ``data`` does not fit the model, or is not one table of items.
-    """
-    checked = fit.model.check_data(data, for_fit=False) if hasattr(fit.model, "check_data") else as_table(data)
-    return checked[0].detach().cpu().numpy().astype(np.float64)
-
-
-def observed_sites(fit: Fit, data: Any = None) -> tuple[str, ...]:
-    """Names of the observed sites: the bottom layer's child, else what the program observes given ``data``."""
-    if hasattr(fit.model, "layers"):
-        return (str(fit.model.layers()[0].child),)
-    if data is not None and hasattr(fit.model, "check_data"):
-        data = fit.model.check_data(data, for_fit=False)[0]  # a data frame, say, as the program takes it
-    return () if data is None else Program(fit.model, data).names("observed")
-
-
-def can_simulate(fit: Fit) -> bool:
-    """Whether the program can be called as ``model(None, num_rows)``, to draw rows."""
-    try:
-        inspect.signature(fit.model).bind(None, 1)
-    except TypeError:
-        return False
-    return True
+__all__ = ["PredictiveCheck", "predictive_check"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,10 +11,11 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.descriptions.options import PolicyDescription
 from ppl_models.parts.policies import Policy, SoftmaxLinear
 from ppl_models.parts.validation import check_size
 from ppl_models.sequences.feature_trajectories import as_feature_trajectories
-from ppl_models.sequences.policy_chain import PolicyChain, PolicyDescription
+from ppl_models.sequences.policy_chain import PolicyChain
 
 __all__ = ["ContinuousOptionsHMM"]
 
@@ -44,7 +45,7 @@ class ContinuousOptionsHMM:
     The density is that of the actions given the states: a state depends on the option through the action alone, so
     nothing of the options is lost. Where an action is missing its factor is one, which leaves out what the next state
     says of it. Drawn without data, states are a stand-in (see :class:`~ppl_models.sequences.policy_chain.PolicyChain`); for draws
-    along states of one's own see :func:`inference.structures.options.paths.simulate_actions`.
+    along states of one's own see :func:`inference.inspection.options.simulate_actions`.
 
     Priors: Normal(0, ``prior_scale``) for weights and intercepts, meant for standardised states (it keeps them finite
     where a policy is deterministic); Dirichlet(``concentration``) for ``initial``.

@@ -11,8 +11,9 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.descriptions.options import ChainDescription, high_of_termination
 from ppl_models.parts.validation import check_size
-from ppl_models.sequences.option_chain import ChainDescription, DirichletMatrix, OptionChain, high_of_termination
+from ppl_models.sequences.option_chain import DirichletMatrix, OptionChain
 from ppl_models.sequences.trajectories import as_trajectories
 
 __all__ = ["OptionsHMM"]
@@ -36,7 +37,7 @@ class OptionsHMM:
     low-level policies; ``high`` H (S, O, O), the high-level policy, [new state, old option, new option];
     ``environment`` :math:`\Phi` (A, S, S), [action, state, next state]; observed ``trajectories`` (T, 2), the options
     summed out exactly, inside the plate ``units`` of the sequences. Log-densities are those of states *and* actions;
-    :func:`inference.structures.options.paths.log_likelihood_parts` tells them apart.
+    :func:`inference.inspection.options.log_likelihood_parts` tells them apart.
 
     With ``termination`` the high-level policy is that of the options framework: an option ends in the new state with
     probability :math:`\beta`, and only then is the next one chosen (the same again perhaps),

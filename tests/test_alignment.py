@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from inference.alignment import align, align_layers, canonical_signs, match_columns, relabel
+from inference.alignment import align
+from inference.base.relabelling import match_columns
 from inference.metrics import (
     empty_graph_accuracy,
     graph_accuracy,
@@ -22,6 +23,7 @@ from inference.metrics import (
     support_bias,
     trimmed_rmse,
 )
+from inference.structures.layers.alignment import align_layers, canonical_signs, relabel
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
 from ppl_models.parts.responses import Bernoulli
 

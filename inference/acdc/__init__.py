@@ -3,16 +3,27 @@
 from inference.acdc.choice import (
     MIN_SHARE,
     Choice,
+    Segment,
+    best_segments,
     clear_step,
     discrepancy_left,
+    loss,
     select_segment,
     shares_taken,
     taken_beyond,
 )
 from inference.acdc.criterion import AcdcResult, Bootstrap, NoNull, Table, acdc
-from inference.acdc.discrepancy import KDE, KNN, Discrepancy, Histogram, null_moments
-from inference.acdc.loss_curves import Segment, best_segments, loss
-from inference.acdc.plug_in import PlugIn, cells_of, plug_in, plug_in_null
+from inference.acdc.discrepancy import (
+    KDE,
+    KNN,
+    Discrepancy,
+    Histogram,
+    PlugIn,
+    cells_of,
+    null_moments,
+    plug_in,
+    plug_in_null,
+)
 
 __all__ = [
     "MIN_SHARE",
@@ -22,6 +33,9 @@ __all__ = [
     "select_segment",
     "shares_taken",
     "taken_beyond",
+    "Segment",
+    "best_segments",
+    "loss",
     "AcdcResult",
     "Bootstrap",
     "NoNull",
@@ -32,9 +46,6 @@ __all__ = [
     "Discrepancy",
     "Histogram",
     "null_moments",
-    "Segment",
-    "best_segments",
-    "loss",
     "PlugIn",
     "cells_of",
     "plug_in",

@@ -21,11 +21,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from inference.acdc.choice import MIN_SHARE, Choice, clear_step, discrepancy_left, select_segment, shares_taken
-from inference.acdc.discrepancy import KDE, Discrepancy, null_moments
-from inference.acdc.loss_curves import Segment, best_segments, loss
-from inference.acdc.plug_in import PlugIn, cells_of, plug_in, plug_in_null
+from inference.acdc.choice import (
+    MIN_SHARE,
+    Choice,
+    Segment,
+    best_segments,
+    clear_step,
+    discrepancy_left,
+    loss,
+    select_segment,
+    shares_taken,
+)
+from inference.acdc.discrepancy import KDE, Discrepancy, PlugIn, cells_of, null_moments, plug_in, plug_in_null
 from inference.base.component_noise import ComponentNoise
+from inference.base.drawing import draw
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
 from inference.structures.registry import structure_of
@@ -218,9 +227,7 @@ class AcdcResult:
 
     def plot(self) -> Any:
         """What every K leaves, and its loss against the cutoff."""
-        from inference.plots.components import plot_choice
-
-        return plot_choice(self)
+        return draw("plot_choice", self)
 
 
 Null = Table | Bootstrap | NoNull

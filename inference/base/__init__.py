@@ -1,1 +1,64 @@
 """The small records and protocols that engines and structures share."""
+
+from inference.base.checkpoint import Checkpoint, read_tensors, write_tensors
+from inference.base.component_noise import (
+    Cells,
+    ComponentNoise,
+    gaussian_split,
+    negative_binomial_scores,
+    numpy_generator,
+    poisson_scores,
+    poisson_split,
+)
+from inference.base.diagnostics import ess_of_draws, pareto_k, psis, rhat_of_draws
+from inference.base.draw_steps import DrawSteps, GenericDraws
+from inference.base.drawing import draw
+from inference.base.gibbs import GenericGibbs, Gibbs, Scan
+from inference.base.outcome import BoundWarning, ConvergenceWarning, Outcome
+from inference.base.progress import NoProgress, Progress, RichProgress
+from inference.base.relabelling import Alignment, Labels, Matching, align_labels, match_columns, relabel_draws
+from inference.base.steps import GenericSteps, Steps, maximise_free
+from inference.base.structure import Method, Problem, Recommendation, Structure, is_large
+
+__all__ = [
+    "Checkpoint",
+    "read_tensors",
+    "write_tensors",
+    "Cells",
+    "ComponentNoise",
+    "gaussian_split",
+    "negative_binomial_scores",
+    "numpy_generator",
+    "poisson_scores",
+    "poisson_split",
+    "ess_of_draws",
+    "pareto_k",
+    "psis",
+    "rhat_of_draws",
+    "DrawSteps",
+    "GenericDraws",
+    "draw",
+    "GenericGibbs",
+    "Gibbs",
+    "Scan",
+    "Outcome",
+    "ConvergenceWarning",
+    "BoundWarning",
+    "NoProgress",
+    "Progress",
+    "RichProgress",
+    "Alignment",
+    "Labels",
+    "Matching",
+    "align_labels",
+    "match_columns",
+    "relabel_draws",
+    "GenericSteps",
+    "Steps",
+    "maximise_free",
+    "Recommendation",
+    "Structure",
+    "is_large",
+    "Method",
+    "Problem",
+]

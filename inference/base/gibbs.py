@@ -12,19 +12,16 @@ Children whose loading is zero drop out, so a sweep costs as much as the graph h
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from inference.programs.program import Params, Program
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
-from ppl_models.parts.responses import Bernoulli, filled
 
-__all__ = ["GenericGibbs", "Gibbs", "LayeredGibbs", "Scan"]
+__all__ = ["GenericGibbs", "Gibbs", "Scan"]
 
 Latents = dict[str, Tensor]
 T = TypeVar("T")
@@ -82,220 +79,12 @@ class Gibbs(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class LayeredGibbs:
-    """Sweeps for layers of binary latents, bottom to top, one latent after another, all rows at once.
-
-    Args:
-        model: the program; layers, root: its description of itself.
-        data: (N, J), NaN where missing.
-        statistic: T(x), (J, N), 0 where missing; mask: (J, N) 0/1, None if nothing is missing.
-    """
-
-    model: Any
-    layers: tuple[GeneralizedLinearLayer, ...]
-    root: RootLayer
-    data: Tensor
-    statistic: Tensor
-    mask: Tensor | None
-
-    @classmethod
-    def build(cls, model: Any, data: Tensor) -> LayeredGibbs:
-        """The sampler of a model that describes its layers, and of a table (N, J), NaN where missing."""
-        layers, root = model.layers(), model.root()
-        complete, observed = filled(layers[0].response, data)
-        statistic = layers[0].response.statistic(complete)
-        statistic = statistic if observed is None else statistic * observed
-        mask = None if observed is None else observed.mT.contiguous()
-        return cls(model, layers, root, data, statistic.mT.contiguous(), mask)
-
-    def rows(self, index: Tensor) -> LayeredGibbs:
-        """The sampler of some of the rows."""
-        mask = None if self.mask is None else self.mask[:, index]
-        return replace(self, data=self.data[index], statistic=self.statistic[:, index], mask=mask)
-
-    def begin(self, params: Params, generator: torch.Generator) -> Latents:
-        proportions = params[self.root.proportions]
-        logits = torch.logit(proportions).unsqueeze(-1).expand(*proportions.shape, self.statistic.shape[1])
-        latents: Latents = {}
-        for layer in reversed(self.layers):
-            latents[layer.parent] = _bits(torch.sigmoid(logits), generator)
-            logits = predictor(layer, params, latents)
-        return latents
-
-    def sweep(
-        self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = FORWARD
-    ) -> tuple[Latents, Latents]:
-        new, chances = dict(latents), {}
-        for depth, layer in scan.order(enumerate(self.layers)):
-            state = latents if scan.synchronous else new
-            below = self.statistic if depth == 0 else state[layer.child]
-            mask = self.mask if depth == 0 else None
-            prior = self.prior_logits(depth, params, state)
-            uniform = scan.uniform(layer.parent, latents[layer.parent], generator)
-            new[layer.parent], chances[layer.parent] = _sweep_layer(
-                layer, params, state, below, mask, prior, uniform, scan
-            )
-        return new, chances
-
-    def prior_logits(self, depth: int, params: Params, latents: Latents) -> Tensor:
-        """Log-odds of the parents of layer ``depth`` given the layer above, (R, K, N) or (R, K, 1)."""
-        if depth + 1 < len(self.layers):
-            return predictor(self.layers[depth + 1], params, latents)
-        return torch.logit(params[self.root.proportions]).unsqueeze(-1)
-
-    def log_joint_rows(self, params: Params, latents: Latents) -> Tensor:
-        return self._whole.log_joint_rows(params, latents)
-
-    @functools.cached_property
-    def _whole(self) -> GenericGibbs:
-        """The program on these rows: its density is the only one."""
-        return GenericGibbs(Program(self.model, self.data))
-
-
-def predictor(layer: GeneralizedLinearLayer, params: Params, latents: Latents) -> Tensor:
-    """The children's predictor, (R, C, N)."""
-    return params[layer.loadings] @ features(layer, latents) + params[layer.intercepts].unsqueeze(-1)
-
-
-def features(layer: GeneralizedLinearLayer, latents: Latents) -> Tensor:
-    """What the children's predictor is linear in, (R, P, N)."""
-    parents = latents[layer.parent]
-    return parents if layer.terms is None else layer.features(parents.mT).mT
-
-
 def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=generator.device).to(like.device)
 
 
 def _bits(chances: Tensor, generator: torch.Generator) -> Tensor:
     return (_uniform(chances, generator) < chances).to(chances.dtype)
-
-
-def _sweep_layer(
-    layer: GeneralizedLinearLayer,
-    params: Params,
-    latents: Latents,
-    below: Tensor,
-    mask: Tensor | None,
-    prior: Tensor,
-    uniform: Tensor,
-    scan: Scan,
-) -> tuple[Tensor, Tensor]:
-    """Draw the parents of one layer: their new values and the chances they were drawn with, (R, K, N)."""
-    parents = latents[layer.parent]
-    num_rows, kind = parents.shape[-1], parents.dtype
-    new, chances = torch.empty_like(parents), torch.empty_like(parents)
-    dispersion = params[layer.dispersion] if layer.dispersion else None
-    scale = layer.response.scale(dispersion, layer.num_children)  # (R, C)
-    if isinstance(layer.response, Bernoulli):  # log-odds within a few hundred: single precision is ample, and twice as fast
-        kind = torch.float32
-    scale = None if scale is None else scale.to(kind)
-    conditionals = (_Conditionals if layer.terms is None else _ProductConditionals)(
-        layer, params[layer.loadings].to(kind), params[layer.intercepts].to(kind), scale
-    )
-    rows = max(1, CHUNK_ELEMENTS // (conditionals.num_moved * len(parents)))
-    for start in range(0, num_rows, rows):
-        part = slice(start, start + rows)
-        own = None if mask is None else mask[:, part].to(kind)
-        odds = prior if prior.shape[-1] == 1 else prior[..., part]
-        state = parents[..., part].to(kind)
-        conditionals.begin(state, below[..., part].to(kind), own, odds.to(kind))
-        for k in scan.order(range(parents.shape[1])):
-            chance = torch.sigmoid(conditionals.logit(k))  # (R, n)
-            draw = (uniform[:, k, part] < chance).to(kind)
-            new[:, k, part], chances[:, k, part] = draw, chance
-            if not scan.synchronous:
-                conditionals.put(k, draw)
-    return new, chances
-
-
-class _Conditionals:
-    """Log-odds of each parent of a layer given the others and the children, for a few rows at a time.
-
-    Args:
-        layer: the layer's description.
-        loadings: (R, C, K); intercepts: (R, C); scale: (R, C) or None.
-    """
-
-    def __init__(
-        self, layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, scale: Tensor | None
-    ) -> None:
-        self.loadings, self.intercepts = loadings, intercepts.unsqueeze(-1)
-        self.weighted = loadings if scale is None else loadings * scale.unsqueeze(-1)
-        self.moves = []  # for each parent and family: the children it moves, by how much, and the change of A that makes
-        touched = (loadings != 0).any(0)  # (C, K)
-        for k in range(layer.num_parents):
-            moved = []
-            for family, columns, _ in layer.response.blocks(layer.num_children):
-                children = touched[columns, k].nonzero().ravel() + columns.start
-                if len(children):
-                    step = loadings[:, children, k, None]
-                    own = None if scale is None else scale[:, children, None]
-                    moved.append((children, step, family.total_increment(step, own)))
-            self.moves.append(moved)
-        self.num_moved = max(1, int(touched.sum(0).max()))
-
-    def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None, prior: Tensor) -> None:
-        """Take up rows: parents (R, K, n), children's statistics (C, n) or (R, C, n), mask (C, n), prior log-odds."""
-        self.parents, self.mask = parents.clone(), mask
-        self.eta = self.loadings @ parents + self.intercepts  # (R, C, n)
-        self.linear = prior + self.weighted.mT @ below  # (R, K, n)
-
-    def logit(self, k: int) -> Tensor:
-        """Of parent k, (R, n)."""
-        total = self.linear[:, k]
-        for children, step, increment in self.moves[k]:
-            off = self.eta.index_select(1, children).addcmul_(step, self.parents[:, k, None], value=-1.0)  # at a_k = 0
-            total = total - increment(off, None if self.mask is None else self.mask[children])
-        return total
-
-    def put(self, k: int, value: Tensor) -> None:
-        """Set parent k to (R, n)."""
-        change = (value - self.parents[:, k]).unsqueeze(1)
-        for children, step, _ in self.moves[k]:
-            self.eta.index_add_(1, children, step * change)
-        self.parents[:, k] = value
-
-
-class _ProductConditionals:
-    """As :class:`_Conditionals`, where children depend on products of parents: both values of a latent are tried.
-
-    Args:
-        layer: the layer's description, with terms and a graph.
-        loadings: (R, C, P); intercepts: (R, C); scale: (R, C) or None.
-    """
-
-    def __init__(
-        self, layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, scale: Tensor | None
-    ) -> None:
-        self.layer, self.loadings, self.intercepts, self.scale = layer, loadings, intercepts.unsqueeze(-1), scale
-        self.num_moved = max(layer.num_children, layer.num_features)
-
-    def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None, prior: Tensor) -> None:
-        self.parents, self.below, self.mask, self.prior = parents.clone(), below, mask, prior.expand(parents.shape)
-
-    def logit(self, k: int) -> Tensor:
-        off, on = self.parents.clone(), self.parents.clone()
-        off[:, k], on[:, k] = 0.0, 1.0
-        return self.prior[:, k] + self._log_density(on, k) - self._log_density(off, k)
-
-    def put(self, k: int, value: Tensor) -> None:
-        self.parents[:, k] = value
-
-    def _log_density(self, parents: Tensor, k: int) -> Tensor:
-        """Of the children that depend on parent k, without the base measure, (R, n)."""
-        layer = self.layer
-        designs = layer.features(parents.mT).mT  # (R, P, n)
-        edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool) if layer.edges is None else layer.edges
-        total = parents.new_zeros(len(parents), parents.shape[-1])
-        for family, columns, _ in layer.response.blocks(layer.num_children):
-            own = edges[columns, k].nonzero().ravel().to(parents.device) + columns.start
-            eta = self.loadings[:, own] @ designs + self.intercepts[:, own]
-            density = self.below[..., own, :] * eta - family.log_partition(eta)
-            density = density if self.mask is None else density * self.mask[own]
-            total += (density if self.scale is None else density * self.scale[:, own, None]).sum(-2)
-        return total
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ squared differences of the latents' own parameters as the loss).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from inference.programs.program import Params
 
-__all__ = ["Labels", "relabel_draws"]
+__all__ = ["Alignment", "Labels", "Matching", "align_labels", "match_columns", "relabel_draws"]
 
 ROUNDS = 10
 
@@ -113,3 +113,136 @@ def _renamed(params: Params, label: Labels, permutations: Tensor, flips: Tensor,
         for name, value in renamed.items():
             out[name][own] = value
     return out
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """Which column of an estimate belongs to which column of a reference.
+
+    Args:
+        permutation: (num_reference_columns,) long; ``estimate[:, permutation]`` is in the reference's order.
+        flips: bool, same shape and order; True where that column must then be negated.
+        cost: sum of squared differences that remain.
+    """
+
+    permutation: Tensor
+    flips: Tensor
+    cost: float
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """Parameters in other labels, and the relabelling that led there.
+
+    Args:
+        params: the relabelled parameters, by site name; sites outside the layers are as they were.
+        permutations: latent site -> (K,) long; new latent l is old latent ``permutation[l]``.
+        flips: latent site -> (K,) bool, in the new order; True where the values 0 and 1 changed names.
+        cost: sum over layers of the squared differences between loadings that remain; 0 where nothing was matched.
+    """
+
+    params: dict[str, Tensor]
+    permutations: dict[str, Tensor]
+    flips: dict[str, Tensor]
+    cost: float
+
+    def apply_latents(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Relabel latents, or probabilities of theirs, of the fit that was aligned.
+
+        Args:
+            values: latent site -> (..., K): values in {0, 1}, booleans, or P(latent = 1 | row).
+
+        Raises:
+            ValueError: for a site that is not a latent of the fit, or another number of latents.
+        """
+        out = {}
+        for site, value in values.items():
+            if site not in self.permutations:
+                raise ValueError(f"apply_latents: latent sites {sorted(self.permutations)} were expected, got {site!r}")
+            permutation, flips = self.permutations[site], self.flips[site]
+            if value.dim() == 0 or value.shape[-1] != len(permutation):
+                raise ValueError(
+                    f"apply_latents: {site} must have shape (..., {len(permutation)}), got {tuple(value.shape)}"
+                )
+            value = value[..., permutation]
+            out[site] = value ^ flips if value.dtype == torch.bool else torch.where(flips, 1 - value, value)
+        return out
+
+
+def align_labels(
+    params: Mapping[str, Tensor], reference: Mapping[str, Tensor], labels: Sequence[Labels], signs: bool = True
+) -> Alignment | None:
+    """One set of parameters renamed like another, by what its latents are recognised by; None where nothing has other names.
+
+    Args:
+        params: without leading dims; reference: the same sites.
+        labels: what may be renamed, in the order in which it is to be done.
+        signs: whether flips are allowed where a label knows them.
+
+    Raises:
+        ValueError: for a site that is missing, has another shape, or is not finite, naming it.
+    """
+    if not labels:
+        return None
+    for name, value in params.items():
+        other = reference.get(name)
+        if not isinstance(other, Tensor):
+            raise ValueError(f"align: reference must hold a tensor {name!r} of shape {tuple(value.shape)}, got {sorted(reference)}")
+        if other.shape != value.shape:
+            raise ValueError(f"align: {name} of the reference must have shape {tuple(value.shape)}, got {tuple(other.shape)}")
+        if not (torch.isfinite(value).all() and torch.isfinite(other).all()):
+            raise ValueError(f"align: {name} must be finite")
+    ours = {name: value.unsqueeze(0) for name, value in params.items()}
+    theirs = {name: reference[name].unsqueeze(0).to(value) for name, value in params.items()}
+    orders, turned, cost = {}, {}, 0.0
+    for label in labels:
+        target = label.features(theirs)[0]
+        permutations, flips = match_all(label.features(ours), target, label.signs and signs, label.kinds)
+        ours = _renamed(ours, label, permutations, flips, torch.ones(1, dtype=torch.bool))
+        orders[label.name], turned[label.name] = permutations[0], flips[0]
+        cost += float((label.features(ours)[0] - target).square().sum())
+    return Alignment({name: value[0] for name, value in ours.items()}, orders, turned, cost)
+
+
+def match_columns(estimate: Tensor, reference: Tensor, signs: bool = False) -> Matching:
+    """Match the columns of two matrices by least total squared difference.
+
+    For the components of a mixture or a factorization; components that are rows are matched by their transposes.
+
+    Args:
+        estimate: (P, K).
+        reference: (P, L) with L <= K; the K - L columns of the estimate that fit worst are left out.
+        signs: whether a column may be negated.
+
+    Raises:
+        ValueError: if the shapes do not agree, or a value is not finite.
+    """
+    for name, value in (("estimate", estimate), ("reference", reference)):
+        if value.dim() != 2 or value.shape[1] == 0:
+            raise ValueError(f"match_columns: {name} must be a matrix with columns, got shape {tuple(value.shape)}")
+        if not torch.isfinite(value).all():
+            raise ValueError(f"match_columns: {name} must be finite")
+    if estimate.shape[0] != reference.shape[0] or estimate.shape[1] < reference.shape[1]:
+        raise ValueError(
+            f"match_columns: estimate must have {reference.shape[0]} rows and at least {reference.shape[1]} columns, as "
+            f"reference has, got shape {tuple(estimate.shape)}"
+        )
+    return _match(estimate, reference, signs, None)
+
+
+def _match(estimate: Tensor, reference: Tensor, signs: bool | Tensor, forbidden: Tensor | None) -> Matching:
+    """The assignment; a ``forbidden`` pair (K, L) is taken only where no assignment avoids it. ``signs`` may be by column."""
+    from scipy.optimize import linear_sum_assignment
+
+    left, right = estimate.detach().to(torch.float64), reference.detach().to(torch.float64)
+    as_is = torch.stack([(left - column[:, None]).square().sum(0) for column in right.mT], 1)  # (K, L)
+    negated = torch.stack([(left + column[:, None]).square().sum(0) for column in right.mT], 1)
+    turned = (negated < as_is) & (signs if isinstance(signs, bool) else signs[:, None])
+    cost = torch.where(turned, negated, as_is)
+    penalised = cost if forbidden is None else cost + forbidden * (1 + 2 * cost.max() * len(right.mT))
+    chosen, of = linear_sum_assignment(penalised.cpu().numpy())
+    permutation = torch.empty(right.shape[1], dtype=torch.long)
+    permutation[torch.as_tensor(of)] = torch.as_tensor(chosen)
+    permutation = permutation.to(estimate.device)
+    columns = torch.arange(right.shape[1], device=estimate.device)
+    return Matching(permutation, turned[permutation, columns], float(cost[permutation, columns].sum()))

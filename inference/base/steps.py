@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from inference.programs.program import FactorPosteriors, Program
-from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
-from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.responses import ResponseFamily, filled
+from inference.programs.elimination import FactorPosteriors
+from inference.programs.program import Params, Program
 
-__all__ = ["GenericSteps", "LayeredSteps", "Steps", "expected_statistics", "maximise_free"]
-
-PROPORTION_LIMIT = 1e-6
+__all__ = ["GenericSteps", "Steps", "maximise_free"]
 
 
 class Steps(Protocol):
@@ -114,143 +109,3 @@ def _units(program: Program, free: Params) -> Params:
     return {name: grad.abs().clamp(min=1.0).reciprocal() for name, grad in zip(leaves, grads, strict=True)}
 
 
-@dataclass(frozen=True)
-class LayeredSteps:
-    """EM for binary layers with generalised-linear children: small statistics, batched Newton, rows in chunks.
-
-    Args:
-        program: the program on one row of the data; its likelihood is the only one used.
-        layers, root: the model's description of itself.
-        data: (N, J), complete, or (R, N, J) where every restart has rows of its own; mask: 0 where an entry is missing, or None.
-        chunk_elements: rows times configurations times restarts held at once.
-        num_newton: Newton steps of one M-step.
-        relaxed: put the Lasso of the same slope in the place of each penalty.
-    """
-
-    program: Program
-    layers: tuple[GeneralizedLinearLayer, ...]
-    root: RootLayer
-    data: Tensor
-    mask: Tensor | None
-    chunk_elements: int = 2**18
-    num_newton: int = 3
-    relaxed: bool = False
-
-    @classmethod
-    def build(cls, model: Any, data: Tensor, chunk_elements: int = 2**18, num_newton: int = 3) -> LayeredSteps | None:
-        """Steps for a model that offers ``layers()`` and ``root()``, or None."""
-        if not (hasattr(model, "layers") and hasattr(model, "root")):
-            return None
-        layers, root = model.layers(), model.root()
-        complete, mask = filled(layers[0].response, data)
-        one = complete.reshape(-1, complete.shape[-1])[:1]
-        return cls(Program(model, one), layers, root, complete, mask, chunk_elements, num_newton)
-
-    def e_step(self, params: Params) -> tuple[dict[str, LayerStatistics], Tensor, Tensor]:
-        mixture = self.program.as_mixture(params)
-        if mixture is None:
-            raise ValueError("the program's rows are not a finite mixture over one latent site; use EM(accelerate=False)")
-        family = self.layers[0].response
-        bottom, log_likelihood = expected_statistics(
-            self.data,
-            self.mask,
-            family,
-            mixture.response,
-            mixture.log_weights.detach(),
-            mixture.values,
-            self.chunk_elements,
-            None if self.layers[0].terms is None else self.layers[0].features(mixture.values),
-        )
-        statistics = {self.layers[0].loadings: bottom}
-        counts = bottom.counts if bottom.row_counts is None else bottom.row_counts
-        posteriors = mixture.upper_posteriors(counts)
-        child_values = mixture.values
-        for layer in self.layers[1:]:
-            joint = posteriors[layer.child].squeeze(-1)  # (child values, parent values, R)
-            joint = joint.movedim(-1, 0).reshape(len(counts), len(child_values), -1)  # (R, a, b)
-            values = binary_configurations(layer.num_parents, child_values.dtype, child_values.device)
-            expected = joint.mT @ child_values  # (R, b, children)
-            own_counts = joint.sum(1)
-            cross = expected.mT @ torch.nn.functional.pad(values, (1, 0), value=1.0)
-            stats = LayerStatistics(values, own_counts, cross)
-            statistics[layer.loadings] = stats
-            child_values, counts = values, own_counts
-        statistics[self.root.proportions] = LayerStatistics(child_values, counts, (counts @ child_values).unsqueeze(-1))
-        return statistics, log_likelihood, self._relaxed_prior(params) if self.relaxed else mixture.log_prior
-
-    def relax(self) -> LayeredSteps | None:
-        """The same steps under convex penalties, or None where no layer is penalised."""
-        if all(layer.penalty is None for layer in self.layers):
-            return None
-        layers = tuple(replace(x, penalty=x.penalty.convex()) if x.penalty else x for x in self.layers)
-        return replace(self, layers=layers, relaxed=True)
-
-    def _relaxed_prior(self, params: Params) -> Tensor:
-        """Minus the convex penalties, up to a constant."""
-        return -sum((x.penalty(params[x.loadings]).sum((-2, -1)) for x in self.layers if x.penalty), torch.zeros(()))
-
-    def m_step(self, statistics: dict[str, LayerStatistics], params: Params) -> Params:
-        new = dict(params)
-        for layer in self.layers:
-            new.update(maximise_layer(layer, statistics[layer.loadings], params, self.num_newton))
-        root = statistics[self.root.proportions]
-        share = root.cross.squeeze(-1) / root.counts.sum(-1, keepdim=True)
-        new[self.root.proportions] = share.clamp(PROPORTION_LIMIT, 1 - PROPORTION_LIMIT)
-        return new
-
-
-def expected_statistics(
-    data: Tensor,
-    mask: Tensor | None,
-    family: ResponseFamily,
-    response: Any,
-    log_weights: Tensor,
-    values: Tensor,
-    chunk_elements: int,
-    features: Tensor | None = None,
-) -> tuple[LayerStatistics, Tensor]:
-    """Statistics of the observed layer, streaming over rows: three matrix products and one exponential a chunk.
-
-    Args:
-        data: (N, J) or (R, N, J) without missing entries; mask: of the same shape, 0/1, or None.
-        response: the observed site's distribution, batch shape (C, R, 1).
-        log_weights: (R, C); values: (C, K).
-        features: (C, P), what the predictor is linear in; ``values`` if None.
-
-    Returns:
-        The statistics, and the log-likelihood (R,).
-    """
-    num_restarts, num_values = log_weights.shape
-    design = torch.nn.functional.pad(values if features is None else features, (1, 0), value=1.0)
-    num_items = data.shape[-1]
-    is_wide = design.shape[1] > num_items + 1  # then sums over rows come before the design
-    row_counts = log_weights.new_zeros(num_restarts, num_values)
-    cross = log_weights.new_zeros(num_restarts, num_items, design.shape[1])
-    item_counts = None if mask is None else log_weights.new_zeros(num_restarts, num_items, num_values)
-    log_likelihood = log_weights.new_zeros(num_restarts)
-    chunk = max(1, chunk_elements // (num_restarts * num_values))
-    with torch.no_grad():
-        for start in range(0, data.shape[-2], chunk):
-            x = data[..., start : start + chunk, :]
-            m = None if mask is None else mask[..., start : start + chunk, :]
-            inner, log_partition, base = response.log_prob_terms(x, m)
-            shape = (num_values, num_restarts, -1)  # dims of latents further up are 1
-            logits = inner.reshape(shape).movedim(0, -1)  # (R, n, C)
-            offset = log_weights.unsqueeze(-2) - log_partition.reshape(shape).movedim(0, -1)
-            likelihood = logits.add_(offset) if logits.is_contiguous() else (logits + offset).contiguous()
-            peak = likelihood.amax(-1, keepdim=True)
-            likelihood.sub_(peak).exp_()  # not normalised: dividing (R, n) numbers later is cheaper
-            weighted = likelihood @ (design[:, :1] if is_wide else design)  # (R, n, 1 + K), total first
-            inverse = weighted[..., :1].reciprocal()
-            log_likelihood += (peak.squeeze(-1) - inverse.squeeze(-1).log() + base).sum(-1)
-            row_counts += (inverse.mT @ likelihood).squeeze(-2)
-            statistic = family.statistic(x)
-            statistic = statistic if m is None else statistic * m
-            cross += (statistic * inverse).mT @ likelihood @ design if is_wide else statistic.mT @ (weighted * inverse)
-            if m is not None and item_counts is not None:
-                item_counts += (m * inverse).mT @ likelihood
-    squares = None
-    if family.num_dispersed(num_items):
-        squares = (family.statistic(data) if mask is None else family.statistic(data) * mask).square().sum(-2)
-    counts = row_counts if item_counts is None else item_counts
-    return LayerStatistics(values, counts, cross, squares, row_counts, features), log_likelihood

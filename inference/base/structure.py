@@ -7,66 +7,43 @@ a family without a description still gets everything generic.
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import math
-from collections.abc import Callable
+import operator
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Generator, Tensor
 
 from inference.base.gibbs import GenericGibbs, Gibbs
-from inference.base.relabelling import Labels
+from inference.base.outcome import Outcome
+from inference.base.progress import Progress
+from inference.base.relabelling import Alignment, Labels, align_labels
+from inference.programs.data import checks_data, map_tensors
 from inference.programs.program import Params, Program
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
 
 if TYPE_CHECKING:
     from inference.base.component_noise import ComponentNoise
     from inference.base.draw_steps import DrawSteps
     from inference.base.steps import Steps
-    from inference.engines.em import EM
-    from inference.fitting.fit import Method, Problem
 
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
 MAX_VALUES = 2**16  # of one latent site
 
-__all__ = ["Outcome", "Recommendation", "Structure", "is_large"]
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What an engine hands back, for R restarts.
-
-    Args:
-        params: estimates by site name, (R, ...).
-        objective: what was maximised, (R,); objective_name: what that is.
-        log_likelihood: latents summed out, (R,), NaN where that is out of reach.
-        history, history_log_likelihood: the same along the run, (iterations, R), NaN after a restart stopped.
-        converged: (R,) bool; num_iterations: (R,).
-        draws: posterior draws by site name, (chains, draws, ...), None for a point estimate.
-        elbo: a lower bound of ``log_likelihood``, (R,), where the engine has one.
-        trace_name: what ``history`` holds; ``objective_name`` if None.
-        sample_stats: what the engine says of each draw, (chains, draws), by name.
-    """
-
-    params: Params
-    objective: Tensor
-    objective_name: str
-    log_likelihood: Tensor
-    history: Tensor
-    history_log_likelihood: Tensor
-    converged: Tensor
-    num_iterations: Tensor
-    draws: Params | None = None
-    elbo: Tensor | None = None
-    trace_name: str | None = None
-    sample_stats: Params | None = None
+__all__ = ["Recommendation", "Structure", "is_large", "Method", "Problem"]
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What ``fit`` does where the user leaves it open: the engine, where it starts, and how often."""
+    """What ``fit`` does where the user leaves it open: the engine (exact EM if None), where it starts, and how often."""
 
-    method: Method
+    method: Method | None = None
     init: str = "spectral"
     num_restarts: int = 1
 
@@ -89,10 +66,29 @@ class Structure:
     def __init__(self, model: Any) -> None:
         self.model = model
 
+    @property
+    def about(self) -> Any:
+        """The model's description of itself; None where it gives none."""
+        return None
+
     @classmethod
     def of(cls, model: Callable[..., Any]) -> Structure | None:
         """The structure of a model that offers this kind of description, else None."""
         return cls(model)
+
+    @property
+    def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
+        """Layers of binary latents with generalised-linear children, bottom-up; none in most programs."""
+        return ()
+
+    @property
+    def root(self) -> RootLayer | None:
+        """The law of the deepest of these layers."""
+        return None
+
+    def observed_sites(self) -> tuple[str, ...]:
+        """Names of the observed sites where the description says them; () where only a run with data can tell."""
+        return ()
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params | None:
         """Parameters to start from, (R, ...); None for values drawn near zero on the unconstrained scale.
@@ -104,8 +100,14 @@ class Structure:
         """
         return None
 
-    def steps(self, problem: Problem, method: EM) -> Steps | None:
-        """Accelerated halves of EM, or None."""
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
+        """Accelerated halves of EM, or None.
+
+        Args:
+            problem: model and data.
+            chunk_elements: rows times configurations times restarts in memory at once.
+            num_inner: inner steps of one M-step.
+        """
         return None
 
     def draw_steps(self, problem: Problem) -> DrawSteps | None:
@@ -133,6 +135,16 @@ class Structure:
     def canonical(self, params: Params) -> Params:
         """The same law under the library's convention for labels and signs."""
         return params
+
+    def align(self, params: Params, reference: Mapping[str, Tensor], signs: bool = True) -> Alignment | None:
+        """Parameters under the names of the latents that bring them nearest to ``reference``; None where no names are known
+        to be exchangeable.
+
+        Args:
+            params: by site name, without leading dims; reference: the same sites.
+            signs: whether the values of a binary latent may change names too.
+        """
+        return align_labels(params, reference, self.labels(), signs)
 
     def labels(self) -> tuple[Labels, ...]:
         """Which latents may exchange names without changing the law; in the order they are to be renamed."""
@@ -215,6 +227,65 @@ class Structure:
 
     def recommended(self, problem: Problem) -> Recommendation:
         """Engine, start and restarts where the user names none."""
-        from inference.engines.em import EM
+        return Recommendation()
 
-        return Recommendation(EM())
+
+class Method(Protocol):
+    """An engine: a frozen record of checked settings, and one call."""
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome: ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """A model with checked data: what engines are given.
+
+    Args:
+        model: the program.
+        data: (N, J) tensor, or whatever the program takes.
+        item_names: column names, () where data is not a table.
+        seed: of everything random in the fit.
+        start_given: whether the user gave the parameters to start from.
+        structure: what the model says of itself.
+    """
+
+    model: Callable[..., Any]
+    data: Any
+    item_names: tuple[str, ...]
+    seed: int
+    start_given: bool
+    structure: Structure
+
+    def program(self) -> Program:
+        """The program with all the data."""
+        return Program(self.model, self.data)
+
+    def program_of_one_row(self) -> Program:
+        """The program with the first row of the data, where only its parameters matter."""
+        is_table = checks_data(self.model)
+        return Program(self.model, map_tensors(operator.itemgetter(slice(1)), self.data) if is_table else self.data)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the table, or of the first tensor."""
+        first = next(iter(self.data.values())) if isinstance(self.data, dict) else self.data
+        return len(first)
+
+    def fingerprint(self, method: Any, start: Params) -> str:
+        """A digest of model, data, method, start and seed."""
+        digest = hashlib.sha256(f"{_described(self.model)}|{method!r}|{self.seed}|{self.start_given}".encode())
+        data = list(self.data.values()) if isinstance(self.data, dict) else [self.data]
+        for value in (*data, *(start[name] for name in sorted(start))):
+            value = torch.as_tensor(value).detach().cpu().contiguous()
+            digest.update(f"{value.dtype}{tuple(value.shape)}".encode() + value.numpy().tobytes())
+        return digest.hexdigest()
+
+
+def _described(model: Any) -> str:
+    """A model in words that another process would use too; a function also by its code and what it closes over."""
+    words = [repr(model)]
+    code = getattr(model, "__code__", None)
+    if code is not None:
+        cells = [cell.cell_contents for cell in model.__closure__ or ()]
+        words += [code.co_code.hex(), repr((code.co_names, code.co_consts, model.__defaults__, cells))]
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", "|".join(words))

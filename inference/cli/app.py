@@ -18,7 +18,7 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-    from inference.fitting.fit import Method
+    from inference.base.structure import Method
     from inference.fitting.result import Fit
 
 __all__ = ["app"]

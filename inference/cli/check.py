@@ -18,7 +18,8 @@ def check(
 ) -> None:
     """Say whether the fitted graph identifies the model, which latents break a condition, and what would repair it."""
     with one_line_errors(None):
-        from inference.report.results_folder import identifiability_of, read_results
+        from inference.identifiability.of_fit import identifiability_of
+        from inference.report.results_folder import read_results
 
         verdict = identifiability_of(read_results(folder)[0])
         typer.echo("the model does not describe its layers" if verdict is None else verdict.text())

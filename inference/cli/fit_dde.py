@@ -131,13 +131,13 @@ def _with_better_penalty(model: Any, frame: pd.DataFrame, restarts: int | None, 
     import dataclasses
 
     from inference.engines.em import EM
-    from inference.fitting.fit import Problem
+    from inference.fitting.problem import problem_of
     from inference.selection.sparsity import penalty_path
     from ppl_models.parts.penalties import TruncatedLasso
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit that follows says the same of the one that is kept
-        problem = Problem.check(model, frame, seed)
+        problem = problem_of(model, frame, seed)
         if not isinstance(problem.structure.recommended(problem).method, EM):
             return model
         path = penalty_path(model, frame, TruncatedLasso.candidates(len(frame)), num_restarts=restarts, seed=seed)

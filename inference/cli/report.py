@@ -19,8 +19,9 @@ def report(
 ) -> None:
     """Write the report of a fitted folder anew, from the fit and the data it holds."""
     with one_line_errors(None):
+        from inference.identifiability.of_fit import identifiability_of
         from inference.report.fit import write_report
-        from inference.report.results_folder import REPORT, identifiability_of, read_results
+        from inference.report.results_folder import REPORT, read_results
 
         fit, frame, summary = read_results(folder)
         shape = shape_of(image_shape)

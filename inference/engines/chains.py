@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.relabelling import relabel_draws
-from inference.base.structure import Outcome
-from inference.engines.em import ConvergenceWarning
 from inference.programs.program import Params
 
 if TYPE_CHECKING:
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
 __all__ = ["posterior_outcome"]
 
@@ -37,7 +36,7 @@ def posterior_outcome(
     Warns:
         ConvergenceWarning: where R-hat of some parameter is above 1.01.
     """
-    from inference.fitting.export import rhat_of_draws
+    from inference.base.diagnostics import rhat_of_draws
 
     num_chains, num_draws = log_density.shape
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in params.items()}

@@ -13,21 +13,17 @@ import torch
 from torch import Tensor
 
 from inference.base.checkpoint import Checkpoint
+from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.steps import GenericSteps, Steps
-from inference.base.structure import Outcome
-from inference.structures.layers.glm import Params
+from inference.programs.program import Params
 
 if TYPE_CHECKING:
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
-__all__ = ["EM", "ConvergenceWarning"]
+__all__ = ["EM"]
 
 FLAT = 1e-3  # of the tolerance: the objective no longer tells drifting parameters apart
-
-
-class ConvergenceWarning(UserWarning):
-    """A fit stopped before it converged."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,7 @@ class EM:
 
     def steps(self, problem: Problem) -> Steps:
         """The pair of steps for a model: accelerated where its description of itself allows, else generic."""
-        accelerated = problem.structure.steps(problem, self) if self.accelerate else None
+        accelerated = problem.structure.steps(problem, self.chunk_elements, self.num_inner) if self.accelerate else None
         return accelerated or GenericSteps(problem.program(), 20 * self.num_inner)
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:

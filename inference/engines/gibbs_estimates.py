@@ -7,7 +7,6 @@ from torch import Tensor
 
 from inference.base.gibbs import Gibbs, Latents, Scan
 from inference.programs.program import Params
-from inference.structures.factorization.usage_gibbs import UsageGibbs
 
 __all__ = ["log_likelihood_rows", "posterior_means"]
 
@@ -44,8 +43,10 @@ def log_likelihood_rows(
         generator: of the draws.
         num_sweeps: states of the chain.
     """
-    if isinstance(gibbs, UsageGibbs):  # activities beside the bits
-        return gibbs.log_likelihood_rows(params, latents, generator, num_sweeps)
+    own = getattr(gibbs, "log_likelihood_rows", None)
+    if own is not None:  # a sampler that knows better, such as one of activities beside the bits
+        better: Tensor = own(params, latents, generator, num_sweeps)
+        return better
     total: Latents = {name: torch.zeros_like(value) for name, value in latents.items()}
     for _ in range(num_sweeps):
         latents, chances = gibbs.sweep(params, latents, generator)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy import ndarray as Array
-from scipy.linalg import solve_triangular
 
 __all__ = ["Ask", "DualAveraging", "Metric", "Transition", "first_step_size", "transition"]
 
@@ -45,6 +44,8 @@ class Metric:
 
     def draw(self, rng: np.random.Generator) -> Array:
         """A momentum with precision ``covariance``, (P,)."""
+        from scipy.linalg import solve_triangular
+
         noise = rng.standard_normal(len(self.covariance))
         factor: Array = self._factor  # type: ignore[attr-defined]
         if self.covariance.ndim == 2:

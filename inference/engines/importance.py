@@ -7,7 +7,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from inference.engines.em import ConvergenceWarning
+from inference.base.outcome import ConvergenceWarning
 from inference.programs.program import Params, Program
 
 __all__ = ["GOOD_K", "log_posteriors", "warn_of_ratios"]
@@ -29,7 +29,7 @@ def log_posteriors(program: Program, params: Params) -> Tensor:
 
 def warn_of_ratios(log_importance: Tensor, name: str, remedy: str) -> float:
     """Pareto k-hat of log ratios (D,) between posterior and approximation; warns above 0.7."""
-    from inference.fitting.export import pareto_k
+    from inference.base.diagnostics import pareto_k
 
     k_hat = pareto_k(log_importance)
     if not k_hat <= GOOD_K:

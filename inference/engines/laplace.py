@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
-from inference.base.structure import Outcome
-from inference.engines.em import EM, ConvergenceWarning
+from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.programs.coordinates import Coordinates
+from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
 from inference.programs.program import Params, Program
-from inference.uncertainty import data_chunks, inverse_information, minus_hessian, some_names
 
 if TYPE_CHECKING:
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
 __all__ = ["Laplace"]
 
@@ -65,7 +65,7 @@ class Laplace:
         return self.optimum.max_iterations
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
-        """See :class:`inference.fitting.fit.Method`; a checkpoint holds the search for the optimum."""
+        """See :class:`inference.base.structure.Method`; a checkpoint holds the search for the optimum."""
         program = problem.program()
         program.check_enumerable()
         outcome = self.optimum.run(problem, start, progress, checkpoint)

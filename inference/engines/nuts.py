@@ -24,16 +24,16 @@ from numpy import ndarray as Array
 from torch import Tensor
 
 from inference.base.checkpoint import Checkpoint
+from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
-from inference.base.structure import Outcome
 from inference.engines.chains import posterior_outcome
-from inference.engines.em import EM, ConvergenceWarning
+from inference.engines.em import EM
 from inference.engines.hamiltonian import DualAveraging, Metric, Transition, first_step_size, transition
 from inference.programs.potential import Potential
 from inference.programs.program import Params
 
 if TYPE_CHECKING:
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
 __all__ = ["MOST_DENSE", "NUTS", "STATS", "Chain", "Run"]
 
@@ -86,7 +86,7 @@ class NUTS:
         return self.num_warmup + self.num_draws
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
-        """See :class:`inference.fitting.fit.Method`."""
+        """See :class:`inference.base.structure.Method`."""
         program = problem.program()
         program.check_enumerable()
         store = None

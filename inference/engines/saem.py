@@ -15,14 +15,13 @@ from torch import Tensor
 from inference.base.checkpoint import Checkpoint
 from inference.base.draw_steps import Averages, DrawSteps, GenericDraws
 from inference.base.gibbs import GenericGibbs, Latents, Scan
+from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
-from inference.base.structure import Outcome
-from inference.engines.em import ConvergenceWarning
 from inference.engines.gibbs_estimates import log_likelihood_rows
 from inference.programs.program import Params, Program
 
 if TYPE_CHECKING:
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
 __all__ = ["SAEM"]
 

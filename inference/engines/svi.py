@@ -23,18 +23,18 @@ from pyro.infer import TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
 from pyro.optim import ClippedAdam
 from torch import Tensor
 
+from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.relabelling import relabel_draws
-from inference.base.structure import Outcome
 from inference.engines.autoguides import FullRank, LowRank, MeanField
-from inference.engines.em import EM, ConvergenceWarning
+from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
 
 if TYPE_CHECKING:
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
 __all__ = ["SVI"]
 
@@ -88,7 +88,7 @@ class SVI:
         return self.num_steps
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
-        """See :class:`inference.fitting.fit.Method`; with a checkpoint named, the state of an interrupted run is kept there."""
+        """See :class:`inference.base.structure.Method`; with a checkpoint named, the state of an interrupted run is kept there."""
         program = problem.program()
         if self.batch_size is not None and not (isinstance(problem.data, Tensor) and hasattr(problem.model, "check_data")):
             raise ValueError("SVI: batch_size needs a model of this library and a table of rows")

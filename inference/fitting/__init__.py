@@ -1,1 +1,54 @@
 """``fit``, the fit it returns, and the ways in and out of it: rows, draws, ArviZ, files."""
+
+from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
+from inference.fitting.export import load_netcdf, rhat, save_netcdf, summary, to_arviz
+from inference.fitting.fit import fit
+from inference.fitting.names import Names, dims_of, labels_of
+from inference.fitting.observed import as_matrix, can_simulate, observed_sites
+from inference.fitting.problem import problem_of
+from inference.fitting.record import FitRecord, Restarts, Trace
+from inference.fitting.result import Fit
+from inference.fitting.rows import (
+    chunks,
+    decode_latents,
+    log_likelihood_rows,
+    posterior_latents,
+    reconstruct,
+    simulate_rows,
+    sums_out,
+)
+from inference.fitting.storage import FORMAT, SavedFunction, public_name, read_fields, save
+
+__all__ = [
+    "latents_of_draws",
+    "log_likelihood_of_draws",
+    "load_netcdf",
+    "rhat",
+    "save_netcdf",
+    "summary",
+    "to_arviz",
+    "fit",
+    "Names",
+    "dims_of",
+    "labels_of",
+    "as_matrix",
+    "can_simulate",
+    "observed_sites",
+    "problem_of",
+    "FitRecord",
+    "Restarts",
+    "Trace",
+    "Fit",
+    "chunks",
+    "decode_latents",
+    "log_likelihood_rows",
+    "posterior_latents",
+    "reconstruct",
+    "simulate_rows",
+    "sums_out",
+    "FORMAT",
+    "SavedFunction",
+    "public_name",
+    "read_fields",
+    "save",
+]

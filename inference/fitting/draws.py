@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from inference.base.structure import Structure, is_large
-from inference.structures.registry import structure_of
+from inference.fitting.rows import chunks, log_likelihood_rows, posterior_latents, sums_out
 
 if TYPE_CHECKING:
-    from inference.fitting.result import Fit
+    from inference.fitting.record import FitRecord
     from inference.programs.program import Params, Program
 
 __all__ = ["latents_of_draws", "log_likelihood_of_draws"]
@@ -22,36 +22,36 @@ ELEMENTS = 2**22  # draws times rows times configurations in memory at once
 MOST_LATENTS = 200  # draws that posteriors of latents are averaged over
 
 
-def log_likelihood_of_draws(fit: Fit, draws: Mapping[str, Tensor], data: Any) -> Tensor:
+def log_likelihood_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> Tensor:
     """Log-likelihood of each row under each draw, latents summed out, (D, N).
 
     Args:
         fit: of the model and the columns; draws: by site name, (D, ...); data: as the fit takes it.
     """
     if not _batches(fit, data, len(next(iter(draws.values())))):
-        return torch.stack([one.log_likelihood_rows(data) for one in _each(fit, draws)])
+        return torch.stack([log_likelihood_rows(one, data) for one in _each(fit, draws)])
     parts = []
-    for program in fit.chunks(data):
+    for program in chunks(fit, data):
         with torch.no_grad():
             parts.append(torch.cat([program.log_marginal_rows(some) for some in _batches_of(program, draws)]))
     return torch.cat(parts, -1)
 
 
-def latents_of_draws(fit: Fit, draws: Mapping[str, Tensor], data: Any) -> dict[str, Tensor]:
+def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> dict[str, Tensor]:
     """Posterior of the latents of each row, averaged over the draws (at most 200, evenly spaced), by latent site."""
     count = len(next(iter(draws.values())))
     if count > MOST_LATENTS:
         picked = torch.linspace(0, count - 1, MOST_LATENTS).round().long()
         draws = {name: value[picked] for name, value in draws.items()}
         count = MOST_LATENTS
-    if not _batches(fit, data, count) or type(structure_of(fit.model)).latent_means is not Structure.latent_means:
+    if not _batches(fit, data, count) or type(fit.structure).latent_means is not Structure.latent_means:
         total: dict[str, Tensor] = {}
         for one in _each(fit, draws):
-            for site, value in one.posterior_latents(data).items():
+            for site, value in posterior_latents(one, data).items():
                 total[site] = total.get(site, torch.zeros(())) + value / count
         return total
     parts: dict[str, list[Tensor]] = {}
-    for program in fit.chunks(data):
+    for program in chunks(fit, data):
         sums: dict[str, Tensor] = {}
         for some in _batches_of(program, draws):
             for site, value in program.latent_means(some).items():
@@ -61,11 +61,11 @@ def latents_of_draws(fit: Fit, draws: Mapping[str, Tensor], data: Any) -> dict[s
     return {site: torch.cat(values) for site, values in parts.items()}
 
 
-def _batches(fit: Fit, data: Any, num_draws: int) -> bool:
+def _batches(fit: FitRecord, data: Any, num_draws: int) -> bool:
     """Whether there are several draws, and the rows stand in one plate whose latents can be summed out, so that draws run as one batch."""
-    program = next(iter(fit.chunks(data)))
-    summed = fit.sums_out(program) and not is_large(program)
-    return num_draws > 1 and summed and not structure_of(fit.model).local_sites and len(program.names("latent")) > 0
+    program = next(chunks(fit, data))
+    summed = sums_out(fit, program) and not is_large(program)
+    return num_draws > 1 and summed and not fit.structure.local_sites and len(program.names("latent")) > 0
 
 
 def _batches_of(program: Program, draws: Mapping[str, Tensor]) -> Iterator[Params]:
@@ -77,6 +77,6 @@ def _batches_of(program: Program, draws: Mapping[str, Tensor]) -> Iterator[Param
         yield {name: value[start : start + size] for name, value in draws.items()}
 
 
-def _each(fit: Fit, draws: Mapping[str, Tensor]) -> Iterator[Fit]:
+def _each(fit: FitRecord, draws: Mapping[str, Tensor]) -> Iterator[FitRecord]:
     for d in range(len(next(iter(draws.values())))):
         yield dataclasses.replace(fit, params={name: value[d] for name, value in draws.items()})

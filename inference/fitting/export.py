@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import warnings
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -16,16 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from inference.base.diagnostics import _array, _arviz, _has_datatree
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.names import Names, dims_of, labels_of
-from inference.predictive import as_matrix, can_simulate, observed_sites
+from inference.fitting.observed import as_matrix, can_simulate, observed_sites
+from inference.fitting.rows import chunks, simulate_rows
+from inference.programs.data import checks_data
 from inference.programs.program import Program
-from inference.structures.registry import structure_of
 
 if TYPE_CHECKING:
-    from inference.fitting.result import Fit
+    from inference.fitting.record import FitRecord
 
-__all__ = ["ess_of_draws", "load_netcdf", "pareto_k", "psis", "rhat", "rhat_of_draws", "save_netcdf", "summary", "to_arviz"]
+__all__ = ["load_netcdf", "rhat", "save_netcdf", "summary", "to_arviz"]
 
 POINT_NOTE = "point estimate: one draw, not a posterior sample; intervals, R-hat and ESS are undefined"
 DRAWS_NOTE = "posterior draws"
@@ -33,7 +34,7 @@ Variables = dict[str, tuple[tuple[str, ...], np.ndarray]]
 
 
 def to_arviz(
-    fit: Fit,
+    fit: FitRecord,
     data: Any = None,
     num_predictive: int | None = None,
     seed: int = 0,
@@ -130,69 +131,6 @@ def rhat(idata: Any) -> Any:
     return _arviz().rhat(idata)
 
 
-def rhat_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """R-hat entry by entry of draws (chain, draw, ...) by name; NaN where an entry never changes."""
-    return _by_entry(_arviz().rhat, draws)
-
-
-def ess_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Bulk effective sample size entry by entry of draws (chain, draw, ...) by name."""
-    return _by_entry(_arviz().ess, draws)
-
-
-def psis(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pareto-smoothed importance weights of rows of log ratios (N, D): normalised logs (N, D), and k-hats (N,).
-
-    Where no weight is more than twice the mean, every draw counts alike and a k-hat above 0.5 is reported as 0.5: the shape of a
-    tail that is not there says nothing.
-    """
-    log_ratios = np.asarray(log_ratios, dtype=float)
-    alike = np.ptp(log_ratios, axis=-1) == 0  # no tail to fit, which ArviZ 1 refuses
-    log_weights = np.full_like(log_ratios, -np.log(log_ratios.shape[-1]))
-    k_hat = np.zeros(len(log_ratios))
-    if not alike.all():
-        log_weights[~alike], k_hat[~alike] = _smoothed(log_ratios[~alike])
-    level = np.exp(log_ratios - log_ratios.max(-1, keepdims=True)).mean(-1) > 0.5
-    return log_weights, np.where(level, np.minimum(k_hat, 0.5), k_hat)
-
-
-def _smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """ArviZ's smoothed log weights, which sum to one in each row, and k-hats."""
-    if not _has_datatree():
-        log_weights, k_hat = _arviz().psislw(log_ratios)
-        return np.asarray(log_weights), np.atleast_1d(np.asarray(k_hat))
-    from arviz_stats.base import array_stats  # type: ignore[import-not-found]
-
-    def one(row: np.ndarray) -> tuple[np.ndarray, float]:
-        try:
-            return array_stats.psislw(-row)  # takes log-likelihoods, not ratios
-        except ValueError:  # the largest fifth alike
-            return row - np.logaddexp.reduce(row), 0.0
-
-    pairs = [one(row) for row in log_ratios]
-    return np.stack([weights for weights, _ in pairs]), np.array([float(k) for _, k in pairs])
-
-
-def pareto_k(log_ratios: Tensor) -> float:
-    """Shape of the generalised Pareto law of the largest importance ratios (D,); 0.7 and above cannot be trusted."""
-    finite = _array(log_ratios)
-    finite = np.where(np.isfinite(finite), finite, finite[np.isfinite(finite)].min(initial=0.0) - 50.0)
-    return float(psis(finite[None])[1][0])
-
-
-def _by_entry(diagnostic: Any, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    import torch
-    import xarray as xr
-
-    variables = {
-        name: (("chain", "draw", *(f"{name}_{i}" for i in range(value.dim() - 2))), _array(value))
-        for name, value in draws.items()
-    }
-    with np.errstate(invalid="ignore", divide="ignore"):
-        out = diagnostic(xr.Dataset(variables))
-    return {name: torch.as_tensor(np.array(out[name].values)) for name in draws}
-
-
 def summary(idata: Any) -> Any:
     """A data frame with one line a parameter: ArviZ's summary of draws, or for a point fit the values only.
 
@@ -256,7 +194,7 @@ def load_netcdf(path: str | Path) -> Any:
 # -------------------------------------------------------------------- groups
 
 
-def _log_likelihood(fit: Fit, data: Any, draws: Mapping[str, Tensor]) -> Variables:
+def _log_likelihood(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> Variables:
     num_chains, num_draws = next(iter(draws.values())).shape[:2]
     values = _array(log_likelihood_of_draws(fit, _joined(draws), data))  # (chains * draws, N)
     observed = observed_sites(fit, data)
@@ -269,29 +207,29 @@ def _joined(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
 
 
-def _observed(fit: Fit, data: Any) -> Variables:
+def _observed(fit: FitRecord, data: Any) -> Variables:
     if isinstance(data, Mapping):
         return {str(name): _by_unit(fit, str(name), _array(value), len(_array(value))) for name, value in data.items()}
     observed = observed_sites(fit, data)
-    values = as_matrix(fit, data) if hasattr(fit.model, "check_data") or not isinstance(data, Tensor) else _array(data)
+    values = as_matrix(fit, data) if checks_data(fit.model) or not isinstance(data, Tensor) else _array(data)
     name = observed[0] if len(observed) == 1 else "data"
     return {name: _by_unit(fit, name, values, len(values))}
 
 
-def _latents(fit: Fit, data: Any, draws: Mapping[str, Tensor]) -> Variables:
+def _latents(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> Variables:
     means = latents_of_draws(fit, _joined(draws), data)
     return {site: _by_unit(fit, site, _array(value), len(value)) for site, value in means.items()}
 
 
-def _prior(fit: Fit, data: Any, num_draws: int, seed: int) -> tuple[Variables, Variables]:
+def _prior(fit: FitRecord, data: Any, num_draws: int, seed: int) -> tuple[Variables, Variables]:
     """Draws of the parameters from their prior, and a data set from each."""
-    program = Program(fit.model, None, 2) if data is None else next(iter(fit.chunks(data)))
+    program = Program(fit.model, None, 2) if data is None else next(chunks(fit, data))
     drawn = program.draw_prior(num_draws, seed)
     prior = {name: (("chain", "draw", *dims_of(fit, name, value.shape[1:])), _array(value)[None]) for name, value in drawn.items()}
     parts: dict[str, list[np.ndarray]] = {site: [] for site in observed_sites(fit, data)}
     for d in range(num_draws if can_simulate(fit) else 0):
         source = dataclasses.replace(fit, params={name: value[d] for name, value in drawn.items()}, local=None)
-        simulated = source.simulate(fit.num_rows, seed=seed + d)
+        simulated = simulate_rows(source, fit.num_rows, seed=seed + d)
         for site, kept in parts.items():
             kept.append(_array(simulated[site]))
     predictive: Variables = {}
@@ -302,15 +240,15 @@ def _prior(fit: Fit, data: Any, num_draws: int, seed: int) -> tuple[Variables, V
     return prior, predictive
 
 
-def _predictive(fit: Fit, data: Any, draws: Mapping[str, Tensor], picked: np.ndarray, seed: int) -> Variables:
+def _predictive(fit: FitRecord, data: Any, draws: Mapping[str, Tensor], picked: np.ndarray, seed: int) -> Variables:
     num_chains = next(iter(draws.values())).shape[0]
     num_rows = fit.num_rows if data is None else len(next(iter(data.values())) if isinstance(data, Mapping) else data)
     observed = observed_sites(fit, data)
     kept: dict[str, list[np.ndarray]] = {site: [] for site in observed}
     for i, (chain, draw) in enumerate(itertools.product(range(num_chains), picked)):
         source = fit if fit.draws is None else _at(fit, draws, chain, int(draw))
-        along = None if data is None else structure_of(fit.model).simulate_like(source.params, data, seed + i)
-        simulated = source.simulate(num_rows, seed=seed + i) if along is None else along
+        along = None if data is None else fit.structure.simulate_like(source.params, data, seed + i)
+        simulated = simulate_rows(source, num_rows, seed=seed + i) if along is None else along
         for site in observed:
             kept[site].append(_array(simulated[site]))
     out: Variables = {}
@@ -320,17 +258,17 @@ def _predictive(fit: Fit, data: Any, draws: Mapping[str, Tensor], picked: np.nda
     return out
 
 
-def _graphs(fit: Fit) -> Variables:
+def _graphs(fit: FitRecord) -> Variables:
     """The graph that was given, layer by layer; nothing where all loadings are free."""
     out: Variables = {}
-    for layer in fit.model.layers() if hasattr(fit.model, "layers") else ():
+    for layer in fit.structure.layers:
         if layer.graph is not None:
             dims = dims_of(fit, layer.loadings, layer.graph.shape)
             out[f"graph_of_{layer.loadings}"] = (dims, _array(layer.graph).astype(np.int8))
     return out
 
 
-def _by_unit(fit: Fit, site: str, values: np.ndarray, num_rows: int) -> tuple[tuple[str, ...], np.ndarray]:
+def _by_unit(fit: FitRecord, site: str, values: np.ndarray, num_rows: int) -> tuple[tuple[str, ...], np.ndarray]:
     """Dims of something with one entry a row."""
     if values.ndim == 0 or len(values) != num_rows:
         return dims_of(fit, site, values.shape), values
@@ -340,16 +278,12 @@ def _by_unit(fit: Fit, site: str, values: np.ndarray, num_rows: int) -> tuple[tu
 # -------------------------------------------------------------------- pieces
 
 
-def _array(value: Any) -> np.ndarray:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
-
-
-def _at(fit: Fit, draws: Mapping[str, Tensor], chain: int, draw: int) -> Fit:
+def _at(fit: FitRecord, draws: Mapping[str, Tensor], chain: int, draw: int) -> FitRecord:
     """The fit with one draw as its parameters."""
     return dataclasses.replace(fit, params={name: value[chain, draw] for name, value in draws.items()})
 
 
-def _coord(fit: Fit, dim: str, size: int, data: Any, names: Names | None) -> np.ndarray:
+def _coord(fit: FitRecord, dim: str, size: int, data: Any, names: Names | None) -> np.ndarray:
     index = getattr(data, "index", None) if dim == "unit" and hasattr(data, "columns") else None
     if index is not None and index.dtype.kind in "iu":
         return np.asarray(index)
@@ -357,7 +291,7 @@ def _coord(fit: Fit, dim: str, size: int, data: Any, names: Names | None) -> np.
     return np.asarray(labels)
 
 
-def _attributes(fit: Fit, num_chains: int, num_draws: int) -> dict[str, str | int | float]:
+def _attributes(fit: FitRecord, num_chains: int, num_draws: int) -> dict[str, str | int | float]:
     try:
         version = metadata.version("ppl-models")
     except metadata.PackageNotFoundError:  # run from a source tree
@@ -365,9 +299,7 @@ def _attributes(fit: Fit, num_chains: int, num_draws: int) -> dict[str, str | in
     return {
         "inference_library": "ppl-models",
         "inference_library_version": version,
-        "model": type(fit.model).__name__
-        if dataclasses.is_dataclass(fit.model)
-        else getattr(fit.model, "__name__", "program"),
+        "model": fit.model_name,
         "method": repr(fit.method),
         "point_estimate": int(fit.draws is None),  # netCDF has no booleans
         "note": POINT_NOTE if fit.draws is None else DRAWS_NOTE,
@@ -379,17 +311,6 @@ def _attributes(fit: Fit, num_chains: int, num_draws: int) -> dict[str, str | in
         "converged": int(fit.converged),
         "seed": fit.seed,
     }
-
-
-def _arviz() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # 0.23 says on import that 1.x is coming
-        import arviz
-    return arviz
-
-
-def _has_datatree() -> bool:
-    return int(str(_arviz().__version__).split(".", maxsplit=1)[0]) >= 1
 
 
 def _assemble(datasets: dict[str, Any]) -> Any:

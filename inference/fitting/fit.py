@@ -3,106 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
-import operator
-import re
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from inference.base.progress import NoProgress, Progress, RichProgress
-from inference.base.structure import Outcome, Structure
-from inference.fitting.result import Fit, Restarts, Trace, as_tensors, map_tensors
+from inference.base.outcome import BoundWarning, Outcome
+from inference.base.progress import NoProgress, RichProgress
+from inference.base.structure import Method, Problem
+from inference.engines.em import EM
+from inference.fitting.problem import problem_of
+from inference.fitting.record import Restarts, Trace
+from inference.fitting.result import Fit
 from inference.programs.program import Params, Program
-from inference.structures.registry import structure_of
 
-__all__ = ["BoundWarning", "Method", "Problem", "fit"]
-
-
-class BoundWarning(UserWarning):
-    """Estimates lie on the bound of their interval: the likelihood may have no maximum inside it."""
-
-
-class Method(Protocol):
-    """An engine: a frozen record of checked settings, and one call."""
-
-    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome: ...
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Problem:
-    """A model with checked data: what engines are given.
-
-    Args:
-        model: the program.
-        data: (N, J) tensor, or whatever the program takes.
-        item_names: column names, () where data is not a table.
-        seed: of everything random in the fit.
-        start_given: whether the user gave the parameters to start from.
-    """
-
-    model: Callable[..., Any]
-    data: Any
-    item_names: tuple[str, ...]
-    seed: int
-    start_given: bool
-
-    @classmethod
-    def check(cls, model: Callable[..., Any], data: Any, seed: int, start_given: bool = False) -> Problem:
-        """Check ``data`` by the model's own rules where it has them."""
-        if not callable(model) or isinstance(model, type):
-            raise ValueError(f"model: a Pyro program (a callable, not a class) was expected, got {model!r}")
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
-        check = getattr(model, "check_data", None)
-        if check is not None:
-            data, names = check(data)
-            return cls(model, data, names, seed, start_given)
-        return cls(model, as_tensors(data), (), seed, start_given)
-
-    @functools.cached_property
-    def structure(self) -> Structure:
-        """What the model says of itself."""
-        return structure_of(self.model)
-
-    def program(self) -> Program:
-        """The program with all the data."""
-        return Program(self.model, self.data)
-
-    def program_of_one_row(self) -> Program:
-        """The program with the first row of the data, where only its parameters matter."""
-        is_table = hasattr(self.model, "check_data")
-        return Program(self.model, map_tensors(operator.itemgetter(slice(1)), self.data) if is_table else self.data)
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of the table, or of the first tensor."""
-        first = next(iter(self.data.values())) if isinstance(self.data, dict) else self.data
-        return len(first)
-
-    def fingerprint(self, method: Any, start: Params) -> str:
-        """A digest of model, data, method, start and seed."""
-        digest = hashlib.sha256(f"{_described(self.model)}|{method!r}|{self.seed}|{self.start_given}".encode())
-        data = list(self.data.values()) if isinstance(self.data, dict) else [self.data]
-        for value in (*data, *(start[name] for name in sorted(start))):
-            value = torch.as_tensor(value).detach().cpu().contiguous()
-            digest.update(f"{value.dtype}{tuple(value.shape)}".encode() + value.numpy().tobytes())
-        return digest.hexdigest()
-
-
-def _described(model: Any) -> str:
-    """A model in words that another process would use too; a function also by its code and what it closes over."""
-    words = [repr(model)]
-    code = getattr(model, "__code__", None)
-    if code is not None:
-        cells = [cell.cell_contents for cell in model.__closure__ or ()]
-        words += [code.co_code.hex(), repr((code.co_names, code.co_consts, model.__defaults__, cells))]
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", "|".join(words))
+__all__ = ["fit"]
 
 
 def fit(
@@ -144,10 +62,10 @@ def fit(
     began = time.monotonic()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        problem = Problem.check(model, data, seed, start_given=not (init is None or isinstance(init, str)))
+        problem = problem_of(model, data, seed, start_given=not (init is None or isinstance(init, str)))
         if method is None:
             advice = problem.structure.recommended(problem)
-            method, init, num_restarts = advice.method, init or advice.init, num_restarts or advice.num_restarts
+            method, init, num_restarts = advice.method or EM(), init or advice.init, num_restarts or advice.num_restarts
         start = _start(problem, "spectral" if init is None else init, num_restarts or 1)
         bar = RichProgress("fit", getattr(method, "max_iterations", None)) if progress else NoProgress()
         with bar, torch.random.fork_rng(devices=[]):

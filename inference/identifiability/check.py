@@ -19,133 +19,34 @@ failure and repairs are ours.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
-from inference.identifiability import report
+from inference.identifiability.report import IdentifiabilityReport, LayerReport, Violation
 from inference.identifiability.verdicts import (
     MAX_TABLE_LATENTS,
     VERDICTS,
     Bottom,
-    Decision,
-    EntryChange,
-    Repair,
     decide,
     nearest_changes,
     repairs,
 )
+from inference.structures.registry import structure_of
 from ppl_models.parts.distributions import binary_configurations
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
     from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
 
-__all__ = ["IdentifiabilityReport", "LayerReport", "Violation", "check_graph", "check_identifiability"]
+__all__ = ["check_graph", "check_identifiability"]
 
 BOTTOMS = ("additive", "dina", "gdm")
 PROPORTION_EDGE = 1e-4  # a proportion this near to 0 or 1 is on its bound
 SAME = 1e-9  # relative difference of two columns that are equal
 ZERO_SUM = 1e-12
-
-
-@dataclass(frozen=True)
-class Violation:
-    """A part of Assumption 1 that the parameters do not meet.
-
-    Args:
-        kind: "empty column", "proportion on its bound", "equal columns", "not the highest" or "column sum not positive";
-            the last is a matter of labels only (see :func:`inference.alignment.canonical_signs`).
-        latents: the latents concerned.
-        value: the proportion or the sum, where there is one.
-        children: the children concerned, of "not the highest": the predictor with all of their latents is not above
-            that with any other configuration, the sign rule of conjunctions and interactions.
-    """
-
-    kind: str
-    latents: tuple[int, ...]
-    value: float | None = None
-    children: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class LayerReport:
-    """The verdict on one layer and what it rests on; latents and children by number, named by the two tuples of names.
-
-    Args:
-        title: what the layer is.
-        verdict: "strict", "generic" or "not established".
-        child_names, parent_names: names of the children (J) and of the latents (K).
-        child_noun: what a child is called in the text.
-        bottom: "additive", "dina" or "gdm".
-        decision: conditions A, B and C with their proofs.
-        violations: of Assumption 1.
-        smallest_edge: the smallest loading that is an edge and whose loss alone changes the verdict; None if no
-            single loss does, or only the graph is known.
-        largest_gap: the largest loading that is no edge and whose counting as one alone changes the verdict.
-        repairs: children to add for a better verdict.
-    """
-
-    title: str
-    verdict: str
-    child_names: tuple[str, ...]
-    parent_names: tuple[str, ...]
-    child_noun: str
-    bottom: Bottom
-    decision: Decision
-    violations: tuple[Violation, ...]
-    smallest_edge: EntryChange | None
-    largest_gap: EntryChange | None
-    repairs: tuple[Repair, ...]
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """What is missing for a better verdict, in words, one sentence a piece."""
-        return report.missing(self)
-
-    def text(self) -> str:
-        """The report on this layer in words."""
-        return report.layer_text(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report on this layer as plain JSON values; latents and children by number."""
-        fields = ("title", "verdict", "child_names", "parent_names", "bottom")
-        record = {name: getattr(self, name) for name in fields}
-        record |= asdict(self.decision)
-        record |= {
-            "violations": [asdict(violation) for violation in self.violations],
-            "smallest_edge": None if self.smallest_edge is None else asdict(self.smallest_edge),
-            "largest_gap": None if self.largest_gap is None else asdict(self.largest_gap),
-            "repairs": [asdict(repair) for repair in self.repairs],
-            "missing": self.missing,
-        }
-        return _plain(record)
-
-
-@dataclass(frozen=True)
-class IdentifiabilityReport:
-    """The verdict on a model.
-
-    Args:
-        verdict: that of the weakest layer.
-        layers: one report a layer, bottom-up.
-        thresholds: the least size of an edge in each layer; 0 where every nonzero loading is one.
-    """
-
-    verdict: str
-    layers: tuple[LayerReport, ...]
-    thresholds: tuple[float, ...]
-
-    def text(self) -> str:
-        """The report in words."""
-        return report.report_text(self.verdict, self.layers, self.thresholds)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
-        layers = [layer.to_dict() for layer in self.layers]
-        return {"verdict": self.verdict, "thresholds": list(self.thresholds), "layers": layers, "text": self.text()}
 
 
 # ---------------------------------------------------------------- public
@@ -368,9 +269,9 @@ def _unpack(
     if params is None:
         raise ValueError(f"check_identifiability: a fit or a dict of parameters was expected, got {type(fit).__name__}")
     model = getattr(fit, "model", None)
-    if layers is None and model is not None and hasattr(model, "layers"):
-        layers = model.layers()
-        root = model.root() if root is None and hasattr(model, "root") else root
+    if layers is None and model is not None:
+        structure = structure_of(model)
+        layers, root = structure.layers, root or structure.root
     if not layers:
         raise ValueError("check_identifiability: layers must be given, or a fit of a model that describes them")
     if item_names is None:
@@ -404,12 +305,3 @@ def _check_bottom(bottom: str) -> None:
         raise ValueError(f"bottom must be 'additive', 'dina' or 'gdm', got {bottom!r}")
 
 
-def _plain(value: Any) -> Any:
-    """JSON values only: tuples become lists, numbers that are not finite become None."""
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value

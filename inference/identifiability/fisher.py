@@ -14,21 +14,14 @@ Source: T. J. Rothenberg (1971), Identification in parametric models, doi:10.230
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Direction",
-    "InformationReport",
-    "entry_names",
-    "information_from_jacobian",
-    "information_from_scores",
-]
+__all__ = ["Direction", "InformationReport", "information_from_jacobian", "information_from_scores"]
 
 JACOBIAN_ZERO = 1e-8  # singular values, relative to the largest
 SCORE_ZERO = 1e-8  # eigenvalues, relative to the largest: below it, and below the widest gap, is zero
@@ -176,30 +169,6 @@ def information_from_jacobian(
             )
         rows = rows / probabilities.detach().to(rows).sqrt()[:, None]
     return _report(rows, names, None)
-
-
-def entry_names(params: Mapping[str, Tensor], free: Mapping[str, Tensor] | None = None) -> tuple[str, ...]:
-    """Names of the free entries of parameters, such as ``loadings_1[0,2]``, site by site in row-major order.
-
-    Args:
-        params: by site name.
-        free: by site name, bool in the shape of the site: which entries are free; a site left out is free.
-
-    Raises:
-        ValueError: if a mask belongs to no site or has another shape.
-    """
-    masks = dict(free or {})
-    for site, mask in masks.items():
-        if site not in params or mask.shape != params[site].shape:
-            expected = tuple(params[site].shape) if site in params else f"one of the sites {sorted(params)}"
-            raise ValueError(f"entry_names: free[{site!r}] must match {expected}, got shape {tuple(mask.shape)}")
-    names = []
-    for site, value in params.items():
-        places = itertools.product(*(range(n) for n in value.shape))
-        for place in places:
-            if site not in masks or bool(masks[site][place]):
-                names.append(f"{site}[{','.join(map(str, place))}]" if place else site)
-    return tuple(names)
 
 
 # ---------------------------------------------------------------- parts

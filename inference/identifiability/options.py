@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from inference.structures.options.alignment import align_options, policy_error
-from inference.structures.options.moments import MomentDiagnostics, OptionMoments, state_by_state
-from ppl_models.sequences.option_chain import ChainDescription, with_high
+from inference.structures.options.moment_counts import OptionMoments
+from inference.structures.options.moments import MomentDiagnostics, state_by_state
+from ppl_models.descriptions.options import ChainDescription, with_high
 
 __all__ = ["OptionIdentifiability", "check_options", "exact_moments"]
 

@@ -13,6 +13,16 @@ from inference.inspection.noisy_or import (
     recovery,
     trim,
 )
+from inference.inspection.options import (
+    LikelihoodParts,
+    filter_options,
+    log_likelihood_parts,
+    predict_actions,
+    sample_options,
+    simulate_actions,
+    smooth_options,
+    viterbi_options,
+)
 from inference.inspection.topics import (
     negative_coherence,
     perplexity,
@@ -38,6 +48,14 @@ __all__ = [
     "merge_latents",
     "recovery",
     "trim",
+    "LikelihoodParts",
+    "filter_options",
+    "log_likelihood_parts",
+    "predict_actions",
+    "sample_options",
+    "simulate_actions",
+    "smooth_options",
+    "viterbi_options",
     "negative_coherence",
     "perplexity",
     "predictive_perplexity",

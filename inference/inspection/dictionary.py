@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from inference.structures.dictionary.codes import decode
 from inference.structures.dictionary.decoders import Shrinkage
-from inference.structures.dictionary.structure import decode
 
 __all__ = ["ColumnRecovery", "column_recovery", "used_columns"]
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from inference.programs.program import Params
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune, used_latents
+from inference.structures.registry import structure_of
 from ppl_models.descriptions.noisy_or import IndependentCauses
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def trim(result: Fit) -> Fit:
     Raises:
         ValueError: if every latent is empty.
     """
-    from inference.fitting.result import Restarts
+    from inference.fitting.record import Restarts
 
     causes = _described(result.model)
     used = used_latents(causes, result.params)
@@ -249,10 +250,9 @@ def filter_merge_refit(result: Fit, data: Any, verdict: LatentFilter | None = No
 
 
 def _described(model: Any) -> IndependentCauses:
-    describe = getattr(model, "causes", None)
-    if describe is None:
+    causes = structure_of(model).about
+    if not isinstance(causes, IndependentCauses):
         raise ValueError(f"a model that offers causes() (NoisyOr) was expected, got {model!r}")
-    causes: IndependentCauses = describe()
     return causes
 
 

@@ -210,7 +210,7 @@ def topic_similarity(topics: Sequence[Sequence[str]]) -> int:
 
 
 def _counting_layer(fit: Fit) -> Any:
-    layers = fit.model.layers() if hasattr(fit.model, "layers") else ()
+    layers = fit.structure.layers
     if not layers or not isinstance(layers[0].response, Poisson):
         raise ValueError("topics: a layered model with Poisson items was expected, got " + type(fit.model).__name__)
     return layers[0]

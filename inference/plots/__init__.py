@@ -9,15 +9,8 @@ from inference.plots.components import (
     plot_scree,
     plot_signatures,
 )
-from inference.plots.fit import (
-    plot_latent_graph,
-    plot_loading_images,
-    plot_loadings,
-    plot_posterior_predictive,
-    plot_reconstructions,
-    plot_restarts,
-    plot_trace,
-)
+from inference.plots.fit import plot_posterior_predictive, plot_restarts, plot_trace
+from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings, plot_reconstructions
 from inference.plots.noisy_or import plot_failures, plot_latents, plot_matching_stability
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policies, plot_policy_tables
 from inference.plots.selection import plot_selection
@@ -32,13 +25,13 @@ __all__ = [
     "plot_return",
     "plot_scree",
     "plot_signatures",
+    "plot_posterior_predictive",
+    "plot_restarts",
+    "plot_trace",
     "plot_latent_graph",
     "plot_loading_images",
     "plot_loadings",
-    "plot_posterior_predictive",
     "plot_reconstructions",
-    "plot_restarts",
-    "plot_trace",
     "plot_failures",
     "plot_latents",
     "plot_matching_stability",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from inference.fitting.names import short_name
+from inference.plots._common import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,9 +14,9 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from inference.structures.options.paths import smooth_options
+from inference.inspection.options import smooth_options
+from ppl_models.descriptions.options import ChainDescription, PolicyDescription, with_high
 from ppl_models.sequences.feature_trajectories import feature_lengths
-from ppl_models.sequences.option_chain import with_high
 from ppl_models.sequences.trajectories import trajectory_lengths
 
 if TYPE_CHECKING:
@@ -29,10 +29,11 @@ MOST_ROWS = 40  # states that are numbered one by one
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")  # colour-blind safe
 
 
-def _chain(fit: Fit, caller: str) -> Any:
-    if not hasattr(fit.model, "chain"):
+def _chain(fit: Fit, caller: str) -> ChainDescription:
+    about = fit.structure.about
+    if not isinstance(about, ChainDescription):
         raise ValueError(f"{caller}: a model of hidden options was expected, got {type(fit.model).__name__}")
-    return fit.model.chain()
+    return about
 
 
 def _colour(option: int) -> str:
@@ -96,14 +97,15 @@ def plot_option_occupancy(
     Raises:
         ValueError: if the model has no options, ``data`` does not fit it, or ``sequence`` is out of range.
     """
-    if not (hasattr(fit.model, "chain") or hasattr(fit.model, "policy_chain")):
+    about = fit.structure.about
+    if not isinstance(about, ChainDescription | PolicyDescription):
         raise ValueError(f"plot_option_occupancy: a model of hidden options was expected, got {type(fit.model).__name__}")
-    num_options: int = fit.model.num_options  # type: ignore[attr-defined]
+    num_options = about.num_options
     packed, _ = fit.model.check_data(data, for_fit=False)  # type: ignore[attr-defined]
     if sequence is not None and not 0 <= sequence < len(packed):
         raise ValueError(f"plot_option_occupancy: sequence must lie in 0 to {len(packed) - 1}, got {sequence}")
     chosen = packed if sequence is None else packed[sequence : sequence + 1]
-    lengths = trajectory_lengths(chosen) if hasattr(fit.model, "chain") else feature_lengths(chosen)
+    lengths = trajectory_lengths(chosen) if isinstance(about, ChainDescription) else feature_lengths(chosen)
     steps = min(int(lengths.max()), max_steps)
     chosen = chosen[:, : int(lengths.max())]
     posterior = smooth_options(fit, chosen).option[:, :steps].numpy()
@@ -132,8 +134,8 @@ def plot_policy_tables(fit: Fit, names: Sequence[str] = ()) -> Figure:
     Raises:
         ValueError: if the model has no options, or hidden units stand between states and actions.
     """
-    if hasattr(fit.model, "policy_chain"):
-        about = fit.model.policy_chain()
+    about = fit.structure.about
+    if isinstance(about, PolicyDescription):
         if about.policy.sites(about.num_features):
             raise ValueError(f"plot_policy_tables: weights on the state were expected, {about.policy!r} has hidden units between")
         weights = torch.cat([fit.params["low_weights"], fit.params["low_intercepts"][..., None]], -1)

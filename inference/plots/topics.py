@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from inference.fitting.names import symmetric_limit
+from inference.plots._common import symmetric_limit
 
 if TYPE_CHECKING:
     from inference.inspection.groups import GroupMeans

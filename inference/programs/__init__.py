@@ -1,1 +1,37 @@
 """A Pyro program as a density: traces, elimination, coordinates, curvature."""
+
+from inference.programs.coordinates import Coordinates, entry_names
+from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
+from inference.programs.data import as_tensors, checked, checks_data, map_tensors
+from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, narrow_repeated
+from inference.programs.guide_traces import drawn_sites, hidden, one_draw
+from inference.programs.potential import Potential, PotentialOfSets
+from inference.programs.program import Params, Program, Site, simulate
+from inference.programs.replay import recorded
+
+__all__ = [
+    "Coordinates",
+    "entry_names",
+    "data_chunks",
+    "inverse_information",
+    "minus_hessian",
+    "some_names",
+    "checked",
+    "checks_data",
+    "as_tensors",
+    "map_tensors",
+    "FactorPosteriors",
+    "Factors",
+    "FiniteMixture",
+    "narrow_repeated",
+    "drawn_sites",
+    "hidden",
+    "one_draw",
+    "Potential",
+    "PotentialOfSets",
+    "Params",
+    "Program",
+    "Site",
+    "simulate",
+    "recorded",
+]

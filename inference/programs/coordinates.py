@@ -3,8 +3,9 @@ factor L of a positive definite matrix L L' with the log of its diagonal, everyt
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,12 +13,11 @@ from torch import Tensor
 from torch.autograd.functional import jacobian
 from torch.distributions import constraints
 
-from inference.identifiability.fisher import entry_names
 from inference.programs.program import Params, Program
 from ppl_models.parts.precisions import LogCholesky
 from ppl_models.sequences.option_chain import MatrixSimplex
 
-__all__ = ["Coordinates"]
+__all__ = ["Coordinates", "entry_names"]
 
 NEAR = 5e-4  # of an interval's length: this near its end is on it
 RATIO = 1.001  # a positive number within this factor of its limit is on it
@@ -245,3 +245,27 @@ def _filled(limit: Tensor, value: Tensor, graph: Tensor | None) -> Tensor:
     if graph is None or not limit.dim():
         return limit.expand(value.shape)
     return torch.zeros_like(value).masked_scatter(graph.to(value.device), limit)
+
+
+def entry_names(params: Mapping[str, Tensor], free: Mapping[str, Tensor] | None = None) -> tuple[str, ...]:
+    """Names of the free entries of parameters, such as ``loadings_1[0,2]``, site by site in row-major order.
+
+    Args:
+        params: by site name.
+        free: by site name, bool in the shape of the site: which entries are free; a site left out is free.
+
+    Raises:
+        ValueError: if a mask belongs to no site or has another shape.
+    """
+    masks = dict(free or {})
+    for site, mask in masks.items():
+        if site not in params or mask.shape != params[site].shape:
+            expected = tuple(params[site].shape) if site in params else f"one of the sites {sorted(params)}"
+            raise ValueError(f"entry_names: free[{site!r}] must match {expected}, got shape {tuple(mask.shape)}")
+    names = []
+    for site, value in params.items():
+        places = itertools.product(*(range(n) for n in value.shape))
+        for place in places:
+            if site not in masks or bool(masks[site][place]):
+                names.append(f"{site}[{','.join(map(str, place))}]" if place else site)
+    return tuple(names)

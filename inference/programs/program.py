@@ -32,7 +32,7 @@ from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixt
 from ppl_models.parts.distributions import support_size
 from ppl_models.parts.item_response import ItemResponse
 
-__all__ = ["FactorPosteriors", "FiniteMixture", "Params", "Program", "Site", "simulate"]
+__all__ = ["Params", "Program", "Site", "simulate"]
 
 Params = dict[str, Tensor]
 RESTARTS = "_restarts"

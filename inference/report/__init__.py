@@ -4,13 +4,7 @@ from inference.report.comparison import write_comparison_report
 from inference.report.components import why, write_selection_report
 from inference.report.fit import HasText, write_report
 from inference.report.page import note, number, paragraph, picture, table, write_page
-from inference.report.results_folder import (
-    check_output_folder,
-    identifiability_of,
-    read_results,
-    summarise,
-    write_results,
-)
+from inference.report.results_folder import check_output_folder, read_results, summarise, write_results
 
 __all__ = [
     "write_comparison_report",
@@ -25,7 +19,6 @@ __all__ = [
     "table",
     "write_page",
     "check_output_folder",
-    "identifiability_of",
     "read_results",
     "summarise",
     "write_results",

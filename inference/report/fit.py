@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from inference.fitting.names import Names, check_image_shape, dims_of, labels_of, present_edges
+from inference.fitting.names import Names, dims_of, labels_of
+from inference.fitting.observed import as_matrix
 from inference.plots import fit as plots
+from inference.plots import layers as plot_layers
 from inference.plots import options as plots_options
-from inference.predictive import as_matrix
+from inference.plots._common import check_image_shape, present_edges
 from inference.report.page import note, number, paragraph, picture, table, write_page
 from ppl_models.parts.responses import Bernoulli, LogNormal, Normal, Poisson, ResponseFamily
 
@@ -221,10 +223,10 @@ def _loadings(fit: Fit, image_shape: tuple[int, int] | None, names: Names | None
     for depth, layer in enumerate(fit.model.layers()):
         if depth == 0 and image_shape is not None:
             alt = "intercepts and loadings of each latent as pictures"
-            text += picture(lambda: plots.plot_loading_images(fit, image_shape, names=names), alt)
+            text += picture(lambda: plot_layers.plot_loading_images(fit, image_shape, names=names), alt)
         else:
             site = layer.loadings
-            text += picture(lambda site=site: plots.plot_loadings(fit, site, names=names), f"heat map of {site}")  # type: ignore[misc]
+            text += picture(lambda site=site: plot_layers.plot_loadings(fit, site, names=names), f"heat map of {site}")  # type: ignore[misc]
     return text + paragraph("Red raises, blue lowers the chance (or mean) of an item or latent below; white is none.")
 
 
@@ -271,7 +273,7 @@ def _option_times(fit: Fit, data: Any) -> str:
 
 
 def _graph(fit: Fit, names: Names | None) -> str:
-    text = picture(lambda: plots.plot_latent_graph(fit, names=names), "graph of latents and items")
+    text = picture(lambda: plot_layers.plot_latent_graph(fit, names=names), "graph of latents and items")
     for layer in fit.model.layers() if hasattr(fit.model, "layers") else ():
         present, cut = present_edges(layer, layer.effects(fit.params[layer.loadings]).detach().cpu().numpy())
         labels = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, names)
@@ -318,7 +320,7 @@ def _predictive(fit: Fit, data: Any, image_shape: tuple[int, int] | None) -> str
     text = picture(lambda: plots.plot_posterior_predictive(fit, data), "data simulated from the fit beside the data")
     if image_shape is not None:
         alt = "rows of the data and their reconstructions"
-        text += picture(lambda: plots.plot_reconstructions(fit, data, image_shape), alt)
+        text += picture(lambda: plot_layers.plot_reconstructions(fit, data, image_shape), alt)
     return text
 
 

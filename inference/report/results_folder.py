@@ -18,14 +18,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inference.identifiability.of_fit import identifiability_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inference.fitting.result import Fit
-    from inference.identifiability.check import IdentifiabilityReport
-    from inference.identifiability.options import OptionIdentifiability
 
-__all__ = ["check_output_folder", "identifiability_of", "read_results", "summarise", "write_results"]
+__all__ = ["check_output_folder", "read_results", "summarise", "write_results"]
 
 FIT, POSTERIOR, REPORT, SUMMARY = "fit", "posterior.nc", "report.html", "summary.json"
 PACKAGES = ("ppl-models", "torch", "pyro-ppl", "numpy", "arviz")
@@ -83,17 +83,6 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
     text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
     return summary
-
-
-def identifiability_of(fit: Fit) -> IdentifiabilityReport | OptionIdentifiability | None:
-    """The identifiability report of a fit whose model describes its layers or its chain of options, else None."""
-    from inference.identifiability.check import check_identifiability
-    from inference.identifiability.options import check_options
-
-    model: Any = fit.model
-    if hasattr(model, "chain"):
-        return check_options(fit.params, model.chain())
-    return check_identifiability(fit) if hasattr(model, "layers") else None
 
 
 def read_results(path: str | Path) -> tuple[Fit, Any, dict[str, Any]]:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from inference.acdc.criterion import AcdcResult, Choice, acdc
-from inference.component_metrics import f_measure
 from inference.fitting.result import Fit
+from inference.metrics import f_measure
 from inference.selection.components import fit_grid
 from inference.selection.reproducibility import reproducibility
 

@@ -20,9 +20,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from inference.base.drawing import draw
 from inference.base.progress import NoProgress, RichProgress
-from inference.fitting.fit import Method, Problem, fit
-from inference.fitting.result import Fit, map_tensors
+from inference.base.structure import Method
+from inference.fitting.fit import fit
+from inference.fitting.problem import problem_of
+from inference.fitting.result import Fit
+from inference.programs.data import map_tensors
 from inference.selection.sparsity import ebic, polish
 from inference.structures.registry import structure_of
 
@@ -148,9 +152,7 @@ class Selection:
 
     def plot(self, ax: Any = None) -> Any:
         """The deciding figure against the size; see :func:`inference.plots.selection.plot_selection`."""
-        from inference.plots.selection import plot_selection
-
-        return plot_selection(self, ax)
+        return draw("plot_selection", self, ax)
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class SpectralRatio:
 
     def choose(self, study: Study) -> Selection:
         depth, counts = _varying_layer(study)
-        problem = Problem.check(study.models[0], study.data, study.seed)
+        problem = problem_of(study.models[0], study.data, study.seed)
         values = problem.structure.singular_values(problem, depth, max(counts) + 1)
         kept = [float(values[k - 1]) for k in counts]
         ratios = [float(values[k - 1] / values[k].clamp(min=1e-300)) for k in counts]
@@ -349,9 +351,9 @@ def select_dimension(
     for size, model in zip(sizes, models, strict=True):
         if not callable(model):
             raise ValueError(f"select_dimension: family({size!r}) must return a model, got {model!r}")
-    checked = Problem.check(models[0], data, seed).data
+    checked = problem_of(models[0], data, seed).data
     for model in models:
-        structure_of(model).check_rank(Problem.check(model, data, seed))
+        structure_of(model).check_rank(problem_of(model, data, seed))
     return _decide(criterion, Study(sizes, models, data, checked, method, num_restarts, seed, progress))
 
 
@@ -384,9 +386,10 @@ def _figures(fits: Sequence[Fit]) -> dict[str, list[float]]:
 
 def _varying_layer(study: Study) -> tuple[int, list[int]]:
     """The layer whose size differs over the grid, counted from 0, and its sizes."""
-    if not all(hasattr(model, "layers") for model in study.models):
+    described = [structure_of(model).layers for model in study.models]
+    if not all(described):
         raise ValueError("SpectralRatio: models that describe their layers were expected")
-    sizes = [[layer.num_parents for layer in model.layers()] for model in study.models]
+    sizes = [[layer.num_parents for layer in layers] for layers in described]
     if len({len(row) for row in sizes}) != 1:
         raise ValueError("SpectralRatio: models with the same number of layers were expected")
     varying = [d for d, column in enumerate(zip(*sizes, strict=True)) if len(set(column)) > 1] or [0]

@@ -15,13 +15,15 @@ from typing import Any
 
 import torch
 
+from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress
-from inference.base.structure import Outcome
-from inference.engines.em import EM, ConvergenceWarning
-from inference.fitting.fit import Problem, assemble
+from inference.engines.em import EM
+from inference.fitting.fit import assemble
+from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.programs.program import Params
 from inference.structures.noisy_or.grow_and_prune import padded
+from inference.structures.registry import structure_of
 from ppl_models.descriptions.noisy_or import IndependentCauses
 
 __all__ = ["fit_sizes"]
@@ -59,7 +61,7 @@ def fit_sizes(
     whole = [isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes]
     if not sizes or not all(whole) or len(set(sizes)) < len(sizes):
         raise ValueError(f"fit_sizes: sizes must be distinct positive integers, got {list(sizes)!r}")
-    problems = [Problem.check(family(size), data, seed) for size in sizes]
+    problems = [problem_of(family(size), data, seed) for size in sizes]
     described = [_described(problem.model, size) for problem, size in zip(problems, sizes, strict=True)]
     largest = max(range(len(sizes)), key=sizes.__getitem__)
     began = time.monotonic()
@@ -81,10 +83,9 @@ def fit_sizes(
 
 
 def _described(model: Any, size: int) -> IndependentCauses:
-    describe = getattr(model, "causes", None)
-    if describe is None:
+    causes = structure_of(model).about
+    if not isinstance(causes, IndependentCauses):
         raise ValueError(f"fit_sizes: family must return models that offer causes() (NoisyOr), got {model!r}")
-    causes: IndependentCauses = describe()
     if causes.num_causes != size:
         raise ValueError(f"fit_sizes: family({size}) must return a model of {size} latents, got {causes.num_causes}")
     return causes

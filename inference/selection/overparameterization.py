@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from inference.fitting.fit import Method, fit
+from inference.base.structure import Method
+from inference.fitting.fit import fit
 from inference.inspection.noisy_or import filter_latents, recovery
 from inference.programs.program import Params
 

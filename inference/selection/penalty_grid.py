@@ -17,14 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from inference.base.outcome import ConvergenceWarning
 from inference.base.progress import NoProgress
-from inference.base.steps import LayeredSteps
-from inference.engines.em import EM, ConvergenceWarning, EMState
-from inference.fitting.fit import Problem, assemble
+from inference.base.structure import Problem
+from inference.engines.em import EM, EMState
+from inference.fitting.fit import assemble
+from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.programs.program import Program
+from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.glm import LayerStatistics, Params
-from inference.structures.layers.structure import Layered
+from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.penalties import Penalty, stacked, taken
 
 __all__ = ["GridSteps", "fit_penalty_grid", "refit_penalty_grid"]
@@ -83,7 +86,7 @@ def fit_penalty_grid(
         seed: of the starts.
     """
     models = [replace(model, penalty=penalty) for penalty in penalties]
-    problem = Problem.check(replace(model, penalty=None), data, seed)
+    problem = problem_of(replace(model, penalty=None), data, seed)
     base = method.accelerate and _base_steps(problem, method)
     if not base:
         return None
@@ -110,7 +113,7 @@ def refit_penalty_grid(models: Sequence[Any], data: Any, starts: Sequence[Params
     """
     if not hasattr(models[0], "graphs"):
         return None
-    problem = Problem.check(replace(models[0], graphs=None), data, seed)
+    problem = problem_of(replace(models[0], graphs=None), data, seed)
     base = method.accelerate and _base_steps(problem, method)
     if not base:
         return None
@@ -148,7 +151,7 @@ def _fit_of(
     length = int(num_iterations.max())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        problem = Problem.check(model, data, seed, start_given=True)
+        problem = problem_of(model, data, seed, start_given=True)
         own = replace(
             state,
             params={name: value[part] for name, value in _without_entries(state.params).items()},
@@ -170,9 +173,9 @@ def _fit_of(
 
 
 def _base_steps(problem: Problem, method: EM) -> LayeredSteps | None:
-    if not isinstance(problem.structure, Layered):
+    if not isinstance(problem.structure, LayeredStructure):
         return None
-    steps = problem.structure.steps(problem, method)
+    steps = problem.structure.steps(problem, method.chunk_elements, method.num_inner)
     return steps if isinstance(steps, LayeredSteps) else None
 
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from inference.component_metrics import match_components
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
+from inference.metrics import match_components
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from inference.base.structure import Method
 from inference.engines.em import EM
-from inference.fitting.fit import Method, Problem, fit
+from inference.fitting.fit import fit
+from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.structures.registry import structure_of
 
@@ -54,15 +56,15 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
     Raises:
         ValueError: for a model without layers, or a threshold that is not positive.
     """
-    if not hasattr(result.model, "layers"):
+    layers = result.structure.layers
+    if not layers:
         raise ValueError(
             f"graphs_of: a model that describes its layers was expected, got {type(result.model).__name__}"
         )
-    model: Any = result.model
     if threshold is not None and not threshold > 0:
         raise ValueError(f"graphs_of: threshold must be positive, got {threshold!r}")
     out = []
-    for layer in model.layers():
+    for layer in layers:
         size = result.params[layer.loadings].abs()
         least = threshold if threshold is not None else 0.0 if layer.penalty is None else float(layer.penalty.threshold)
         out.append((size >= least) & (size > 0))
@@ -93,7 +95,7 @@ def _thresholded(result: Fit, threshold: float | None) -> tuple[Any, dict[str, T
     """The model on the graph of a fit, and the fit's parameters on it."""
     model: Any = result.model
     params, graphs = dict(result.params), []
-    for layer, graph in zip(model.layers(), graphs_of(result, threshold), strict=True):
+    for layer, graph in zip(result.structure.layers, graphs_of(result, threshold), strict=True):
         size = params[layer.loadings].abs()
         largest = torch.zeros_like(graph).scatter_(0, size.argmax(0, keepdim=True), True)
         kept = graph | (largest & ~graph.any(0))
@@ -213,7 +215,7 @@ def _together(
     from inference.selection.penalty_grid import fit_penalty_grid, refit_penalty_grid
 
     if method is None:
-        advice = Problem.check(replace(model, penalty=penalties[0]), data, seed)
+        advice = problem_of(replace(model, penalty=penalties[0]), data, seed)
         recommended = advice.structure.recommended(advice)
         method, num_restarts = recommended.method, num_restarts or recommended.num_restarts
     if not isinstance(method, EM):

@@ -7,24 +7,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from inference.base.component_noise import ComponentNoise
+from inference.base.component_noise import Cells, ComponentNoise, numpy_generator, poisson_scores
 from inference.base.relabelling import Labels
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
-from inference.structures.mixture_noise import mixture_noise
 from ppl_models.descriptions.components import MixtureComponents, MultivariateNormal
 from ppl_models.parts.item_response import ItemResponse
-from ppl_models.parts.responses import ResponseFamily, filled
+from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamily, filled
 
 if TYPE_CHECKING:
     from inference.base.steps import Steps
-    from inference.engines.em import EM
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
-__all__ = ["MixtureSteps", "Mixtures", "component_log_densities"]
+__all__ = ["MixtureSteps", "MixtureStructure", "component_log_densities", "mixture_noise"]
 
 MEAN_EPSILON = 1e-9  # an estimated chance or rate is kept so far from the end of its range before its predictor is taken
 
@@ -165,7 +164,7 @@ def _added(parts: list[MixtureStatistics]) -> MixtureStatistics:
     return MixtureStatistics(total("counts"), total("item_counts"), total("sums"), total("squares"))
 
 
-class Mixtures(Structure):
+class MixtureStructure(Structure):
     """A model that offers ``components()``."""
 
     @property
@@ -175,11 +174,11 @@ class Mixtures(Structure):
         return about
 
     @classmethod
-    def of(cls, model: Callable[..., Any]) -> Mixtures | None:
+    def of(cls, model: Callable[..., Any]) -> MixtureStructure | None:
         return cls(model) if isinstance(getattr(model, "components", lambda: None)(), MixtureComponents) else None
 
-    def steps(self, problem: Problem, method: EM) -> MixtureSteps:
-        return MixtureSteps(self.about, problem.program_of_one_row(), problem.data, method.chunk_elements)
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> MixtureSteps:
+        return MixtureSteps(self.about, problem.program_of_one_row(), problem.data, chunk_elements)
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """Centres by k-means++ (Arthur and Vassilvitskii 2007) on standardised columns for "spectral", else random rows."""
@@ -244,3 +243,62 @@ def _centres(x: Tensor, num: int, spread: bool, generator: Generator) -> Tensor:
         picked.append(int(torch.multinomial(weights, 1, generator=generator)))
         nearest = torch.minimum(nearest, (x - x[picked[-1]]).square().sum(-1))
     return x[picked]
+
+
+def mixture_noise(
+    about: MixtureComponents, params: Params, data: Tensor, responsibilities: Tensor, generator: Generator, num_draws: int
+) -> ComponentNoise:
+    """Draws of the noise of every component.
+
+    Args:
+        params: without restarts; data: (N, J); responsibilities: (N, K).
+        num_draws: M.
+
+    Raises:
+        ValueError: for a response family without a known distribution function.
+    """
+    labels = torch.multinomial(responsibilities, num_draws, replacement=True, generator=generator).mT  # (M, N)
+    used = torch.nn.functional.one_hot(labels, about.num_components).bool().numpy()
+    rng = numpy_generator(generator)
+    scores = np.stack([_scores(about, params, data, rng) for _ in range(num_draws)])
+    shares = responsibilities.mean(0)
+    return ComponentNoise(scores, used, shares.numpy(), _cells(about, params, data, responsibilities))
+
+
+def _scores(about: MixtureComponents, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
+    """(N, K, J); entries that are missing are drawn from the model."""
+    if not isinstance(about.component, ResponseFamily):
+        factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T, so L^T (x - mu) is standard
+        return torch.einsum("nkj,kji->nki", data.unsqueeze(-2) - params["means"], factor).numpy()
+    parts = []
+    for family, columns, dispersed in about.component.blocks(about.num_items):
+        x, eta = data[:, columns].unsqueeze(-2), params["predictors"][:, columns]
+        if isinstance(family, Normal):
+            value = ((family.statistic(x) - eta) / params["dispersion"][:, dispersed].sqrt()).numpy()
+        elif isinstance(family, Poisson):
+            y, rate = (v.numpy() for v in torch.broadcast_tensors(x, eta.exp()))
+            value = np.where(np.isnan(y), np.nan, poisson_scores(np.nan_to_num(y), rate, rng))
+        elif isinstance(family, Bernoulli):
+            from scipy.special import ndtri
+
+            y, chance = (v.numpy() for v in torch.broadcast_tensors(x, eta.sigmoid()))
+            u = rng.random(y.shape)
+            value = ndtri(np.clip(np.where(y == 1, 1 - chance + chance * u, (1 - chance) * u), 1e-300, 1 - 1e-16))
+            value = np.where(np.isnan(y), np.nan, value)
+        else:
+            raise ValueError(f"acdc: noise of {type(family).__name__} components is not known")
+        parts.append(np.where(np.isnan(value), rng.standard_normal(value.shape), value))
+    return np.concatenate(parts, -1)
+
+
+def _cells(about: MixtureComponents, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:
+    """Weights and log-probabilities of the distinct rows, where all items are discrete and complete."""
+    component = about.component
+    if not isinstance(component, ResponseFamily) or data.isnan().any():
+        return None
+    if not all(isinstance(family, Bernoulli | Poisson) for family, _, _ in component.blocks(about.num_items)):
+        return None
+    patterns, index = torch.unique(data, dim=0, return_inverse=True)
+    weights = responsibilities.new_zeros(len(patterns), about.num_components).index_add(0, index, responsibilities)
+    law = ItemResponse(component, params["predictors"].unsqueeze(-3), None)
+    return Cells(weights.mT, law.log_prob(patterns.unsqueeze(-2)).mT)

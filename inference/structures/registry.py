@@ -6,19 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 from inference.base.structure import Structure
-from inference.structures.dictionary.structure import Dictionaries
-from inference.structures.factorization.factor_analysis import Factors
-from inference.structures.factorization.structure import Factorization
-from inference.structures.factorization.usage import Usage
-from inference.structures.layers.structure import Layered
-from inference.structures.mixture import Mixtures
-from inference.structures.noisy_or.structure import Caused
-from inference.structures.options.continuous import PolicyOptions
-from inference.structures.options.structure import Options
+from inference.structures.dictionary.structure import DictionaryStructure
+from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
+from inference.structures.factorization.structure import FactorizationStructure
+from inference.structures.factorization.usage import UsageStructure
+from inference.structures.layers.structure import LayeredStructure
+from inference.structures.mixture import MixtureStructure
+from inference.structures.noisy_or.structure import NoisyOrStructure
+from inference.structures.options.continuous import ContinuousOptionsStructure
+from inference.structures.options.structure import OptionsStructure
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (Layered, Caused, Options, PolicyOptions, Factorization, Usage, Factors, Dictionaries, Mixtures)
+STRUCTURES: tuple[type[Structure], ...] = (LayeredStructure, NoisyOrStructure, OptionsStructure, ContinuousOptionsStructure, FactorizationStructure, UsageStructure, FactorAnalysisStructure, DictionaryStructure, MixtureStructure)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

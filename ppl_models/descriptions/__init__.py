@@ -1,1 +1,42 @@
 """How families describe themselves to engines, in small frozen records."""
+
+from ppl_models.descriptions.components import (
+    DictionaryDescription,
+    FactorDescription,
+    FactorizationDescription,
+    MixtureComponents,
+    MultivariateNormal,
+    UsageDescription,
+)
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer, products
+from ppl_models.descriptions.noisy_or import (
+    PROBABILITY_LIMIT,
+    IndependentCauses,
+    log1mexp,
+    log_expm1,
+    weight_of_failure,
+    weight_of_leak,
+)
+from ppl_models.descriptions.options import ChainDescription, PolicyDescription, high_of_termination, with_high
+
+__all__ = [
+    "DictionaryDescription",
+    "FactorDescription",
+    "FactorizationDescription",
+    "MixtureComponents",
+    "MultivariateNormal",
+    "UsageDescription",
+    "GeneralizedLinearLayer",
+    "RootLayer",
+    "products",
+    "PROBABILITY_LIMIT",
+    "IndependentCauses",
+    "log1mexp",
+    "log_expm1",
+    "weight_of_failure",
+    "weight_of_leak",
+    "ChainDescription",
+    "high_of_termination",
+    "with_high",
+    "PolicyDescription",
+]

@@ -1,1 +1,57 @@
 """What programs are made of: responses, penalties, distributions, checks."""
+
+from ppl_models.parts.distributions import (
+    BinaryVector,
+    Flat,
+    Scattered,
+    binary_configurations,
+    pairwise_dot,
+    support_size,
+)
+from ppl_models.parts.item_response import ItemResponse, LinearPredictor
+from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpGDM
+from ppl_models.parts.penalties import SCAD, Penalty, PenaltyPrior, Ridge, TruncatedLasso, stacked, taken
+from ppl_models.parts.policies import Network, Policy, SoftmaxLinear
+from ppl_models.parts.precisions import LogCholesky, PositiveDefinite, Precision
+from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson, ResponseFamily, filled
+from ppl_models.parts.validation import ConstantColumnWarning, as_items, as_table, check_size, numbers_like
+
+__all__ = [
+    "BinaryVector",
+    "Flat",
+    "Scattered",
+    "binary_configurations",
+    "pairwise_dot",
+    "support_size",
+    "ItemResponse",
+    "LinearPredictor",
+    "Additive",
+    "Bottom",
+    "ExpDINA",
+    "ExpGDM",
+    "SCAD",
+    "Penalty",
+    "PenaltyPrior",
+    "Ridge",
+    "TruncatedLasso",
+    "stacked",
+    "taken",
+    "Network",
+    "Policy",
+    "SoftmaxLinear",
+    "LogCholesky",
+    "PositiveDefinite",
+    "Precision",
+    "Bernoulli",
+    "Blocks",
+    "LogNormal",
+    "Normal",
+    "Poisson",
+    "ResponseFamily",
+    "filled",
+    "ConstantColumnWarning",
+    "as_items",
+    "as_table",
+    "check_size",
+    "numbers_like",
+]

@@ -6,8 +6,6 @@ likelihood is a product of small matrices, one a step: see :mod:`ppl_models.sequ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,54 +16,7 @@ from torch.distributions import biject_to, constraints, transform_to, transforms
 from ppl_models.parts.distributions import broadcast_shapes
 from ppl_models.sequences.chain_plan import plan_of
 
-__all__ = [
-    "ChainDescription",
-    "DirichletMatrix",
-    "MatrixSimplex",
-    "OptionChain",
-    "draw_categorical",
-    "draw_paths",
-    "high_of_termination",
-    "with_high",
-]
-
-
-@dataclass(frozen=True)
-class ChainDescription:
-    """How a model of hidden options describes itself: the names of its sites, its sizes and its Dirichlet priors.
-
-    Args:
-        num_states, num_actions, num_options: S, A and O.
-        initial, low, high, environment: names of the sites, (S, O), (S, O, A), (S, O, O), (A, S, S).
-        concentration: of every Dirichlet prior.
-        stickiness: added to the concentration of staying in an option.
-        termination, choice: names of the sites (S, O), (S, O) that stand in the place of ``high`` where it is made of the
-            chance that an option ends and the choice of the next; None where ``high`` is free.
-    """
-
-    num_states: int
-    num_actions: int
-    num_options: int
-    initial: str
-    low: str
-    high: str
-    environment: str
-    concentration: float
-    stickiness: float
-    termination: str | None = None
-    choice: str | None = None
-
-
-def high_of_termination(termination: Tensor, choice: Tensor) -> Tensor:
-    r"""(\*batch, S, O), (\*batch, S, O) -> (\*batch, S, O, O): kept, or ended and chosen anew (itself perhaps)."""
-    return torch.diag_embed(1 - termination) + termination[..., None] * choice[..., None, :]
-
-
-def with_high(chain: ChainDescription, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parameters with the high-level policy among them, where it is not a site of its own."""
-    if chain.termination is None or chain.choice is None or chain.high in params or chain.termination not in params:
-        return dict(params)
-    return {**params, chain.high: high_of_termination(params[chain.termination], params[chain.choice])}
+__all__ = ["DirichletMatrix", "MatrixSimplex", "OptionChain", "draw_categorical", "draw_paths"]
 
 
 # ---------------------------------------------------------------- a Dirichlet over the entries of a matrix

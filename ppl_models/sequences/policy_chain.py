@@ -22,39 +22,9 @@ from ppl_models.sequences.chain_plan import products, remember
 from ppl_models.sequences.option_chain import draw_categorical
 from ppl_models.sequences.word_tree import WordTree
 
-__all__ = [
-    "PolicyChain",
-    "PolicyDescription",
-    "PolicyPlan",
-    "draw_along",
-    "log_policies",
-    "policy_plan_of",
-    "switch_order",
-]
+__all__ = ["PolicyChain", "PolicyPlan", "draw_along", "log_policies", "policy_plan_of", "switch_order"]
 
 PERSISTENCE = 0.9  # of the stand-in states of a draw without data
-
-
-@dataclass(frozen=True)
-class PolicyDescription:
-    """How a model of hidden options along continuous states describes itself.
-
-    Args:
-        num_features, num_actions, num_options: D, A and O.
-        policy: the features that both policies see.
-        prior_scale: standard deviation of the Normal prior of weights and intercepts.
-        concentration: of the Dirichlet prior of ``initial``.
-
-    Sites: ``initial`` (O,), ``low_weights`` (O, A - 1, F), ``low_intercepts`` (O, A - 1), and, with several options,
-    ``high_weights`` (O, O - 1, F), ``high_intercepts`` (O, O - 1); the policy's own beside them.
-    """
-
-    num_features: int
-    num_actions: int
-    num_options: int
-    policy: Policy
-    prior_scale: float
-    concentration: float
 
 
 def switch_order(num_options: int) -> Tensor:

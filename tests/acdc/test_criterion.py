@@ -33,7 +33,7 @@ from inference.acdc import (
     taken_beyond,
 )
 from inference.base.component_noise import gaussian_split, poisson_scores, poisson_split
-from inference.component_metrics import f_measure, match_components, soft_adjusted_rand_index
+from inference.metrics import f_measure, match_components, soft_adjusted_rand_index
 from inference.plots import plot_discrepancies, plot_scree, plot_signatures
 from inference.report import why
 from inference.selection import (

@@ -16,9 +16,9 @@ import torch
 from inference import EM, ConvergenceWarning, fit
 from inference.base.checkpoint import read_tensors
 from inference.base.progress import NoProgress
-from inference.base.steps import LayeredSteps
-from inference.fitting.fit import Problem
+from inference.fitting.problem import problem_of
 from inference.programs.program import Program
+from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.spectral import spectral_start
 from ppl_models import SCAD, Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
 from ppl_models.datasets import strict_design
@@ -79,7 +79,7 @@ def test_a_fit_on_a_face_of_the_box_is_stationary_inside_it():
 def test_restarts_in_one_batch_equal_single_runs(response, penalty):
     """Whatever one restart meets (a bound, a refused step), the others take the steps they would take alone."""
     model, x = encoder(response, seed=1, penalty=penalty)
-    problem = Problem.check(model, x, 0, start_given=True)
+    problem = problem_of(model, x, 0, start_given=True)
     start = spectral_start(model.layers(), model.root(), x, num_starts=3)
     method = replace(QUICK, max_iterations=100)
     batch = method.run(problem, start, NoProgress(), None)
@@ -231,7 +231,7 @@ def test_each_restart_stops_by_its_own_changes():
     assert result.num_iterations == len(trace.objective) == len(trace.log_likelihood)
     assert not trace.objective.isnan().any()
     assert float(trace.objective[-1] - trace.objective[-2]) < QUICK.tolerance * abs(float(trace.objective[-1]))
-    steps = QUICK.steps(Problem.check(model, x, 0))
+    steps = QUICK.steps(problem_of(model, x, 0))
     moved = steps.m_step(steps.e_step(restarts.params)[0], restarts.params)
     for name, value in restarts.params.items():
         assert float((moved[name] - value).abs().max()) < QUICK.parameter_tolerance, name

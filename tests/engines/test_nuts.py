@@ -20,13 +20,14 @@ from scipy.special import logsumexp
 from torch.distributions import constraints
 
 from inference import EM, NUTS, SVI, Bootstrap, Fit, FullRank, Laplace, LowRank, MeanField, fit
+from inference.base.diagnostics import ess_of_draws, psis, rhat_of_draws
 from inference.base.relabelling import relabel_draws
 from inference.calibration import Calibration, simulation_based_calibration
 from inference.comparison import compare
 from inference.engines.hamiltonian import DualAveraging, Metric, first_step_size, transition
 from inference.engines.nuts import window_ends
-from inference.fitting.export import ess_of_draws, psis, rhat_of_draws, summary
-from inference.fitting.fit import Problem
+from inference.fitting.export import summary
+from inference.fitting.problem import problem_of
 from inference.loo import cross_validate, loo
 from inference.programs.potential import Potential
 from inference.programs.program import Program, simulate
@@ -575,4 +576,4 @@ def test_programs_of_pyro_run_beside_the_fit():
     """The same declaration under Pyro's own handlers: nothing of ours is needed."""
     trace = poutine.trace(config_enumerate(screening)).get_trace(results())
     assert {"share", "case", "test"} <= set(trace.nodes)
-    assert Problem.check(screening, results(), 0).structure.labels() == ()
+    assert problem_of(screening, results(), 0).structure.labels() == ()

@@ -14,12 +14,14 @@ import torch
 from inference import EM, SAEM, ConvergenceWarning, Fit, fit
 from inference.alignment import align
 from inference.base.checkpoint import read_tensors
-from inference.base.draw_steps import GenericDraws, LayeredDraws
-from inference.base.gibbs import GenericGibbs, LayeredGibbs, Scan
+from inference.base.draw_steps import GenericDraws
+from inference.base.gibbs import GenericGibbs, Scan
 from inference.engines.gibbs_estimates import log_likelihood_rows, posterior_means
-from inference.fitting.fit import Problem
+from inference.fitting.problem import problem_of
 from inference.metrics import graph_accuracy
 from inference.programs.program import Program
+from inference.structures.layers.draw_steps import LayeredDraws
+from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.glm import LayerStatistics, maximise_layer
 from ppl_models import (
     Bernoulli,
@@ -260,7 +262,7 @@ def test_statistics_keep_their_size(penalty):
     model = replace(model, penalty=penalty)
     sizes = {}
     for iterations in (5, 40):
-        problem = Problem.check(model, data, 0)
+        problem = problem_of(model, data, 0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             method = SAEM(num_burn_in=1, num_relaxed=0, max_iterations=iterations, tolerance=1e-12)
@@ -391,7 +393,7 @@ def test_a_fit_too_large_to_enumerate_answers_by_sweeps(model, monkeypatch):
     result = fit(model, data, EM(max_iterations=5), init="random")
     exact, rows = result.posterior_latents(data), result.log_likelihood_rows(data)
     monkeypatch.setattr("inference.base.structure.MAX_VALUES", 1)
-    monkeypatch.setattr("inference.fitting.result.CHUNK_ELEMENTS", 200)  # several chunks
+    monkeypatch.setattr("inference.fitting.rows.CHUNK_ELEMENTS", 200)  # several chunks
     sampled = result.posterior_latents(data)
     for name, value in exact.items():
         assert sampled[name].shape == value.shape
@@ -402,7 +404,7 @@ def test_a_fit_too_large_to_enumerate_answers_by_sweeps(model, monkeypatch):
 
 def test_many_latents_are_sampled_unless_the_user_says_otherwise():
     for sizes, kind in (((14, 3), EM), ((15, 3), SAEM)):
-        problem = Problem.check(DeepDiscreteEncoder(20, sizes), (torch.arange(60 * 20).reshape(60, 20) % 7 < 3).to(F64), 0)
+        problem = problem_of(DeepDiscreteEncoder(20, sizes), (torch.arange(60 * 20).reshape(60, 20) % 7 < 3).to(F64), 0)
         assert isinstance(problem.structure.recommended(problem).method, kind)
 
 

@@ -19,12 +19,13 @@ from torch.distributions import LogNormal as TorchLogNormal
 from torch.distributions import Normal as TorchNormal
 from torch.distributions import Poisson as TorchPoisson
 
-import inference.fitting.result
+import inference.fitting.rows
 from inference import EM, Fit, fit
 from inference.base.checkpoint import read_tensors, write_tensors
 from inference.base.steps import GenericSteps
-from inference.fitting.fit import Problem, _start
-from inference.fitting.result import Trace
+from inference.fitting.fit import _start
+from inference.fitting.problem import problem_of
+from inference.fitting.record import Trace
 from inference.programs.program import Program
 from ppl_models import SCAD, Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal, Poisson, TruncatedLasso
 
@@ -144,7 +145,7 @@ def test_a_row_alone_answers_as_among_others(two_layers, monkeypatch):
     result, x = two_layers
     whole = (result.posterior_latents(x)["latents_1"], result.reconstruct(x), result.log_likelihood_rows(x))
     rows = [(result.posterior_latents(r)["latents_1"], result.reconstruct(r), result.log_likelihood_rows(r)) for r in x[:, None]]
-    monkeypatch.setattr(inference.fitting.result, "CHUNK_ELEMENTS", 32)  # four rows of eight configurations at a time
+    monkeypatch.setattr(inference.fitting.rows, "CHUNK_ELEMENTS", 32)  # four rows of eight configurations at a time
     chunks = (result.posterior_latents(x)["latents_1"], result.reconstruct(x), result.log_likelihood_rows(x))
     for together, apart, chunked in zip(whole, zip(*rows, strict=True), chunks, strict=True):
         assert torch.allclose(together, torch.cat(apart), rtol=1e-12, atol=1e-12)
@@ -290,7 +291,7 @@ def test_a_start_may_be_arrays_of_any_precision():
 def test_restarts_from_a_given_start_begin_there_and_nearby():
     model = DeepDiscreteEncoder(6, (2,))
     first = fit(model, ANSWERS, EM(max_iterations=300))
-    problem = Problem.check(model, ANSWERS, 0)
+    problem = problem_of(model, ANSWERS, 0)
     start = _start(problem, first, 4)
     for name, value in first.params.items():
         assert torch.allclose(start[name][0], value, atol=1e-9)
@@ -509,8 +510,8 @@ def test_a_users_program_resumes_in_another_process(tmp_path, monkeypatch):
     ],
 )
 def test_data_of_another_shape_is_another_fit(other):
-    first = Problem.check(mixture, {"x": np.ones((2, 3)), "y": np.zeros(2)}, 0)
+    first = problem_of(mixture, {"x": np.ones((2, 3)), "y": np.zeros(2)}, 0)
     assert isinstance(first.data["x"], torch.Tensor)
     method, start = EM(), {"w": torch.zeros(1)}
     assert first.fingerprint(method, start) == first.fingerprint(method, dict(start))
-    assert first.fingerprint(method, start) != Problem.check(mixture, other, 0).fingerprint(method, start)
+    assert first.fingerprint(method, start) != problem_of(mixture, other, 0).fingerprint(method, start)

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from inference.identifiability import conditions
 from inference.identifiability import (
     best_gain,
     check_graph,
     check_identifiability,
+    conditions,
     cover,
     decide,
     exclusive_children,

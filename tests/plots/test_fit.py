@@ -16,7 +16,7 @@ from support.fitted_examples import HOSTILE, bernoulli_table, blocks_fit, encode
 
 from inference import Fit
 from inference.plots import fit as plots
-from inference.fitting.names import symmetric_limit
+from inference.plots._common import symmetric_limit
 from inference.predictive import predictive_check
 from ppl_models import DeepDiscreteEncoder
 

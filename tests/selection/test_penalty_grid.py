@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from inference import EM, fit
-from inference.fitting.fit import Problem
+from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.selection import graphs_of, penalty_path
 from inference.selection.penalty_grid import POINT, GridSteps, fit_penalty_grid, refit_penalty_grid
@@ -48,7 +48,7 @@ def test_constants_along_the_leading_dim_are_each_penalty(grid: list[Any]) -> No
 def test_the_objective_is_each_programs_own(grid: list[Any]) -> None:
     _, x = small_case(Bernoulli(), 200)
     model = DeepDiscreteEncoder(18, (6, 2))
-    problem = Problem.check(model, x, 0)
+    problem = problem_of(model, x, 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fits = fit_penalty_grid(model, x, grid, EM(max_iterations=5), num_restarts=2)
@@ -92,8 +92,8 @@ def test_a_restart_that_ends_takes_its_penalty_along() -> None:
     """Steps on some of the restarts are the steps on all of them, restricted."""
     _, x = small_case(Bernoulli(), 100)
     model = DeepDiscreteEncoder(18, (6, 2))
-    problem = Problem.check(model, x, 0)
-    base = problem.structure.steps(problem, EM())
+    problem = problem_of(model, x, 0)
+    base = problem.structure.steps(problem, 2**18, 1)
     start = problem.structure.start(problem, "random", 3)
     assert start is not None
     assert base is not None

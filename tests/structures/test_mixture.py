@@ -14,7 +14,7 @@ from zoo.table import F64, ZOO, close, data_of, near, params_of, program_of
 
 from inference import EM, Fit, fit
 from inference.base.steps import GenericSteps
-from inference.fitting.fit import Problem
+from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.structures.mixture import MixtureSteps
 from ppl_models import Bernoulli, Mixture, MultivariateNormal, Normal, Poisson
@@ -25,7 +25,7 @@ ROWS = [row for row in ZOO if row.name.startswith("mixture-")]
 def steps_of(row, chunk_elements=2**18):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        steps = EM(chunk_elements=chunk_elements).steps(Problem.check(row.model, data_of(row), 0))
+        steps = EM(chunk_elements=chunk_elements).steps(problem_of(row.model, data_of(row), 0))
     assert isinstance(steps, MixtureSteps)
     return steps
 

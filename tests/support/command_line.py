@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from inference.cli import app
 
-
 NAMES = ["calm", "brave", "loud", "kind", "neat", "warm & <b>"]
 
 

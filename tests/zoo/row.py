@@ -12,7 +12,6 @@ from torch import Tensor
 
 from inference import Fit
 
-
 Params = dict[str, Tensor]
 F64 = torch.float64
 

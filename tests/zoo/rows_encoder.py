@@ -25,7 +25,6 @@ from ppl_models import (
     TruncatedLasso,
 )
 
-
 FAMILIES = {
     "Bernoulli": lambda x, eta, gamma: stats.bernoulli.logpmf(x, expit(eta)),
     "Poisson": lambda x, eta, gamma: stats.poisson.logpmf(x, np.exp(eta)),

@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from inference import EM, SAEM
-from inference.structures.factorization.structure import Factorize
+from inference.structures.factorization.factorize import Factorize
 from ppl_models import (
     FactorAnalysis,
     GaussianFactorization,

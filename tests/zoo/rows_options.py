@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from inference import Fit
-from inference.alignment import match_columns
-from inference.structures.options.structure import permute_options
+from inference.base.relabelling import match_columns
+from inference.structures.options.alignment import permute_options
 from ppl_models import OptionsHMM
 
 Params = dict[str, Tensor]

@@ -27,7 +27,6 @@ from inference import EM, Fit, fit
 from inference.programs.program import Program
 from ppl_models.sequences.option_chain import MatrixSimplex
 
-
 NUM_ROWS = 10
 NUM_RESTARTS = 2
 ZOO = (

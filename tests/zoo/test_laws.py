@@ -43,12 +43,13 @@ from zoo.table import (
 )
 
 from inference import EM, Fit, fit
-from inference.fitting import export
 from inference.alignment import align
 from inference.base.progress import NoProgress
-from inference.base.steps import GenericSteps, LayeredSteps
-from inference.fitting.fit import Problem
+from inference.base.steps import GenericSteps
+from inference.fitting import export
+from inference.fitting.problem import problem_of
 from inference.programs.program import Program
+from inference.structures.layers.em_steps import LayeredSteps
 from ppl_models import (
     Ridge,
 )
@@ -255,7 +256,7 @@ def objectives(row: Row, method: EM, num_iterations: int) -> Tensor:
     """The objective of every restart at every iteration, from scattered starts, (iterations, R)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a constant column, a fit that has not converged
-        problem = Problem.check(row.model, data_of(row), 0)
+        problem = problem_of(row.model, data_of(row), 0)
         steps = method.steps(problem)
     if isinstance(steps, GenericSteps):
         steps = replace(steps, num_steps=5)  # any number of inner steps keeps the promise; more only cost time
@@ -294,7 +295,7 @@ def test_a_fit_reports_the_objective_of_every_iteration(accelerate: bool) -> Non
     row = next(row for row in ZOO if row.name == "encoder-truncated-lasso")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        problem = Problem.check(row.model, data_of(row), 0, start_given=True)
+        problem = problem_of(row.model, data_of(row), 0, start_given=True)
         method = EM(accelerate=accelerate, max_iterations=40 if accelerate else 2)
         state = method.run(problem, near(row, 2, seed=6, size=1.0), NoProgress(), None)
     assert_rising(torch.cat([state.history.nan_to_num(nan=-math.inf).cummax(0).values, state.objective[None]]))

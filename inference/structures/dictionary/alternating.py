@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from inference.base.outcome import Outcome
 from inference.base.progress import Progress
-from inference.base.structure import Outcome
 from inference.programs.program import Params
+from inference.structures.dictionary.codes import codes_of, decode, finished, objectives, unit_columns
 from inference.structures.dictionary.decoders import BackwardElimination, Decoder, HardThresholding, Pursuit, Shrinkage
-from inference.structures.dictionary.structure import Dictionaries, decode, unit_columns
+from ppl_models.descriptions.components import DictionaryDescription
 
 if TYPE_CHECKING:
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
 __all__ = ["AlternatingMinimization", "GradientAlternation"]
 
@@ -38,12 +39,13 @@ def _check(owner: object, **least: float) -> None:
             raise ValueError(f"{type(owner).__name__}: {name} must be {kind}, got {value!r}")
 
 
-def _structure(owner: object, problem: Problem, checkpoint: Path | None) -> Dictionaries:
-    if not isinstance(problem.structure, Dictionaries):
+def _described(owner: object, problem: Problem, checkpoint: Path | None) -> DictionaryDescription:
+    about = problem.structure.about
+    if not isinstance(about, DictionaryDescription):
         raise ValueError(f"{type(owner).__name__}: a sparse coding was expected, got {type(problem.model).__name__}")
     if checkpoint is not None:
         raise ValueError("checkpoint: sparse coding is not checkpointed; leave it out")
-    return problem.structure
+    return about
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class AlternatingMinimization:
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) until it stops."""
-        structure = _structure(self, problem, checkpoint)
+        about = _described(self, problem, checkpoint)
         data, dictionary, codes = problem.data, start["dictionary"].clone(), start["codes"].clone()
         error = _errors(data, dictionary, codes).sum(-1)  # (R,)
         floor = SMALLEST_RESIDUAL * data.square().sum()
@@ -86,7 +88,7 @@ class AlternatingMinimization:
         history: list[Tensor] = []
         while len(active) and len(history) < self.max_iterations:
             a, h = refitted(data, dictionary[active], codes[active])
-            new = decode(self.decoder, data, a, structure.about.sparsity)
+            new = decode(self.decoder, data, a, about.sparsity)
             old_errors, new_errors = _errors(data, a, h), _errors(data, a, new)
             h = torch.where((new_errors < old_errors).unsqueeze(-1), new, h)
             now = torch.minimum(new_errors, old_errors).sum(-1)
@@ -99,16 +101,16 @@ class AlternatingMinimization:
             history.append(error.clone())
             progress.update(len(history), objective=-float(error.min()), active=len(active))
         if not converged[error.argmin()]:
-            from inference.engines.em import ConvergenceWarning
+            from inference.base.outcome import ConvergenceWarning
 
             warnings.warn(
                 f"the best restart did not converge in {self.max_iterations} iterations: raise max_iterations",
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        codes = codes.clamp(max=structure.about.bound)
-        params = structure.finished(dictionary, codes, data)
-        log_likelihood, objective = structure.objectives(problem, params)
+        codes = codes.clamp(max=about.bound)
+        params = finished(about, dictionary, codes, data)
+        log_likelihood, objective = objectives(about, problem, params)
         errors = torch.stack(history).double().cpu()
         return Outcome(
             params, objective, OBJECTIVE, log_likelihood, -errors, torch.full_like(errors, torch.nan), converged, rounds,
@@ -170,9 +172,9 @@ class GradientAlternation:
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) for all epochs."""
-        structure = _structure(self, problem, checkpoint)
+        about = _described(self, problem, checkpoint)
         data, dictionary = problem.data, start["dictionary"].clone()
-        num_restarts, sparsity = len(dictionary), structure.about.sparsity
+        num_restarts, sparsity = len(dictionary), about.sparsity
         generator = torch.Generator().manual_seed(problem.seed)
         history = []
         for epoch in range(self.num_epochs):
@@ -186,8 +188,8 @@ class GradientAlternation:
                 total += residual.square().sum((-2, -1)).double().cpu()
             history.append(-total)
             progress.update(epoch + 1, objective=float(-total.min()), active=num_restarts)
-        params = structure.finished(dictionary, structure.codes(data, dictionary), data)
-        log_likelihood, objective = structure.objectives(problem, params)
+        params = finished(about, dictionary, codes_of(about, data, dictionary), data)
+        log_likelihood, objective = objectives(about, problem, params)
         course = torch.stack(history)
         return Outcome(
             params, objective, OBJECTIVE, log_likelihood, course, torch.full_like(course, torch.nan),

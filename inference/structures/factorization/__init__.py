@@ -1,1 +1,44 @@
 """Factorizations: monotone updates, starts, usage, factor analysis."""
+
+from inference.structures.factorization.factor_analysis import FactorAnalysisStructure, FactorSteps
+from inference.structures.factorization.factorize import Factorize
+from inference.structures.factorization.objective import conditional_rows, log_prior_activities, objectives, with_scales
+from inference.structures.factorization.starts import nndsvd, random_factors, truncated_svd
+from inference.structures.factorization.structure import FactorizationStructure
+from inference.structures.factorization.updates import (
+    BLOCK_ELEMENTS,
+    CHECK_EVERY,
+    Counts,
+    DispersedCounts,
+    LeastSquares,
+    accelerated,
+    polished,
+    updates_of,
+)
+from inference.structures.factorization.usage import UsageDraws, UsageStructure
+from inference.structures.factorization.usage_gibbs import UsageGibbs
+
+__all__ = [
+    "FactorSteps",
+    "FactorAnalysisStructure",
+    "Factorize",
+    "conditional_rows",
+    "log_prior_activities",
+    "objectives",
+    "with_scales",
+    "nndsvd",
+    "random_factors",
+    "truncated_svd",
+    "FactorizationStructure",
+    "BLOCK_ELEMENTS",
+    "CHECK_EVERY",
+    "Counts",
+    "DispersedCounts",
+    "LeastSquares",
+    "accelerated",
+    "polished",
+    "updates_of",
+    "UsageStructure",
+    "UsageDraws",
+    "UsageGibbs",
+]

@@ -24,11 +24,10 @@ from inference.programs.program import Params, Program
 from ppl_models.parts.responses import Normal, filled
 
 if TYPE_CHECKING:
-    from inference.engines.em import EM
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
     from ppl_models.descriptions.components import FactorDescription
 
-__all__ = ["FactorSteps", "Factors"]
+__all__ = ["FactorSteps", "FactorAnalysisStructure"]
 
 SCALE_RANGE = (1e-6, 1e6)
 
@@ -105,7 +104,7 @@ class FactorSteps:
         return {"signatures": beta[..., 1:].mT.contiguous(), "intercepts": beta[..., 0], "scales": scales}
 
 
-class Factors(Structure):
+class FactorAnalysisStructure(Structure):
     """A model that offers ``factors()``."""
 
     integrated_sites = ("activities",)
@@ -117,7 +116,7 @@ class Factors(Structure):
         return about
 
     @classmethod
-    def of(cls, model: Callable[..., object]) -> Factors | None:
+    def of(cls, model: Callable[..., object]) -> FactorAnalysisStructure | None:
         return cls(model) if hasattr(model, "factors") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
@@ -138,7 +137,7 @@ class Factors(Structure):
         scales = (sd * own).clamp(*SCALE_RANGE)
         return {"signatures": phi * sd, "intercepts": mean.expand(num_restarts, -1).clone(), "scales": scales}
 
-    def steps(self, problem: Problem, method: EM) -> FactorSteps:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> FactorSteps:
         return FactorSteps(self.about, problem.program_of_one_row(), *filled(Normal(), problem.data))
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:

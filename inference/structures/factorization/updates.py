@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from inference.programs.program import Params
+
+if TYPE_CHECKING:
+    from ppl_models.descriptions.components import FactorizationDescription
+
+from dataclasses import field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ppl_models.parts.responses import Poisson, filled
 
@@ -16,7 +24,16 @@ if TYPE_CHECKING:
     from inference.programs.program import Params
     from ppl_models.descriptions.components import FactorizationDescription
 
-__all__ = ["BLOCK_ELEMENTS", "CHECK_EVERY", "Counts", "DispersedCounts", "LeastSquares", "accelerated", "polished"]
+__all__ = [
+    "BLOCK_ELEMENTS",
+    "CHECK_EVERY",
+    "Counts",
+    "DispersedCounts",
+    "LeastSquares",
+    "accelerated",
+    "polished",
+    "updates_of",
+]
 
 FLOOR = 1e-12  # of an expected count
 MAX_STRETCH = 64.0  # of an extrapolated step
@@ -294,3 +311,10 @@ def polished(updates: Counts | LeastSquares, phi: Tensor, num_steps: int = 500, 
             break
         last = value
     return z[0]
+
+
+def updates_of(data: Tensor, about: FactorizationDescription, params: Params) -> Counts | LeastSquares:
+    """The updates for a model's kind of entries, at the dispersion of ``params`` where it has one."""
+    if not about.counts:
+        return LeastSquares(data)
+    return DispersedCounts.of_params(data, about, params) if about.dispersed else Counts.of(data, about)

@@ -17,16 +17,16 @@ from inference.base.progress import NoProgress
 from inference.base.relabelling import Labels
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
+from inference.structures.factorization.factorize import Course, Factorize
 from inference.structures.factorization.starts import nndsvd, random_factors
-from inference.structures.factorization.structure import Course, Factorize
 from inference.structures.factorization.updates import Counts
 from inference.structures.factorization.usage_gibbs import UsageGibbs
 
 if TYPE_CHECKING:
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
     from ppl_models.descriptions.components import UsageDescription
 
-__all__ = ["Usage", "UsageDraws"]
+__all__ = ["UsageStructure", "UsageDraws"]
 
 NUM_STARTS = 10  # of the factorization without usage from which a fit begins
 SMOOTHED = 0.1  # share of the mean row in the signatures that a fit starts from: their zeros would stay
@@ -87,7 +87,7 @@ class UsageDraws:
         return replace(self, gibbs=self.gibbs.rows(index))
 
 
-class Usage(Structure):
+class UsageStructure(Structure):
     """A model that offers ``usage()``."""
 
     @property
@@ -97,7 +97,7 @@ class Usage(Structure):
         return about
 
     @classmethod
-    def of(cls, model: Callable[..., Any]) -> Usage | None:
+    def of(cls, model: Callable[..., Any]) -> UsageStructure | None:
         return cls(model) if hasattr(model, "usage") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from inference.base.outcome import Outcome
 from inference.base.progress import NoProgress
-from inference.base.steps import LayeredSteps
-from inference.base.structure import Outcome
 from inference.engines.em import EM
 from inference.programs.program import Params
+from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.glm import LayerStatistics
 
 if TYPE_CHECKING:
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
 __all__ = ["SetSteps", "fit_sets", "fits_sets"]
 
@@ -54,7 +54,7 @@ def fits_sets(problem: Problem, method: object) -> bool:
     """Whether :func:`fit_sets` applies: EM on layers of a table."""
     if not isinstance(method, EM) or not method.accelerate:
         return False
-    return isinstance(problem.structure.steps(problem, method), LayeredSteps)
+    return isinstance(problem.structure.steps(problem, method.chunk_elements, method.num_inner), LayeredSteps)
 
 
 def fit_sets(problem: Problem, method: EM, sets: Tensor, start: Params) -> Outcome:

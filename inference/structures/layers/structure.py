@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from inference.alignment import canonical_signs, relabel
-from inference.base.draw_steps import DrawSteps, LayeredDraws
-from inference.base.gibbs import Gibbs, LayeredGibbs
-from inference.base.relabelling import Labels
-from inference.base.steps import LayeredSteps, Steps
+from inference.base.draw_steps import DrawSteps
+from inference.base.gibbs import Gibbs
+from inference.base.relabelling import Alignment, Labels
+from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
+from inference.structures.layers.alignment import align_layers, canonical_signs, relabel
+from inference.structures.layers.draw_steps import LayeredDraws
+from inference.structures.layers.em_steps import LayeredSteps
+from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.spectral import (
     CUTS,
     EPSILONS,
@@ -23,13 +26,13 @@ from inference.structures.layers.spectral import (
     random_start,
     spectral_start,
 )
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
 from ppl_models.parts.responses import Bernoulli, filled
 
 if TYPE_CHECKING:
-    from inference.engines.em import EM
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
-__all__ = ["Layered"]
+__all__ = ["LayeredStructure"]
 
 MAX_SUMMED = 2.0**24  # rows times configurations of the first layer, and configurations of two layers
 MAX_ENUMERATED = 14  # latents of a layer
@@ -38,21 +41,33 @@ RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 
 
-class Layered(Structure):
+class LayeredStructure(Structure):
     """A model that offers ``layers()`` and ``root()``."""
 
     @classmethod
-    def of(cls, model: Callable[..., Any]) -> Layered | None:
+    def of(cls, model: Callable[..., Any]) -> LayeredStructure | None:
         return cls(model) if hasattr(model, "layers") and hasattr(model, "root") else None
+
+    @property
+    def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
+        return tuple(self.model.layers())
+
+    @property
+    def root(self) -> RootLayer:
+        root: RootLayer = self.model.root()
+        return root
+
+    def observed_sites(self) -> tuple[str, ...]:
+        return (str(self.layers[0].child),)
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         build = spectral_start if init == "spectral" else random_start
-        return build(self.model.layers(), self.model.root(), problem.data, num_restarts, problem.seed)
+        return build(self.layers, self.root, problem.data, num_restarts, problem.seed)
 
-    def steps(self, problem: Problem, method: EM) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         if not isinstance(problem.data, Tensor):
             return None
-        return LayeredSteps.build(self.model, problem.data, method.chunk_elements, method.num_inner)
+        return LayeredSteps.build(self.model, problem.data, chunk_elements, num_inner)
 
     def draw_steps(self, problem: Problem) -> DrawSteps | None:
         if not isinstance(problem.data, Tensor):
@@ -64,7 +79,7 @@ class Layered(Structure):
         return LayeredGibbs.build(self.model, data) if isinstance(data, Tensor) else super().gibbs(program)
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
-        sizes = [layer.num_parents for layer in self.model.layers()]
+        sizes = [layer.num_parents for layer in self.layers]
         cells = problem.num_rows * 2.0 ** sizes[0] * len(next(iter(params.values())))
         if max(cells, 2.0 ** sum(sizes[:2])) > MAX_SUMMED or not isinstance(problem.data, Tensor):
             return None
@@ -76,8 +91,8 @@ class Layered(Structure):
 
     def canonical(self, params: Params) -> Params:
         """Latents named so that their loadings sum to a positive number: the same law, one of its 2^K descriptions."""
-        layers = self.model.layers()
-        signed = canonical_signs(params, layers, self.model.root()).params
+        layers = self.layers
+        signed = canonical_signs(params, layers, self.root).params
         inside = True
         for layer in layers:  # an absorbed loading may leave the prior's interval
             limit = layer.bounds(signed[layer.intercepts])
@@ -85,8 +100,11 @@ class Layered(Structure):
             inside = inside and bool((signed[layer.loadings].abs() <= limit.unsqueeze(-1)).all())
         return signed if inside else params
 
+    def align(self, params: Params, reference: Mapping[str, Tensor], signs: bool = True) -> Alignment:
+        return align_layers(params, reference, self.layers, self.root, signs)
+
     def labels(self) -> tuple[Labels, ...]:
-        layers, root = self.model.layers(), self.model.root()
+        layers, root = self.layers, self.root
         out = []
         for layer in layers:
             if layer.terms is not None:  # products of attributes with a given graph: the attributes have names
@@ -103,7 +121,7 @@ class Layered(Structure):
 
     def at_bound(self, params: Params) -> list[str]:
         found = []
-        for layer in self.model.layers():
+        for layer in self.layers:
             for name in (layer.loadings, layer.intercepts):
                 value = params[name]
                 limit = layer.bounds(value)[(..., None) if name == layer.loadings else ...]
@@ -113,15 +131,15 @@ class Layered(Structure):
 
     def num_free(self, params: Params) -> int:
         """Loadings that are exactly zero are not counted."""
-        loadings = {layer.loadings for layer in self.model.layers()}
+        loadings = {layer.loadings for layer in self.layers}
         return sum(int((value != 0).sum()) if name in loadings else value.numel() for name, value in params.items())
 
     def num_possible(self, params: Params) -> int:
-        fixed = sum(int((~layer.graph).sum()) for layer in self.model.layers() if layer.graph is not None)
+        fixed = sum(int((~layer.graph).sum()) for layer in self.layers if layer.graph is not None)
         return super().num_possible(params) - fixed
 
     def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
-        below, layers = problem.data, self.model.layers()
+        below, layers = problem.data, self.layers
         for d, layer in enumerate(layers[:depth]):
             size, family, seed = layer.num_parents, layer.response, problem.seed
             below = layer_factors(below, size, family, CUTS[d > 0], seed, epsilon=EPSILONS[d > 0]).latents
@@ -141,7 +159,7 @@ class Layered(Structure):
     def check_rank(self, problem: Problem) -> None:
         if not isinstance(problem.data, Tensor):
             return
-        layer = self.model.layers()[0]
+        layer = self.layers[0]
         complete, mask = filled(layer.response, problem.data)
         statistic = layer.response.statistic(complete) if mask is None else layer.response.statistic(complete) * mask
         centred = statistic - statistic.mean(0)
@@ -158,9 +176,9 @@ class Layered(Structure):
         from inference.engines.em import EM
         from inference.engines.saem import SAEM
 
-        largest = max(layer.num_parents for layer in self.model.layers())
+        largest = max(layer.num_parents for layer in self.layers)
         method = EM() if largest <= MAX_ENUMERATED else SAEM()
-        starts = PRODUCT_STARTS if self.model.layers()[0].terms is not None else 1
+        starts = PRODUCT_STARTS if self.layers[0].terms is not None else 1
         return Recommendation(method, num_restarts=starts)
 
 

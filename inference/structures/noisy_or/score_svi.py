@@ -22,13 +22,13 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid, softplus
 
+from inference.base.outcome import Outcome
 from inference.base.progress import Progress
-from inference.base.structure import Outcome
 from inference.programs.program import Params
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
 
 if TYPE_CHECKING:
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
 __all__ = ["ScoreFunctionRun", "ScoreFunctionSVI"]
 

@@ -19,10 +19,9 @@ from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCause
 from ppl_models.parts.distributions import binary_configurations
 
 if TYPE_CHECKING:
-    from inference.engines.em import EM
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
-__all__ = ["Caused", "check_enumerable"]
+__all__ = ["NoisyOrStructure", "check_enumerable"]
 
 
 def check_enumerable(num_causes: int, num_rows: int) -> None:
@@ -35,12 +34,16 @@ def check_enumerable(num_causes: int, num_rows: int) -> None:
         )
 
 
-class Caused(Structure):
+class NoisyOrStructure(Structure):
     """A model that offers ``causes()``."""
 
     @classmethod
-    def of(cls, model: Callable[..., Any]) -> Caused | None:
+    def of(cls, model: Callable[..., Any]) -> NoisyOrStructure | None:
         return cls(model) if hasattr(model, "causes") and not hasattr(model, "layers") else None
+
+    @property
+    def about(self) -> IndependentCauses:
+        return self.causes
 
     @property
     def causes(self) -> IndependentCauses:
@@ -81,13 +84,13 @@ class Caused(Structure):
         failure = params[self.causes.failure]
         return {**params, self.causes.failure: torch.where(failure > NO_EDGE, 1.0, failure)}
 
-    def steps(self, problem: Problem, method: EM) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         if not isinstance(problem.data, Tensor):
             return None
         check_enumerable(self.causes.num_causes, len(problem.data))
         rows = CauseRows.merge(problem.data)
         every = binary_configurations(self.causes.num_causes, problem.data.dtype, problem.data.device)
-        return CauseSteps(self.causes, rows, every, 2 * method.num_inner, method.chunk_elements)
+        return CauseSteps(self.causes, rows, every, 2 * num_inner, chunk_elements)
 
     def sums_out(self, program: Program) -> bool:
         """However many latents there are: see :mod:`inference.structures.noisy_or.likelihood`."""

@@ -6,16 +6,14 @@ import itertools
 from collections.abc import Mapping
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from inference.alignment import Alignment
-from inference.structures.options.continuous import permute_policy_options
-from inference.structures.options.structure import permute_options
-from ppl_models.sequences.option_chain import ChainDescription, with_high
-from ppl_models.sequences.policy_chain import PolicyDescription
+from inference.base.relabelling import Alignment
+from inference.programs.program import Params
+from ppl_models.descriptions.options import ChainDescription, PolicyDescription, with_high
+from ppl_models.sequences.policy_chain import switch_order
 
-__all__ = ["align_options", "align_policies", "policy_error"]
+__all__ = ["align_options", "align_policies", "policy_error", "permute_policy_options", "permute_options"]
 
 FEW_OPTIONS = 7  # up to here every order is tried
 
@@ -29,6 +27,8 @@ def align_options(params: Mapping[str, Tensor], reference: Mapping[str, Tensor],
     Raises:
         ValueError: if a policy is missing from ``reference`` or has another shape.
     """
+    from scipy.optimize import linear_sum_assignment
+
     own, params, reference = params, with_high(chain, params), with_high(chain, reference)
     for site in (chain.low, chain.high):
         if site not in reference or tuple(reference[site].shape) != tuple(params[site].shape):
@@ -69,6 +69,8 @@ def align_policies(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]
         ValueError: if the features have parameters of their own (hidden units have no names: compare the options of the
             steps instead), or a site is missing from ``reference`` or has another shape.
     """
+    from scipy.optimize import linear_sum_assignment
+
     if about.policy.sites(about.num_features):
         raise ValueError(
             f"align: {about.policy!r} has hidden units without names; compare decode_latents of both fits instead of parameters"
@@ -92,3 +94,25 @@ def align_policies(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]
     new = permute_policy_options(dict(params), order.to(params["initial"].device))
     kept = torch.zeros(about.num_options, dtype=torch.bool)
     return Alignment(new, {"options": order}, {"options": kept}, cost(order))
+
+
+def permute_policy_options(params: Params, order: Tensor) -> Params:
+    """The same law with option ``order[i]`` named i."""
+    out = {name: value[order] if name.startswith(("low_", "initial")) else value for name, value in params.items()}
+    if "high_weights" not in params:
+        return out
+    old = switch_order(len(order)).to(order.device)
+    place = order.argsort()  # the new name of an old option
+    named = place[old[order]]  # (O, O): the new names of the classes of each new option
+    rank = named[:, 1:].argsort(-1)
+    for name in ("high_weights", "high_intercepts"):
+        value = params[name][order]
+        out[name] = torch.stack([row[own] for row, own in zip(value, rank, strict=True)])
+    return out
+
+
+def permute_options(chain: ChainDescription, params: Params, order: Tensor) -> Params:
+    """The same law with option ``order[i]`` named i."""
+    by_option = (chain.initial, chain.low, chain.high, chain.termination, chain.choice)
+    out = {name: value[:, order] if name in by_option else value for name, value in params.items()}
+    return out | ({chain.high: out[chain.high][:, :, order]} if chain.high in out else {})

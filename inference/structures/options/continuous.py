@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator, Tensor
 
+from inference.base.relabelling import Alignment
 from inference.base.steps import maximise_free
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
+from inference.structures.options.alignment import align_policies, permute_policy_options
+from inference.structures.options.em_steps import MAX_ELEMENTS, mode
 from inference.structures.options.logistic import newton_step
-from inference.structures.options.structure import MAX_ELEMENTS, NUM_CANDIDATES, NUM_STARTS, mode
-from ppl_models.sequences.policy_chain import (
-    PolicyDescription,
-    PolicyPlan,
-    draw_along,
-    policy_plan_of,
-    switch_order,
-)
+from inference.structures.options.structure import NUM_CANDIDATES, NUM_STARTS
+from ppl_models.descriptions.options import PolicyDescription
+from ppl_models.sequences.policy_chain import PolicyPlan, draw_along, policy_plan_of, switch_order
 
 if TYPE_CHECKING:
     from inference.base.component_noise import ComponentNoise
     from inference.base.steps import Steps
-    from inference.engines.em import EM
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
-__all__ = ["PolicyOptions", "PolicySteps", "permute_policy_options", "random_functions"]
+__all__ = ["ContinuousOptionsStructure", "PolicySteps", "random_functions"]
 
 SHORT_RUN = 15  # iterations by which random starts are judged
 NUM_SPLIT = 3  # columns of the state, cut at their medians, that tell contexts apart
@@ -147,7 +144,7 @@ def random_functions(
     return {name: out[name] for name in shapes}
 
 
-class PolicyOptions(Structure):
+class ContinuousOptionsStructure(Structure):
     """A model that offers ``policy_chain()``."""
 
     @property
@@ -157,7 +154,7 @@ class PolicyOptions(Structure):
         return about
 
     @classmethod
-    def of(cls, model: Callable[..., Any]) -> PolicyOptions | None:
+    def of(cls, model: Callable[..., Any]) -> ContinuousOptionsStructure | None:
         return cls(model) if hasattr(model, "policy_chain") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
@@ -177,8 +174,11 @@ class PolicyOptions(Structure):
     def _steps(self, problem: Problem, num_inner: int) -> PolicySteps:
         return PolicySteps(self.about, policy_plan_of(problem.data), problem.program_of_one_row(), num_inner)
 
-    def steps(self, problem: Problem, method: EM) -> Steps | None:
-        return self._steps(problem, method.num_inner)
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
+        return self._steps(problem, num_inner)
+
+    def align(self, params: Params, reference: Mapping[str, Tensor], signs: bool = True) -> Alignment:
+        return align_policies(params, reference, self.model.policy_chain())
 
     def canonical(self, params: Params) -> Params:
         """Options in falling order of their log-odds of action 1 against 0 at the origin (then of action 2, ...)."""
@@ -240,16 +240,3 @@ class PolicyOptions(Structure):
         return Recommendation(EM(), num_restarts=NUM_STARTS)
 
 
-def permute_policy_options(params: Params, order: Tensor) -> Params:
-    """The same law with option ``order[i]`` named i."""
-    out = {name: value[order] if name.startswith(("low_", "initial")) else value for name, value in params.items()}
-    if "high_weights" not in params:
-        return out
-    old = switch_order(len(order)).to(order.device)
-    place = order.argsort()  # the new name of an old option
-    named = place[old[order]]  # (O, O): the new names of the classes of each new option
-    rank = named[:, 1:].argsort(-1)
-    for name in ("high_weights", "high_intercepts"):
-        value = params[name][order]
-        out[name] = torch.stack([row[own] for row, own in zip(value, rank, strict=True)])
-    return out

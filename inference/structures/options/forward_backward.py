@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.descriptions.options import ChainDescription, PolicyDescription, with_high
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
 from ppl_models.sequences.codes import small_integers
-from ppl_models.sequences.option_chain import ChainDescription, with_high
-from ppl_models.sequences.policy_chain import PolicyDescription, PolicyPlan, log_policies, policy_plan_of
+from ppl_models.sequences.policy_chain import PolicyPlan, log_policies, policy_plan_of
 
 __all__ = ["Along", "Parts", "parts_of", "steps_along", "steps_of"]
 

@@ -19,25 +19,13 @@ goes back to Hsu, Kakade and Zhang (2012), doi:10.1016/j.jcss.2011.12.025.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from scipy.optimize import linear_sum_assignment
-from torch import Tensor
 
-from inference.structures.options.moment_counts import OptionMoments, count_moments
+from inference.structures.options.moment_counts import OptionMoments
 
-__all__ = [
-    "MomentDiagnostics",
-    "MomentEstimate",
-    "MomentWarning",
-    "OptionMoments",
-    "count_moments",
-    "moment_start",
-    "state_by_state",
-]
+__all__ = ["MomentDiagnostics", "MomentEstimate", "MomentWarning", "state_by_state"]
 
 RANK_TOLERANCE = 1e-9  # of the largest singular value
 NUM_DIRECTIONS = 50  # random combinations of the actions' operators that are tried
@@ -249,6 +237,8 @@ def _implied_high(moments: OptionMoments, low: np.ndarray, visited: np.ndarray) 
 
 def _match(implied: np.ndarray, weight: np.ndarray, visits: np.ndarray, visited: np.ndarray) -> tuple[dict[int, np.ndarray], float]:
     """The order of every state's options that agrees with the others', and the relative residual."""
+    from scipy.optimize import linear_sum_assignment
+
     o = implied.shape[-1]
     root = int(visited[visits[visited].argmax()])
     orders, residual, total = {root: np.arange(o)}, 0.0, 0.0
@@ -308,21 +298,3 @@ def diagnose(
     )
 
 
-def moment_start(data: Tensor, num_states: int, num_actions: int, num_options: int) -> tuple[Tensor, Tensor] | None:
-    """``low`` (S, O, A) and ``high`` (S, O, O) to start EM from, or None where moments cannot say.
-
-    Warns:
-        MomentWarning: why there is no such start.
-    """
-    from inference.structures.options.moments_refined import refine_moments
-
-    try:
-        moments = count_moments(data, num_states, num_actions)
-        estimate = refine_moments(moments, state_by_state(moments, num_options), REFINING)
-    except (ValueError, np.linalg.LinAlgError) as error:
-        warnings.warn(f"no start by moments, all starts are random: {error}", MomentWarning, stacklevel=4)
-        return None
-    low, high = (
-        torch.from_numpy((1 - START_MIX) * part + START_MIX / part.shape[-1]) for part in (estimate.low, estimate.high)
-    )
-    return low, high

@@ -15,12 +15,11 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
+from inference.structures.options.moment_counts import OptionMoments
 from inference.structures.options.moments import (
     RANK_TOLERANCE,
     MomentEstimate,
-    OptionMoments,
     check_ranks,
     diagnose,
     diagonals,
@@ -113,6 +112,8 @@ def _leading_row(block: np.ndarray) -> np.ndarray:
 
 def _groups(blocks: np.ndarray, num_options: int, seed: int) -> list[list[int]]:
     """Columns of one option, which are collinear within every block; every group has as many as there are states."""
+    from scipy.optimize import linear_sum_assignment
+
     num_states, _, count = blocks.shape
     norms = np.linalg.norm(blocks, axis=1)
     unit = np.where(norms[:, None] > 1e-8, blocks / np.maximum(norms, 1e-300)[:, None], 0.0)
@@ -186,6 +187,8 @@ def _scaled_residual(reduced: np.ndarray, candidates: np.ndarray) -> tuple[np.nd
 
 def _search(reduced: np.ndarray, gamma: np.ndarray, seed: int) -> np.ndarray:
     """Alternate the scale of the rows and the assignment of the columns."""
+    from scipy.optimize import linear_sum_assignment
+
     generator = np.random.default_rng(seed)
     order = generator.permutation(len(gamma))
     for _ in range(NUM_ROUNDS):

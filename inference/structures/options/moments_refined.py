@@ -17,12 +17,15 @@ same. EM needs a start: the eigenvalue problem gives it.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from inference.structures.options.moment_counts import OptionMoments
 from inference.structures.options.moments import START_MIX, MomentEstimate, smallest_singular
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 __all__ = ["refine_moments"]
 
@@ -80,6 +83,8 @@ def refine_moments(moments: OptionMoments, estimate: MomentEstimate, max_iterati
 
 def _adder(codes: np.ndarray, size: int) -> csr_matrix:
     """(size, windows): adds up what belongs to one code."""
+    from scipy.sparse import csr_matrix
+
     return csr_matrix((np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(size, len(codes)))
 
 

@@ -2,192 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator, Tensor
 
-from inference.base.relabelling import Labels
+from inference.base.relabelling import Alignment, Labels
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
+from inference.structures.options.alignment import align_options, permute_options
+from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.forward_backward import parts_of, steps_of
 from inference.structures.options.paths import smooth, viterbi
+from inference.structures.options.starts import _alike, random_policies, with_counted_parts
+from ppl_models.descriptions.options import ChainDescription
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
-from ppl_models.sequences.option_chain import ChainDescription, draw_paths, with_high
+from ppl_models.sequences.option_chain import draw_paths
 
 if TYPE_CHECKING:
     from inference.base.component_noise import ComponentNoise
     from inference.base.steps import Steps
-    from inference.engines.em import EM
-    from inference.fitting.fit import Problem
+    from inference.base.structure import Problem
 
-__all__ = ["OptionSteps", "Options", "random_policies"]
+__all__ = ["OptionsStructure"]
 
-MAX_ELEMENTS = 2**22  # entries of the products held at once; more restarts are taken in turn
 NUM_STARTS = 4  # the recommended number: one from moments, three at random
 NUM_CANDIDATES, SHORT_RUN = 3, 30  # random starts tried for each one kept, and the iterations they are judged by
-START_NOISE = 0.01  # share of the uniform law in a start: EM never leaves an exact zero
 
 
-def log_dirichlet(value: Tensor, concentration: Tensor, num_event_dims: int) -> Tensor:
-    """Log density of independent Dirichlet rows (last dim), summed over all but the leading dim of ``value``."""
-    constant = torch.lgamma(concentration.sum(-1)).sum() - torch.lgamma(concentration).sum()
-    return constant + torch.xlogy(concentration - 1, value).flatten(-num_event_dims).sum(-1)
-
-
-def mode(counts: Tensor, concentration: Tensor) -> Tensor:
-    """Rows that maximise counts and prior; the prior's mean where neither says anything."""
-    weight = counts + concentration - 1
-    total = weight.sum(-1, keepdim=True)
-    return torch.where(total > 0, weight / total.clamp(min=1e-300), concentration / concentration.sum(-1, keepdim=True))
-
-
-@dataclass(frozen=True, eq=False)
-class OptionSteps:
-    """EM for hidden options: the E-step is one backward pass, the M-step counts over counts.
-
-    Args:
-        chain: the model's description of itself.
-        plan: what of the data never changes.
-    """
-
-    chain: ChainDescription
-    plan: ChainPlan
-
-    def _priors(self, like: Tensor) -> dict[str, tuple[Tensor, int]]:
-        """Concentrations in the shape of each site with the rows last, and how many dims a value has."""
-        c = self.chain
-        kind: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
-        s, a, o = c.num_states, c.num_actions, c.num_options
-        stay = c.stickiness * torch.eye(o, **kind)
-        out = {
-            c.initial: (torch.full((s * o,), c.concentration, **kind), 1),
-            c.low: (torch.full((s, o, a), c.concentration, **kind), 3),
-            c.environment: (torch.full((a, s, s), c.concentration, **kind), 3),
-        }
-        if c.termination is None or c.choice is None:
-            return out | {c.high: (torch.full((s, o, o), c.concentration, **kind) + stay, 3)}
-        ends = torch.tensor([c.concentration, c.concentration + c.stickiness], **kind).expand(s, o, 2)
-        return out | {c.termination: (ends, 3), c.choice: (torch.full((s, o), c.concentration, **kind), 2)}
-
-    def log_prior(self, params: Params) -> Tensor:
-        """(R,)."""
-        total = torch.zeros((), dtype=params[self.chain.low].dtype, device=params[self.chain.low].device)
-        for name, (concentration, dims) in self._priors(params[self.chain.low]).items():
-            value = params[name].flatten(1) if dims == 1 else params[name]
-            if name == self.chain.termination:
-                value = torch.stack([value, 1 - value], -1)
-            total = total + log_dirichlet(value, concentration, dims)
-        return total
-
-    def e_step(self, params: Params) -> tuple[Params, Tensor, Tensor]:
-        """Expected counts of every entry, log-likelihood (R,) of states and actions, log-prior (R,)."""
-        names = (self.chain.initial, self.chain.low, self.chain.high, self.chain.environment)
-        params = with_high(self.chain, params)
-        num_restarts = len(params[names[0]])
-        each = self.plan.tree.num_held(self.chain.num_options) * self.chain.num_options**2
-        step = max(1, MAX_ELEMENTS // each)
-        parts, values = [], []
-        for begin in range(0, num_restarts, step):
-            leaves = [params[name][begin : begin + step].detach().clone().requires_grad_() for name in names]
-            with torch.enable_grad():
-                value = (self.plan.log_actions(*leaves) + self.plan.log_moves(leaves[3])).sum(-1)
-                grads = torch.autograd.grad(value.sum(), leaves)
-            parts.append([leaf.detach() * grad for leaf, grad in zip(leaves, grads, strict=True)])
-            values.append(value.detach())
-        log_likelihood = torch.cat(values)
-        if log_likelihood.isneginf().any():
-            raise ValueError(
-                "data: impossible under the parameters (a probability of exactly zero met an observation); start elsewhere, or use "
-                "a concentration above 1"
-            )
-        counts = {name: torch.cat([part[i] for part in parts]) for i, name in enumerate(names)}
-        return counts, log_likelihood, self.log_prior(params)
-
-    def m_step(self, statistics: Params, params: Params) -> Params:
-        new = {}
-        statistics = statistics | self._endings(statistics, params)
-        for name, (concentration, dims) in self._priors(params[self.chain.low]).items():
-            counts = statistics[name].flatten(1) if dims == 1 else statistics[name]
-            rows = mode(counts, concentration)
-            new[name] = (rows[..., 0] if name == self.chain.termination else rows).reshape(params[name].shape)
-        return new
-
-    def _endings(self, statistics: Params, params: Params) -> Params:
-        """Expected counts of options that ended or did not (R, S, O, 2), and of those chosen then (R, S, O).
-
-        Whether an option that is on again had ended first is one more latent: its posterior splits the counts of staying.
-        """
-        if self.chain.termination is None or self.chain.choice is None:
-            return {}
-        counts, end, choice = statistics[self.chain.high], params[self.chain.termination], params[self.chain.choice]
-        again = end * choice
-        stayed = counts.diagonal(dim1=-2, dim2=-1)
-        share = again / (again + 1 - end).clamp(min=1e-300)
-        ended = counts - torch.diag_embed(stayed * (1 - share))
-        return {
-            self.chain.termination: torch.stack([ended.sum(-1), stayed * (1 - share)], -1),
-            self.chain.choice: ended.sum(-2),
-        }
-
-    def relax(self) -> None:
-        return None
-
-
-def random_policies(chain: ChainDescription, plan: ChainPlan, num_restarts: int, seed: int) -> Params:
-    """Every row of both policies uniform on the simplex; initial options equally likely; environment as counted."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def rows(*shape: int) -> Tensor:
-        weight = -torch.rand((num_restarts, *shape), generator=generator, dtype=torch.float64).clamp(min=1e-12).log()
-        return (weight / weight.sum(-1, keepdim=True)).to(plan.begin.device)
-
-    s, a, o = chain.num_states, chain.num_actions, chain.num_options
-    return with_counted_parts(chain, plan, {chain.low: rows(s, o, a), chain.high: rows(s, o, o)})
-
-
-def _alike(chain: ChainDescription, plan: ChainPlan, num_restarts: int) -> Params:
-    """All probabilities of both policies equal."""
-    s, a, o = chain.num_states, chain.num_actions, chain.num_options
-    shapes = {chain.low: (s, o, a), chain.high: (s, o, o)}
-    device = plan.begin.device
-    return with_counted_parts(
-        chain, plan, {n: torch.full((num_restarts, *v), 1 / v[-1], dtype=torch.float64, device=device) for n, v in shapes.items()}
-    )
-
-
-def with_counted_parts(chain: ChainDescription, plan: ChainPlan, policies: Params) -> Params:
-    """Policies (R, ...) and what is read off the data: the first states, options equally likely, and the environment."""
-    s, o = chain.num_states, chain.num_options
-    num_restarts = len(policies[chain.low])
-    first = torch.bincount(plan.begin, minlength=s).to(torch.float64)
-    first = (1 - START_NOISE) * first / first.sum() + START_NOISE / s
-    moves = plan.move_counts(s, chain.num_actions).to(torch.float64) + START_NOISE
-    initial = (first / o)[:, None].expand(s, o)
-    environment = moves / moves.sum(-1, keepdim=True)
-    upper = {chain.high: policies[chain.high]}
-    if chain.termination is not None and chain.choice is not None:
-        choice = policies[chain.high].mean(-2)  # (R, S, O)
-        left = 1 - policies[chain.high].diagonal(dim1=-2, dim2=-1)
-        upper = {
-            chain.choice: choice,
-            chain.termination: (left / (1 - choice).clamp(min=1e-6)).clamp(START_NOISE, 1 - START_NOISE),
-        }
-    return {
-        chain.initial: initial.expand(num_restarts, s, o).contiguous(),
-        chain.low: policies[chain.low],
-        **upper,
-        chain.environment: environment.expand(num_restarts, *environment.shape).contiguous(),
-    }
-
-
-class Options(Structure):
+class OptionsStructure(Structure):
     """A model that offers ``chain()``."""
 
+    @property
+    def about(self) -> ChainDescription:
+        about: ChainDescription = self.model.chain()
+        return about
+
     @classmethod
-    def of(cls, model: Callable[..., Any]) -> Options | None:
+    def of(cls, model: Callable[..., Any]) -> OptionsStructure | None:
         return cls(model) if hasattr(model, "chain") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
@@ -202,7 +55,7 @@ class Options(Structure):
             return _alike(chain, plan, num_restarts)
         if init != "spectral":
             return random_policies(chain, plan, num_restarts, problem.seed)
-        from inference.structures.options.moments import moment_start
+        from inference.structures.options.starts import moment_start
 
         policies = moment_start(problem.data, chain.num_states, chain.num_actions, chain.num_options)
         num_random = num_restarts - (policies is not None)
@@ -227,7 +80,7 @@ class Options(Structure):
         chain = self.model.chain()
         return plan_of(problem.data, chain.num_states, chain.num_actions)
 
-    def steps(self, problem: Problem, method: EM) -> Steps | None:
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         return OptionSteps(self.model.chain(), self._plan(problem))
 
     def canonical(self, params: Params) -> Params:
@@ -279,6 +132,9 @@ class Options(Structure):
         chain = self.model.chain()
         return {"options": viterbi(steps_of(parts_of(chain, params), program.args[0])).option}
 
+    def align(self, params: Params, reference: Mapping[str, Tensor], signs: bool = True) -> Alignment:
+        return align_options(params, reference, self.model.chain())
+
     def labels(self) -> tuple[Labels, ...]:
         chain: ChainDescription = self.model.chain()
 
@@ -299,8 +155,3 @@ class Options(Structure):
         return Recommendation(EM(), num_restarts=NUM_STARTS)
 
 
-def permute_options(chain: ChainDescription, params: Params, order: Tensor) -> Params:
-    """The same law with option ``order[i]`` named i."""
-    by_option = (chain.initial, chain.low, chain.high, chain.termination, chain.choice)
-    out = {name: value[:, order] if name in by_option else value for name, value in params.items()}
-    return out | ({chain.high: out[chain.high][:, :, order]} if chain.high in out else {})

@@ -9,7 +9,7 @@ import pytest
 from scipy.io import savemat
 
 from inference import fit
-from inference.component_metrics import match_components
+from inference.metrics import match_components
 from inference.plots import plot_abundances
 from ppl_models import GaussianFactorization
 from ppl_models.datasets import load_scene, simulate_scene

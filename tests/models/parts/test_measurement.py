@@ -15,12 +15,13 @@ from typer.testing import CliRunner
 from zoo.rows_measurement import LONG, PAIRS, Q
 
 from inference import EM, SAEM, Fit, fit
-from inference.alignment import canonical_signs, relabel
-from inference.base.gibbs import GenericGibbs, LayeredGibbs, Scan
+from inference.base.gibbs import GenericGibbs, Scan
 from inference.cli import app
 from inference.fitting.export import to_arviz
 from inference.identifiability import check_graph, check_identifiability
 from inference.programs.program import Program
+from inference.structures.layers.alignment import canonical_signs, relabel
+from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.ideal_responses import ideal_latents
 from inference.structures.layers.renaming import flippable
 from inference.uncertainty import standard_errors

@@ -15,12 +15,12 @@ from scipy import optimize, stats
 
 from inference import Fit, fit
 from inference.base.progress import NoProgress
-from inference.fitting.fit import Problem
+from inference.fitting.problem import problem_of
 from inference.inspection import column_recovery, used_columns
 from inference.programs.program import Program
 from inference.structures.dictionary.alternating import AlternatingMinimization, GradientAlternation, refitted
+from inference.structures.dictionary.codes import decode, fourth_moment_start, unit_columns
 from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
-from inference.structures.dictionary.structure import decode, fourth_moment_start, unit_columns
 from ppl_models import SparseCoding
 from ppl_models.datasets import load_paired_dictionary, local_file, paired_dictionary, sample_sparse_codes
 from ppl_models.sparse_coding import SparseCodes
@@ -228,7 +228,7 @@ def test_a_column_that_nobody_uses_starts_anew() -> None:
 def test_gradient_alternation_by_hand() -> None:
     """Two restarts of one epoch, against numpy with the same order of the rows."""
     truth, rows, _ = case(num_rows=50)
-    problem = Problem.check(SparseCoding(12, 8, 2), rows, 5)
+    problem = problem_of(SparseCoding(12, 8, 2), rows, 5)
     generator = torch.Generator().manual_seed(1)
     start = unit_columns(torch.randn(2, 12, 8, generator=generator, dtype=F64))
     method = GradientAlternation(step=0.3, batch_size=20, num_epochs=1)

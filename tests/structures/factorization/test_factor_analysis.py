@@ -12,7 +12,7 @@ from sklearn.decomposition import FactorAnalysis as Theirs
 
 from inference import EM, Fit, fit
 from inference.acdc import KNN, acdc
-from inference.fitting.fit import Problem
+from inference.fitting.problem import problem_of
 from inference.structures.factorization.factor_analysis import FactorSteps
 from inference.structures.registry import structure_of
 from ppl_models import FactorAnalysis
@@ -66,8 +66,8 @@ def steepest(steps: FactorSteps, params: dict[str, torch.Tensor]) -> float:
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_em_climbs_by_the_gradient_to_a_stationary_point(missing: float) -> None:
     x, _ = case(60, 2, missing)
-    problem = Problem.check(FactorAnalysis(7, 2), x, 0)
-    steps = structure_of(problem.model).steps(problem, EM())
+    problem = problem_of(FactorAnalysis(7, 2), x, 0)
+    steps = structure_of(problem.model).steps(problem, 2**18, 1)
     assert isinstance(steps, FactorSteps)
     params = structure_of(problem.model).start(problem, "spectral", 2)
     first = steepest(steps, params)

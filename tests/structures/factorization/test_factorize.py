@@ -12,7 +12,7 @@ from sklearn.decomposition import NMF
 
 from inference import Fit, fit
 from inference.programs.program import Program
-from inference.structures.factorization.structure import Factorize
+from inference.structures.factorization.factorize import Factorize
 from inference.structures.factorization.updates import Counts, LeastSquares, accelerated
 from ppl_models import GaussianFactorization, PoissonFactorization
 

@@ -12,9 +12,9 @@ from scipy import integrate, optimize, stats
 from inference import Fit, fit
 from inference.acdc import acdc
 from inference.base.component_noise import negative_binomial_scores
-from inference.component_metrics import match_components
+from inference.metrics import match_components
 from inference.programs.program import Program
-from inference.structures.factorization.structure import Course, Factorize
+from inference.structures.factorization.factorize import Course, Factorize
 from inference.structures.factorization.updates import DispersedCounts, accelerated
 from ppl_models import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
 

@@ -16,7 +16,7 @@ from scipy.special import gammaln, logsumexp
 from inference import SAEM, Fit, fit
 from inference.acdc import acdc
 from inference.base.gibbs import Scan
-from inference.component_metrics import match_components
+from inference.metrics import match_components
 from inference.programs.program import Program, simulate
 from inference.structures.factorization.usage_gibbs import UsageGibbs
 from inference.structures.registry import structure_of

@@ -13,7 +13,7 @@ from zoo.rows_noisy_or import noisy_or_cases, noisy_or_log_likelihood
 
 from inference import EM, fit
 from inference.base.steps import GenericSteps
-from inference.fitting.fit import Problem
+from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
 from ppl_models import NoisyOr
@@ -33,7 +33,7 @@ def drawn(case: dict, num_rows: int, seed: int, missing: float = 0.0) -> torch.T
 
 
 def steps_of(case: dict, data: torch.Tensor, method: EM | None = None) -> CauseSteps:
-    steps = (method or EM()).steps(Problem.check(case["model"], data, 0))
+    steps = (method or EM()).steps(problem_of(case["model"], data, 0))
     assert isinstance(steps, CauseSteps)
     return steps
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from inference.base.progress import NoProgress
 from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
+from inference.structures.noisy_or.grow_and_prune import Polish
 from inference.structures.noisy_or.likelihood import summed_rows
-from inference.structures.noisy_or.polish import Polish
 from inference.structures.noisy_or.truncated_em import TruncatedSteps
 from ppl_models import NoisyOr
 from ppl_models.datasets import random_design, sample_noisy_or

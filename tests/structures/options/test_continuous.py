@@ -21,13 +21,9 @@ from zoo.rows_continuous_options import all_paths, by_paths, chosen_truth, polic
 
 from inference import EM, Fit, fit
 from inference.alignment import align
-from inference.engines.em import ConvergenceWarning
-from inference.fitting.fit import Problem
-from inference.programs.program import Program
-from inference.selection import select_dimension
-from inference.structures.options.continuous import permute_policy_options
-from inference.structures.options.logistic import newton_step
-from inference.structures.options.paths import (
+from inference.base.outcome import ConvergenceWarning
+from inference.fitting.problem import problem_of
+from inference.inspection.options import (
     filter_options,
     log_likelihood_parts,
     predict_actions,
@@ -36,6 +32,10 @@ from inference.structures.options.paths import (
     smooth_options,
     viterbi_options,
 )
+from inference.programs.program import Program
+from inference.selection import select_dimension
+from inference.structures.options.alignment import permute_policy_options
+from inference.structures.options.logistic import newton_step
 from ppl_models import ContinuousOptionsHMM, Network, SoftmaxLinear
 from ppl_models.sequences.feature_trajectories import FeatureScaleWarning
 from ppl_models.sequences.trajectories import UnvisitedWarning
@@ -160,7 +160,7 @@ def test_permuted_options_are_the_same_law() -> None:
     model = MODELS["three options"]
     truth = truth_of(model, 7)
     program = Program(model, ragged(model, truth, 8))
-    structure = Problem.check(model, ragged(model, truth, 8), 0).structure
+    structure = problem_of(model, ragged(model, truth, 8), 0).structure
     for order in itertools.permutations(range(3)):
         turned = permute_policy_options(truth, torch.tensor(order))
         close(program.log_marginal(turned), program.log_marginal(truth))
@@ -199,7 +199,7 @@ def test_a_newton_step_climbs_and_its_fixed_point_is_the_optimum() -> None:
 def test_em_never_falls_and_agrees_with_the_program(name: str) -> None:
     model = MODELS[name]
     data = ragged(model, truth_of(model, 9), 10)
-    problem = Problem.check(model, data, 0)
+    problem = problem_of(model, data, 0)
     steps, params = EM().steps(problem), problem.structure.start(problem, "random", 3)
     program, last = problem.program(), torch.full((3,), -math.inf, dtype=F64)
     for _ in range(8):
@@ -215,7 +215,7 @@ def test_the_gradient_of_the_expected_density_is_that_of_the_likelihood(name: st
     """Fisher's identity: the posteriors of pairs are right, and the M-step climbs the right function."""
     model = MODELS[name]
     data = ragged(model, truth_of(model, 11), 12)
-    problem = Problem.check(model, data, 0)
+    problem = problem_of(model, data, 0)
     steps, params = EM().steps(problem), problem.structure.start(problem, "random", 2)
     pairs = steps.e_step(params)[0]
     leaves = {site: value.clone().requires_grad_() for site, value in params.items()}

@@ -14,20 +14,14 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from inference import EM, fit
-from inference.fitting.fit import Problem
+from inference.fitting.problem import problem_of
 from inference.identifiability import check_options
 from inference.identifiability import exact_moments as option_moments
-from inference.structures.options.moments import (
-    MomentEstimate,
-    MomentWarning,
-    OptionMoments,
-    count_moments,
-    moment_start,
-    project_rows,
-    state_by_state,
-)
+from inference.structures.options.moment_counts import OptionMoments, count_moments
+from inference.structures.options.moments import MomentEstimate, MomentWarning, project_rows, state_by_state
 from inference.structures.options.moments_joint import all_states_at_once
 from inference.structures.options.moments_refined import refine_moments
+from inference.structures.options.starts import moment_start
 from ppl_models import OptionsHMM
 from ppl_models.datasets import options_chain, random_options, simulate_options, stream_sequences
 from ppl_models.datasets.options import stationary_law
@@ -381,7 +375,7 @@ def test_parameters_that_three_steps_do_not_determine() -> None:
 
 def test_the_spectral_start_is_one_of_the_batch() -> None:
     data = simulate_options(options_chain(), 20, 500, 6).packed
-    problem = Problem.check(OptionsHMM(4, 2, 2), data, 0)
+    problem = problem_of(OptionsHMM(4, 2, 2), data, 0)
     start = problem.structure.start(problem, "spectral", 3)
     found = moment_start(data, 4, 2, 2)
     assert found is not None

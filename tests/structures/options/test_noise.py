@@ -17,7 +17,7 @@ from zoo.rows_continuous_options import chosen_truth
 from inference import EM, Fit, fit
 from inference.acdc import KDE, KNN, AcdcResult, Bootstrap, acdc
 from inference.base.component_noise import ComponentNoise
-from inference.engines.em import ConvergenceWarning
+from inference.base.outcome import ConvergenceWarning
 from inference.selection import select_dimension
 from inference.structures.options.noise import COLUMNS
 from inference.structures.registry import structure_of

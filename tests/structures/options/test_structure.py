@@ -24,27 +24,25 @@ from zoo.rows_options import all_paths, by_filter, by_paths, ending, options_tru
 
 from inference import EM, Fit, fit
 from inference.alignment import align
-from inference.fitting.fit import Problem
+from inference.fitting.problem import problem_of
 from inference.identifiability import check_options
-from inference.programs.program import Program
-from inference.structures.options.forward_backward import parts_of, steps_of
-from inference.structures.options.paths import (
-    filter_,
+from inference.inspection.options import (
     filter_options,
     log_likelihood_parts,
-    predict,
     predict_actions,
-    sample_paths,
-    smooth,
     smooth_options,
-    viterbi,
     viterbi_options,
 )
-from inference.structures.options.structure import OptionSteps, random_policies
+from inference.programs.program import Program
+from inference.structures.options.em_steps import OptionSteps
+from inference.structures.options.forward_backward import parts_of, steps_of
+from inference.structures.options.paths import filter_, predict, sample_paths, smooth, viterbi
+from inference.structures.options.starts import random_policies
 from ppl_models import OptionsHMM
 from ppl_models.datasets import options_chain, simulate_options
+from ppl_models.descriptions.options import high_of_termination, with_high
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
-from ppl_models.sequences.option_chain import OptionChain, high_of_termination, with_high
+from ppl_models.sequences.option_chain import OptionChain
 from ppl_models.sequences.trajectories import UnvisitedWarning, pack, trajectory_lengths, unpack
 from ppl_models.sequences.word_tree import WordTree
 
@@ -350,7 +348,7 @@ def test_gradients_are_expected_counts(seed: int) -> None:
 def test_em_never_falls_and_its_m_step_is_the_optimum(settings: dict[str, float]) -> None:
     _, _, data = case(2)
     model = OptionsHMM(*SIZES, **settings)
-    problem = Problem.check(model, data, 0)
+    problem = problem_of(model, data, 0)
     program, steps = problem.program(), EM().steps(problem)
     assert isinstance(steps, OptionSteps)
     params = problem.structure.start(problem, "random", 3)
@@ -375,10 +373,10 @@ def test_em_never_falls_and_its_m_step_is_the_optimum(settings: dict[str, float]
 
 def test_restarts_taken_in_turn_are_those_of_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _, data = case(3)
-    problem = Problem.check(model, data, 0)
+    problem = problem_of(model, data, 0)
     steps, params = EM().steps(problem), problem.structure.start(problem, "random", 5)
     together = steps.e_step(params)
-    monkeypatch.setattr("inference.structures.options.structure.MAX_ELEMENTS", 1)
+    monkeypatch.setattr("inference.structures.options.em_steps.MAX_ELEMENTS", 1)
     apart = steps.e_step(params)
     for name, value in together[0].items():
         close(apart[0][name], value, 1e-12)
@@ -421,7 +419,7 @@ def test_an_unvisited_state_keeps_the_prior_mean() -> None:
 def test_options_keep_one_order() -> None:
     """Whatever order a start had, the reported options are named alike, and the law is the same."""
     model, truth, data = case(6)
-    structure = Problem.check(model, data, 0).structure
+    structure = problem_of(model, data, 0).structure
     turned = {
         **truth,
         "initial": truth["initial"].flip(1),
@@ -724,7 +722,7 @@ def test_endings_and_choices_sit_inside_the_general_model(num_options: int) -> N
     close(Program(model, data).log_marginal(aligned.params), result.log_likelihood, 1e-9)
     close(smooth_options(result, data).option.sum(-1), torch.ones(20, 30), 1e-9)
     assert check_options(truth, model.chain()).identified == (num_options == 2)  # three options need three states
-    start = Problem.check(model, data, 0).structure.start(Problem.check(model, data, 0), "random", 2)
+    start = problem_of(model, data, 0).structure.start(problem_of(model, data, 0), "random", 2)
     assert {name: value.shape[1:] for name, value in start.items()} == {
         name: value.shape for name, value in truth.items()
     }

@@ -1,0 +1,44 @@
+"""What a fitted program observes: the names of its sites, the data as it takes them, and whether it can draw rows."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inference.programs.data import checked, checks_data
+from inference.programs.program import Program
+from ppl_models.parts.validation import as_table
+
+if TYPE_CHECKING:
+    from inference.fitting.record import FitRecord
+
+__all__ = ["as_matrix", "can_simulate", "observed_sites"]
+
+
+def as_matrix(fit: FitRecord, data: Any) -> np.ndarray:
+    """``data`` as an array (N, J), NaN where missing, checked as the model checks it.
+
+    Raises:
+        ValueError: if ``data`` does not fit the model, or is not one table of items.
+    """
+    table = checked(fit.model, data) if checks_data(fit.model) else as_table(data)
+    return table[0].detach().cpu().numpy().astype(np.float64)
+
+
+def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:
+    """Names of the observed sites: those that the model describes, else what the program observes given ``data``."""
+    described = fit.structure.observed_sites()
+    if described or data is None:
+        return described
+    return Program(fit.model, checked(fit.model, data)[0]).names("observed")
+
+
+def can_simulate(fit: FitRecord) -> bool:
+    """Whether the program can be called as ``model(None, num_rows)``, to draw rows."""
+    try:
+        inspect.signature(fit.model).bind(None, 1)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,31 @@
+"""A model and data, checked and brought together: what engines are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from inference.base.structure import Problem
+from inference.programs.data import checked
+from inference.structures.registry import structure_of
+
+__all__ = ["problem_of"]
+
+
+def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: bool = False) -> Problem:
+    """The problem of a model, its data checked by the model's own rules where it has them.
+
+    Args:
+        model: the program; data: what it takes.
+        seed: of everything random.
+        start_given: whether the user gave the parameters to start from.
+
+    Raises:
+        ValueError: for a model that is a class, a seed out of range, or data that the model refuses.
+    """
+    if not callable(model) or isinstance(model, type):
+        raise ValueError(f"model: a Pyro program (a callable, not a class) was expected, got {model!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
+    tensors, names = checked(model, data, for_fit=True)
+    return Problem(model, tensors, names, seed, start_given, structure_of(model))

@@ -1,0 +1,114 @@
+"""What a fit holds: the estimate, how it was reached, and of what; nothing is asked of it here."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from inference.base.structure import Structure
+from inference.programs.program import Params
+from inference.structures.registry import structure_of
+
+__all__ = ["FitRecord", "Restarts", "Trace"]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The course of the best restart.
+
+    Args:
+        name: what ``objective`` is.
+        objective: (iterations,), at the parameters each iteration started from.
+        log_likelihood: (iterations,), latents summed out.
+    """
+
+    name: str
+    objective: Tensor
+    log_likelihood: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Restarts:
+    """Every restart of a fit, R of them.
+
+    Args:
+        objective, log_likelihood: (R,); converged: (R,) bool; num_iterations: (R,).
+        params: (R, ...), by site name.
+        best: index of the reported one.
+    """
+
+    objective: Tensor
+    log_likelihood: Tensor
+    converged: Tensor
+    num_iterations: Tensor
+    params: Params
+    best: int
+
+
+@dataclass(frozen=True, eq=False)
+class FitRecord:
+    """A fitted model.
+
+    Args:
+        model: the program; method: the engine's settings.
+        params: the estimate, by site name.
+        log_likelihood: at the estimate, latents summed out.
+        objective: what was maximised, at the estimate; objective_name: what it is.
+        trace: its course; restarts: all starts.
+        converged, num_iterations: of the reported restart; seconds: of the whole call.
+        seed, num_rows, item_names: of the call.
+        warnings: texts of the warnings given.
+        draws: posterior draws (chains, draws, ...) by site name, None for a point estimate.
+        elbo: a lower bound of ``log_likelihood``, from engines that have one.
+        local: point estimates of continuous latents of the rows fitted (activities), (N, ...) by site, never mixed with
+            ``params``; None for models without. The log-likelihood is then conditional on them.
+        sample_stats: what the engine says of each draw (divergences, energy, ...), (chains, draws), by name.
+        num_observations: the sample size of an information criterion: the steps of all sequences where rows are sequences.
+    """
+
+    model: Callable[..., Any]
+    method: Any
+    params: Params
+    log_likelihood: float
+    objective: float
+    objective_name: str
+    trace: Trace
+    restarts: Restarts
+    converged: bool
+    num_iterations: int
+    seconds: float
+    seed: int
+    num_rows: int
+    item_names: tuple[str, ...]
+    warnings: tuple[str, ...]
+    draws: Params | None
+    elbo: float | None = None
+    local: Params | None = None
+    sample_stats: Params | None = None
+    num_observations: int | None = None
+
+    @property
+    def structure(self) -> Structure:
+        """What the model says of itself, and all that follows from it."""
+        return structure_of(self.model)
+
+    @property
+    def model_name(self) -> str:
+        """The model's class, or the name of the user's function."""
+        named = type(self.model).__name__ if dataclasses.is_dataclass(self.model) else getattr(self.model, "__name__", "program")
+        return str(named)
+
+    @property
+    def num_parameters(self) -> int:
+        """Free parameters: loadings that are exactly zero are not counted."""
+        return self.structure.num_free(self.params | (self.local or {}))
+
+    @property
+    def bic(self) -> float:
+        """-2 log-likelihood + (number of free parameters) log N, N rows (or steps of sequences); smaller is better."""
+        return -2 * self.log_likelihood + self.num_parameters * math.log(self.num_observations or self.num_rows)

@@ -1,0 +1,158 @@
+"""What a fitted model says of rows: latents, log-likelihoods, reconstructions, and rows drawn from it."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.base.structure import is_large
+from inference.engines import gibbs_estimates
+from inference.fitting.record import FitRecord
+from inference.programs.data import as_tensors, checks_data, map_tensors
+from inference.programs.program import Params, Program, simulate
+
+__all__ = ["chunks", "decode_latents", "log_likelihood_rows", "posterior_latents", "reconstruct", "simulate_rows", "sums_out"]
+
+CHUNK_ELEMENTS = 2**22
+
+
+def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
+    """The program on consecutive chunks of rows, or on all of ``data`` where it is no table."""
+    if not checks_data(fit.model):
+        yield Program(fit.model, as_tensors(data))
+        return
+    checked, names = fit.model.check_data(data, for_fit=False)  # type: ignore[attr-defined]
+    if names != fit.item_names and sorted(names) == sorted(fit.item_names):
+        raise ValueError(f"data: columns in the order of the fit, {fit.item_names}, were expected, got {names}")
+    like = next(iter(fit.params.values()))  # the estimate's dtype and device
+    checked = map_tensors(lambda x: x.to(like if x.is_floating_point() else like.device), checked)
+    first = checked if isinstance(checked, Tensor) else next(iter(checked.values()))
+    program = Program(fit.model, map_tensors(lambda x: x[:1], checked))
+    values = 1 if is_large(program) else max(site.num_values or 1 for site in program.sites)
+    rows = max(1, CHUNK_ELEMENTS // max(first[:1].numel(), values))
+    for start in range(0, len(first), rows):
+        chunk = slice(start, start + rows)
+        yield program.with_data(map_tensors(operator.itemgetter(chunk), checked))
+
+
+def _by_row(fit: FitRecord, data: Any, ask: Callable[[FitRecord, Program, Params], dict[str, Tensor]]) -> dict[str, Tensor]:
+    structure = fit.structure
+    parts: list[dict[str, Tensor]] = []
+    for program in chunks(fit, data):
+        local = structure.solve_local(fit.params, program.args[0]) if structure.local_sites else {}
+        parts.append(ask(fit, program, fit.params | local))
+    return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def posterior_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:
+    """P(latent = 1 | row), (N, K) by latent site; for a categorical latent the probability of each value.
+
+    Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
+    Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
+
+    Raises:
+        ValueError: if ``data`` does not fit the model.
+    """
+    return _by_row(fit, data, _latent_means)
+
+
+def sums_out(fit: FitRecord, program: Program) -> bool:
+    """Whether the latents can be summed over: few values, and no continuous latents left to integrate."""
+    structure = fit.structure
+    settled = {*structure.local_sites, *structure.integrated_sites}
+    return structure.sums_out(program) and set(program.names("local")) <= settled
+
+
+def _latent_means(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
+    if sums_out(fit, program):
+        return fit.structure.latent_means(program, params)
+    means, _ = _sweeps(fit, program, params)
+    return {name: value[0].mT for name, value in means.items()}
+
+
+def _sweeps(fit: FitRecord, program: Program, params: Params) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    generator = torch.Generator().manual_seed(fit.seed)
+    gibbs = fit.structure.gibbs(program)
+    return gibbs_estimates.posterior_means(gibbs, {name: value.unsqueeze(0) for name, value in params.items()}, generator)
+
+
+def decode_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:
+    """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent site.
+
+    Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
+    Where the configurations are too many to sum over, entry by entry.
+    """
+
+    def modes(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
+        if sums_out(fit, program):
+            return fit.structure.latent_modes(program, params)
+        means = _latent_means(fit, program, params)
+        return {name: (means[name] > 0.5).to(means[name]) for name in program.names("latent")}
+
+    return _by_row(fit, data, modes)
+
+
+def log_likelihood_rows(fit: FitRecord, data: Any) -> Tensor:
+    """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over rows.
+
+    Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
+    Where the configurations are too many to sum over, a stochastic lower bound of it:
+    :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
+    """
+
+    def rows(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
+        structure = fit.structure
+        if structure.local_sites:
+            return {"": structure.conditional_rows(params, program.args[0])}
+        if sums_out(fit, program):
+            return {"": structure.marginal_rows(program, params)}
+        _, latents = _sweeps(fit, program, params)
+        generator = torch.Generator().manual_seed(fit.seed)
+        one = {name: value.unsqueeze(0) for name, value in params.items()}
+        return {"": gibbs_estimates.log_likelihood_rows(fit.structure.gibbs(program), one, latents, generator)[0]}
+
+    return _by_row(fit, data, rows)[""]
+
+
+def reconstruct(fit: FitRecord, data: Any) -> Tensor:
+    """E[items | latents] averaged over the posterior of the latents, (N, J).
+
+    Raises:
+        ValueError: if the model's rows are not a finite mixture over one latent site.
+    """
+    out = []
+    for program in chunks(fit, data):
+        mixture = program.as_mixture(fit.params)
+        if mixture is None:
+            raise ValueError("reconstruct: the model's rows are not a finite mixture over one latent site")
+        weights = program.latent_marginals(fit.params)[mixture.latent]  # (n, C)
+        means = mixture.response.mean.reshape(weights.shape[1], -1)
+        out.append((weights @ means).detach())
+    return torch.cat(out)
+
+
+def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
+    """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
+
+    Activities and the like are those of the fit where the number of rows is the same, else resampled from them.
+    """
+    if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
+        raise ValueError(f"simulate: num_rows must be a positive integer, got {num_rows!r}")
+    try:
+        inspect.signature(fit.model).bind(None, num_rows)
+    except TypeError:
+        raise ValueError(
+            "simulate: the program must take (data, num_rows), and draw that many rows where data is None"
+        ) from None
+    local = {}
+    if fit.local:
+        own = len(next(iter(fit.local.values())))
+        picked = torch.randint(own, (num_rows,), generator=torch.Generator().manual_seed(seed))
+        picked = torch.arange(own) if num_rows == own else picked
+        local = {name: value[picked] for name, value in fit.local.items()}
+    return simulate(fit.model, fit.params | local, seed, None, num_rows)

@@ -1,0 +1,193 @@
+"""A fit as files: tensors and a JSON record that names public classes; nothing in them can execute."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from inference.base.checkpoint import read_tensors, write_tensors
+from inference.fitting.record import FitRecord
+
+__all__ = ["FORMAT", "SavedFunction", "public_name", "read_fields", "save"]
+
+FORMAT = 2  # 1 named the modules of its records, which have moved since
+PACKAGES = ("ppl_models", "inference")  # whose public records a file may name
+FORMAT_1 = {
+    f"{module}:{name}"
+    for module, names in {
+        "inference.alternating": ("AlternatingMinimization", "GradientAlternation"),
+        "inference.autoguides": ("FullRank", "LowRank", "MeanField"),
+        "inference.bootstrap": ("Bootstrap",),
+        "inference.decoders": ("BackwardElimination", "HardThresholding", "Pursuit", "Shrinkage"),
+        "inference.em": ("EM",),
+        "inference.factorization": ("Factorize",),
+        "inference.grow_and_prune": ("GrowAndPrune",),
+        "inference.laplace": ("Laplace",),
+        "inference.nuts": ("NUTS",),
+        "inference.result": ("Restarts", "Trace"),
+        "inference.saem": ("SAEM",),
+        "inference.score_svi": ("ScoreFunctionSVI",),
+        "inference.svi": ("SVI",),
+        "ppl_models.bottoms": ("Additive", "ExpDINA", "ExpGDM"),
+        "ppl_models.components": ("MultivariateNormal",),
+        "ppl_models.continuous_options": ("ContinuousOptionsHMM",),
+        "ppl_models.deep_discrete_encoder": ("DeepDiscreteEncoder",),
+        "ppl_models.deep_noisy_or": ("DeepNoisyOr",),
+        "ppl_models.factor_analysis": ("FactorAnalysis",),
+        "ppl_models.matrix_factorization": ("GaussianFactorization", "NegativeBinomialFactorization", "PoissonFactorization"),
+        "ppl_models.mixture": ("Mixture",),
+        "ppl_models.noisy_or": ("NoisyOr",),
+        "ppl_models.options_hmm": ("OptionsHMM",),
+        "ppl_models.penalties": ("SCAD", "Ridge", "TruncatedLasso"),
+        "ppl_models.policies": ("Network", "SoftmaxLinear"),
+        "ppl_models.responses": ("Bernoulli", "Blocks", "LogNormal", "Normal", "Poisson"),
+        "ppl_models.sparse_coding": ("SparseCoding",),
+        "ppl_models.usage_factorization": ("UsageFactorization",),
+    }.items()
+    for name in names
+}  # all that files of format 1 may hold; every name is public today
+
+
+def save(fit: FitRecord, path: str | Path) -> None:
+    """Write the fit as a folder with ``fit.safetensors``, which holds tensors and a JSON record and no code.
+
+    Raises:
+        ValueError: if ``path`` is a file, or the model is not a dataclass of plain fields.
+    """
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"save: {folder} is a file; name a folder")
+    tensors: dict[str, Tensor] = {}
+    record: dict[str, Any] = {"format": FORMAT}
+    for field in dataclasses.fields(fit):
+        record[field.name] = _pack(getattr(fit, field.name), field.name, tensors)
+    write_tensors(folder / "fit.safetensors", tensors, record)
+    (folder / "fit.json").write_text(json.dumps(record, indent=1), encoding="utf-8")  # for people to read
+
+
+def read_fields(path: str | Path, model: Callable[..., Any] | None = None) -> dict[str, Any]:
+    """The fields of a saved fit; see :meth:`inference.Fit.load`, which says what is refused."""
+    tensors, record = read_tensors(Path(path) / "fit.safetensors")
+    written = record.get("format")
+    if written not in (1, FORMAT):
+        newer = isinstance(written, int) and written > FORMAT
+        remedy = "; a newer version of ppl-models wrote this fit: update the library to read it" if newer else ""
+        raise ValueError(f"load: format {FORMAT} was expected, got {written!r}{remedy}")
+    fields: dict[str, Any] = {}
+    try:
+        for field in dataclasses.fields(FitRecord):
+            if field.name == "model" and model is not None:
+                fields["model"] = model
+            elif field.name in record or field.default is dataclasses.MISSING:
+                fields[field.name] = _unpack(record[field.name], tensors, written)
+    except (AttributeError, ImportError, KeyError, TypeError) as error:
+        raise ValueError(f"load: {path} is damaged, or was written by another version ({error!r})") from error
+    if fields["model"] is None:
+        raise ValueError("load: the model of this fit is not of this library; pass it as load(path, model=...)")
+    return fields
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedFunction:
+    """Stands in a loaded fit for a function of the user's, such as a guide, of which a file without code keeps the name.
+
+    Args:
+        name: of the function.
+    """
+
+    name: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueError(f"the fit was saved, and its file keeps no code: {self.name} is needed again to fit")
+
+
+def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """A value as JSON; tensors go aside under their path."""
+    if isinstance(value, Tensor):
+        tensors[name] = value
+        return {"tensor": name}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, dict):
+        return {"dict": {key: _pack(part, f"{name}.{key}", tensors) for key, part in value.items()}}
+    if isinstance(value, tuple | list):
+        return {"tuple": [_pack(part, f"{name}.{i}", tensors) for i, part in enumerate(value)]}
+    kind = type(value)
+    if isinstance(value, SavedFunction):
+        return {"function": value.name}
+    public = public_name(kind)
+    if public is not None:
+        fields = {f.name: _pack(getattr(value, f.name), f"{name}.{f.name}", tensors) for f in dataclasses.fields(value)}
+        return {"record": public, "fields": fields}
+    if name == "model":
+        return None  # a user's program: given again at load
+    if callable(value) and name.startswith("method."):
+        return _pack(SavedFunction(getattr(value, "__qualname__", kind.__qualname__)), name, tensors)
+    raise ValueError(f"save: {name} holds a {kind.__name__}, which has no place in a file without code")
+
+
+def public_name(kind: type) -> str | None:
+    """``package:Name`` of a record that a package offers under its public names, such as ``inference:EM``, else None."""
+    for package in PACKAGES:
+        if dataclasses.is_dataclass(kind) and _public(package, kind.__name__) is kind:
+            return f"{package}:{kind.__name__}"
+    return None
+
+
+def _public(package: str, name: str) -> Any:
+    module = importlib.import_module(package)
+    return getattr(module, name) if name in module.__all__ else None
+
+
+def _record_type(record: str, written: int) -> type:
+    """The public record type that a file names."""
+    package, _, name = record.partition(":")
+    if written == 1 and record in FORMAT_1:
+        package = package.partition(".")[0]
+    if package.partition(".")[0] not in PACKAGES or not name.isidentifier():
+        raise ValueError(f"load: record type {record!r} is not of this library")
+    kind = _public(package, name) if package in PACKAGES else None
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        raise ValueError(
+            f"load: unknown record type {record!r}: this version of the library has no such public name; the fit may come from "
+            "a newer one, or the file was changed"
+        )
+    return kind
+
+
+def _unpack(value: Any, tensors: dict[str, Tensor], written: int) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
+        return tensors[value["tensor"]]
+    if "float" in value:
+        return float(value["float"])
+    if "function" in value:
+        return SavedFunction(str(value["function"]))
+    if "dict" in value:
+        return {key: _unpack(part, tensors, written) for key, part in value["dict"].items()}
+    if "tuple" in value:
+        return tuple(_unpack(part, tensors, written) for part in value["tuple"])
+    if value["record"] == "inference.fitting.result:SavedFunction" and written == 1:
+        return SavedFunction(str(value["fields"]["name"]))
+    kind = _record_type(value["record"], written)
+    name = kind.__name__
+    new: Any = object.__new__(kind)  # not the constructor: the values were checked when the fit was made
+    names = {field.name: field for field in dataclasses.fields(kind)}
+    for key, field in names.items():
+        if key not in value["fields"] and field.default is dataclasses.MISSING:
+            raise ValueError(f"load: {name} lacks the field {key!r}")
+    for key, part in value["fields"].items():
+        if key not in names:
+            raise ValueError(f"load: {name} has no field {key!r}")
+        object.__setattr__(new, key, _unpack(part, tensors, written))
+    return new

@@ -1,0 +1,141 @@
+"""What the data say of the options of every step: filtering, smoothing, most probable paths, draws, prediction, for a fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from inference.structures.options.forward_backward import Along, parts_of, steps_along, steps_of
+from inference.structures.options.paths import MostProbable, Smoothed, filter_, predict, sample_paths, smooth, viterbi
+from ppl_models.descriptions.options import ChainDescription, PolicyDescription
+from ppl_models.sequences.chain_plan import plan_of
+from ppl_models.sequences.policy_chain import draw_along
+
+if TYPE_CHECKING:
+    from inference.fitting.result import Fit
+
+__all__ = ["LikelihoodParts", "filter_options", "log_likelihood_parts", "predict_actions", "sample_options", "simulate_actions", "smooth_options", "viterbi_options"]
+
+
+@dataclass(frozen=True, eq=False)
+class LikelihoodParts:
+    """Log-likelihood of every sequence in parts, each (B,); their sum is the program's.
+
+    Args:
+        actions: of the actions given the states, options summed out: the one to compare with other codes; where an
+            action is missing, of the next state.
+        first_state: of the first state.
+        moves: of the next states given states and actions.
+    """
+
+    actions: Tensor
+    first_state: Tensor
+    moves: Tensor
+
+
+def _checked(fit: Fit, data: Any, caller: str) -> Tensor:
+    if not isinstance(fit.structure.about, ChainDescription | PolicyDescription):
+        raise ValueError(f"{caller}: a model of hidden options was expected, got {type(fit.model).__name__}")
+    checked: Tensor = fit.model.check_data(data, for_fit=False)[0]  # type: ignore[attr-defined]
+    return checked
+
+
+def _of_fit(fit: Fit, data: Any, caller: str) -> Along:
+    checked, about = _checked(fit, data, caller), fit.structure.about
+    if isinstance(about, PolicyDescription):
+        return steps_along(about, fit.params, checked)
+    return steps_of(parts_of(about, fit.params), checked)
+
+
+def filter_options(fit: Fit, data: Any) -> Tensor:
+    """P(option | the sequence up to and with this step), (B, T, O): which option is on now.
+
+    Where the action is missing the next state is used too, as it says something of that action.
+
+    Raises:
+        ValueError: if the model has no options, or ``data`` does not fit it.
+    """
+    return filter_(_of_fit(fit, data, "filter_options"))[0]
+
+
+def smooth_options(fit: Fit, data: Any, pairs: bool = False) -> Smoothed:
+    """P(option | the whole sequence), and of pairs of successive options if asked for.
+
+    Raises:
+        ValueError: if the model has no options, or ``data`` does not fit it.
+    """
+    return smooth(_of_fit(fit, data, "smooth_options"), pairs)
+
+
+def viterbi_options(fit: Fit, data: Any) -> MostProbable:
+    """The most probable path of options of every sequence; ties go to the smaller index.
+
+    Raises:
+        ValueError: if the model has no options, or ``data`` does not fit it.
+    """
+    return viterbi(_of_fit(fit, data, "viterbi_options"))
+
+
+def sample_options(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Tensor:
+    """Exact joint draws of whole paths of options, (num_draws, B, T); -1 after the end.
+
+    Raises:
+        ValueError: if the model has no options, ``data`` does not fit it, or ``num_draws`` is not positive.
+    """
+    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
+        raise ValueError(f"sample_options: num_draws must be a positive integer, got {num_draws!r}")
+    return sample_paths(_of_fit(fit, data, "sample_options"), num_draws, seed)
+
+
+def predict_actions(fit: Fit, data: Any) -> Tensor:
+    """P(action | this state and all before it), (B, T, A), one step ahead; zero after the end.
+
+    Raises:
+        ValueError: if the model has no options, or ``data`` does not fit it.
+    """
+    return predict(_of_fit(fit, data, "predict_actions"))
+
+
+def simulate_actions(fit: Fit, data: Any, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Options and actions drawn along the continuous states of ``data``, whose actions are not looked at.
+
+    Returns:
+        Options and actions, (B, T) each, -1 after the end.
+
+    Raises:
+        ValueError: if the model's states are not continuous, or ``data`` does not fit it.
+    """
+    about = fit.structure.about
+    if not isinstance(about, PolicyDescription):
+        raise ValueError(
+            "simulate_actions: a model along continuous states was expected; fit.simulate draws states too"
+        )
+    checked = _checked(fit, data, "simulate_actions")
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        drawn = draw_along({name: value[None] for name, value in fit.params.items()}, checked[..., :-1], about.policy)
+    after = checked[..., 0].isnan()
+    return drawn[0].masked_fill(after, -1), drawn[1].masked_fill(after, -1)
+
+
+def log_likelihood_parts(fit: Fit, data: Any) -> LikelihoodParts:
+    """The log-likelihood of every sequence, told apart: actions given states, first states, moves.
+
+    Along continuous states, which have no law of their own here, the last two are zero.
+
+    Raises:
+        ValueError: if the model has no options, or ``data`` does not fit it.
+    """
+    checked, about = _checked(fit, data, "log_likelihood_parts"), fit.structure.about
+    if isinstance(about, PolicyDescription):
+        actions = fit.log_likelihood_rows(data)
+        return LikelihoodParts(actions, torch.zeros_like(actions), torch.zeros_like(actions))
+    parts = parts_of(about, fit.params)
+    num_actions, num_states = parts.environment.shape[0], parts.environment.shape[-1]
+    plan = plan_of(checked, num_states, num_actions)
+    one = [value[None] for value in (parts.initial, parts.low, parts.high, parts.environment)]
+    first = parts.initial.sum(-1).log()[checked[:, 0, 0]]
+    return LikelihoodParts(plan.log_actions(*one)[0] - first, first, plan.log_moves(one[3])[0])

@@ -1,0 +1,177 @@
+r"""Statistics of one draw of the latents of generalised-linear layers, and their maximiser.
+
+For a generalised-linear child with design :math:`h_i = (1, a_i)` the complete-data log-density of a draw, expanded at the
+current coefficients :math:`\beta`, is the quadratic :math:`r \cdot \beta' - \beta'^\top H \beta' / 2` with
+
+.. math:: H = \sum_i A''(\eta_i) h_i h_i^\top, \qquad r = \sum_i \{T(x_i) - A'(\eta_i)\} h_i + H \beta .
+
+Both are averaged over iterations: (1 + K)^2 numbers a child, whatever the number of rows, iterations or configurations.
+For linear families they are the sufficient statistics themselves. For the others the expansion points converge with the
+estimate, and a fixed point has mean score zero, which is the equation that EM solves (the stochastic-approximation view of
+Gu and Kong 1998, doi:10.1073/pnas.95.13.7270). That holds for any H used on both sides of r, so for these families H is
+summed over every so many rows only: it steers the steps, it does not move where they end.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from inference.base.draw_steps import Averages
+from inference.base.gibbs import Latents
+from inference.programs.program import Params
+from inference.structures.layers.em_steps import PROPORTION_LIMIT
+from inference.structures.layers.gibbs import LayeredGibbs, features
+from inference.structures.layers.glm import (
+    drawn_statistics,
+    maximise_dispersion,
+    maximise_layer,
+    maximise_quadratic,
+    with_ones,
+)
+from ppl_models.descriptions.layers import GeneralizedLinearLayer
+from ppl_models.parts.responses import ResponseFamily
+
+__all__ = ["LayeredDraws"]
+
+
+CHUNK_ELEMENTS = 2**18  # rows times distinct entries of h h at once
+
+
+@dataclass(frozen=True, eq=False)
+class LayeredDraws:
+    """Statistics of layers of binary latents with generalised-linear children.
+
+    Args:
+        gibbs: the sampler, which holds the data.
+        scale: weight of a row, above 1 for mini-batches.
+        max_rows: about so many rows at most are summed over for H, where the family is not linear, and for the log-density.
+    """
+
+    gibbs: LayeredGibbs
+    scale: float = 1.0
+    max_rows: int = 2000
+
+    @property
+    def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
+        """The model's layers, bottom-up."""
+        return self.gibbs.layers
+
+    @property
+    def stride(self) -> int:
+        """H and the log-density of a draw are sums over every so many rows, scaled up."""
+        return max(1, self.gibbs.statistic.shape[1] // self.max_rows)
+
+    def statistics(self, params: Params, latents: Latents, chances: Latents) -> tuple[Averages, Tensor]:
+        out: Averages = {}
+        for depth, layer in enumerate(self.layers):
+            below = self.gibbs.statistic if depth == 0 else latents[layer.child]
+            mask = self.gibbs.mask if depth == 0 else None
+            beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
+            h = with_ones(features(layer, latents))
+            gradient, hessian = _expansion(layer.response, beta, below, mask, h, self.stride)
+            out[f"{layer.loadings}/linear"] = gradient + (hessian @ beta.unsqueeze(-1)).squeeze(-1)
+            out[f"{layer.loadings}/hessian"] = hessian
+        out = {name: value * self.scale for name, value in out.items()}
+        out[self.gibbs.root.proportions] = chances[self.gibbs.root.latent].mean(-1)
+        return out, self.log_joint(params, latents)
+
+    def log_joint(self, params: Params, latents: Latents) -> Tensor:
+        few = {name: value[..., :: self.stride] for name, value in latents.items()}
+        rows = self._few.log_joint_rows(params, few)
+        return rows.sum(-1) * (self.scale * self.gibbs.statistic.shape[1] / rows.shape[-1])
+
+    @functools.cached_property
+    def _few(self) -> LayeredGibbs:
+        """Every so many of the rows: enough for a figure that fluctuates by its draws."""
+        if self.stride == 1:
+            return self.gibbs
+        return self.gibbs.rows(torch.arange(0, self.gibbs.statistic.shape[1], self.stride, device=self.gibbs.data.device))
+
+    def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
+        return new if old is None else {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
+
+    def maximise(self, averages: Averages, params: Params) -> Params:
+        new = dict(params)
+        for depth, layer in enumerate(self.layers):
+            linear, hessian = averages[f"{layer.loadings}/linear"], averages[f"{layer.loadings}/hessian"]
+            beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
+            dispersion = params[layer.dispersion] if layer.dispersion else None
+            scale = layer.response.scale(dispersion, layer.num_children)
+            beta = maximise_quadratic(layer, linear, hessian, beta, scale)
+            new[layer.intercepts], new[layer.loadings] = beta[..., 0], beta[..., 1:]
+            if layer.dispersion is not None and depth == 0:
+                squares = self.gibbs.statistic.square().sum(-1) * self.scale
+                fitted = (beta.unsqueeze(-2) @ hessian @ beta.unsqueeze(-1)).flatten(-3)
+                weight = hessian[..., 0, 0].expand(fitted.shape)  # rows seen, where the family is linear
+                new[layer.dispersion] = maximise_dispersion(
+                    layer, squares - 2 * (beta * linear).sum(-1) + fitted, weight
+                )
+        share = averages[self.gibbs.root.proportions]
+        new[self.gibbs.root.proportions] = share.clamp(PROPORTION_LIMIT, 1 - PROPORTION_LIMIT)
+        return new
+
+    def maximise_draw(self, params: Params, latents: Latents, chances: Latents) -> Params:
+        restarts = []
+        for r in range(len(params[self.gibbs.root.proportions])):
+            own = {name: value[r : r + 1] for name, value in params.items()}
+            new = dict(own)
+            for depth, layer in enumerate(self.layers):
+                below = self.gibbs.statistic if depth == 0 else latents[layer.child][r]
+                mask = self.gibbs.mask if depth == 0 else None
+                stats = drawn_statistics(layer, below, mask, latents[layer.parent][r], self.scale)
+                new.update(maximise_layer(layer, stats, own, num_steps=1))
+            share = chances[self.gibbs.root.latent][r : r + 1].mean(-1)
+            new[self.gibbs.root.proportions] = share.clamp(PROPORTION_LIMIT, 1 - PROPORTION_LIMIT)
+            restarts.append(new)
+        return {name: torch.cat([new[name] for new in restarts]) for name in params}
+
+    def relax(self) -> LayeredDraws | None:
+        if all(layer.penalty is None for layer in self.layers):
+            return None
+        layers = tuple(replace(x, penalty=x.penalty.convex()) if x.penalty else x for x in self.layers)
+        return replace(self, gibbs=replace(self.gibbs, layers=layers))
+
+    def rows(self, index: Tensor) -> LayeredDraws:
+        scale = self.scale * self.gibbs.statistic.shape[1] / len(index)
+        return replace(self, gibbs=self.gibbs.rows(index), scale=scale)
+
+
+def _expansion(
+    family: ResponseFamily, beta: Tensor, below: Tensor, mask: Tensor | None, design: Tensor, stride: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Gradient (R, C, P) and minus the Hessian (R, C or 1, P, P) of the children's log-density, chunked over rows.
+
+    Args:
+        beta: (R, C, P).
+        below: (C, N) or (R, C, N), 0 where missing; mask: (C, N) 0/1 or None.
+        design: h, (R, P, N).
+        stride: the Hessian of families that are not linear is that of every so many rows, scaled up.
+    """
+    size, num_rows = design.shape[-2:]
+    shared = family.is_linear and mask is None  # every child has the same Hessian, the rows' cross products
+    stride = 1 if family.is_linear else stride
+    i, j = torch.triu_indices(size, size, device=design.device)
+    gradient = torch.zeros_like(beta)
+    packed = beta.new_zeros(*beta.shape[:-1], len(i))  # the distinct entries of the sum of w h h'
+    rows = max(stride, CHUNK_ELEMENTS // (len(design) * max(len(i) // stride, beta.shape[-2])) // stride * stride)
+    for start in range(0, num_rows, rows):
+        part = slice(start, start + rows)
+        h = design[..., part]
+        mean, weight = (value.mT for value in family.moments((beta @ h).mT))  # (R, C, n)
+        if mask is not None:
+            mean, weight = mean * mask[:, part], weight * mask[:, part]
+        gradient += (below[..., part] - mean) @ h.mT
+        if not shared:
+            few = h[..., ::stride]
+            packed += weight[..., ::stride] @ (few[:, i] * few[:, j]).mT
+    if shared:
+        return gradient, (design @ design.mT).unsqueeze(1)
+    packed *= num_rows / len(range(0, num_rows, stride))
+    hessian = beta.new_zeros(*beta.shape, size)
+    hessian[..., i, j] = packed
+    hessian[..., j, i] = packed
+    return gradient, hessian

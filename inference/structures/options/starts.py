@@ -1,0 +1,87 @@
+"""Where models of hidden options start: policies at random, counted parts, moments."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inference.programs.program import Params
+from inference.structures.options.moment_counts import count_moments
+from inference.structures.options.moments import REFINING, START_MIX, MomentWarning, state_by_state
+from ppl_models.descriptions.options import ChainDescription
+from ppl_models.sequences.chain_plan import ChainPlan
+
+__all__ = ["moment_start", "random_policies", "with_counted_parts"]
+
+
+def moment_start(data: Tensor, num_states: int, num_actions: int, num_options: int) -> tuple[Tensor, Tensor] | None:
+    """``low`` (S, O, A) and ``high`` (S, O, O) to start EM from, or None where moments cannot say.
+
+    Warns:
+        MomentWarning: why there is no such start.
+    """
+    from inference.structures.options.moments_refined import refine_moments
+
+    try:
+        moments = count_moments(data, num_states, num_actions)
+        estimate = refine_moments(moments, state_by_state(moments, num_options), REFINING)
+    except (ValueError, np.linalg.LinAlgError) as error:
+        warnings.warn(f"no start by moments, all starts are random: {error}", MomentWarning, stacklevel=4)
+        return None
+    low, high = (
+        torch.from_numpy((1 - START_MIX) * part + START_MIX / part.shape[-1]) for part in (estimate.low, estimate.high)
+    )
+    return low, high
+
+
+START_NOISE = 0.01  # share of the uniform law in a start: EM never leaves an exact zero
+
+
+def random_policies(chain: ChainDescription, plan: ChainPlan, num_restarts: int, seed: int) -> Params:
+    """Every row of both policies uniform on the simplex; initial options equally likely; environment as counted."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def rows(*shape: int) -> Tensor:
+        weight = -torch.rand((num_restarts, *shape), generator=generator, dtype=torch.float64).clamp(min=1e-12).log()
+        return (weight / weight.sum(-1, keepdim=True)).to(plan.begin.device)
+
+    s, a, o = chain.num_states, chain.num_actions, chain.num_options
+    return with_counted_parts(chain, plan, {chain.low: rows(s, o, a), chain.high: rows(s, o, o)})
+
+
+def _alike(chain: ChainDescription, plan: ChainPlan, num_restarts: int) -> Params:
+    """All probabilities of both policies equal."""
+    s, a, o = chain.num_states, chain.num_actions, chain.num_options
+    shapes = {chain.low: (s, o, a), chain.high: (s, o, o)}
+    device = plan.begin.device
+    return with_counted_parts(
+        chain, plan, {n: torch.full((num_restarts, *v), 1 / v[-1], dtype=torch.float64, device=device) for n, v in shapes.items()}
+    )
+
+
+def with_counted_parts(chain: ChainDescription, plan: ChainPlan, policies: Params) -> Params:
+    """Policies (R, ...) and what is read off the data: the first states, options equally likely, and the environment."""
+    s, o = chain.num_states, chain.num_options
+    num_restarts = len(policies[chain.low])
+    first = torch.bincount(plan.begin, minlength=s).to(torch.float64)
+    first = (1 - START_NOISE) * first / first.sum() + START_NOISE / s
+    moves = plan.move_counts(s, chain.num_actions).to(torch.float64) + START_NOISE
+    initial = (first / o)[:, None].expand(s, o)
+    environment = moves / moves.sum(-1, keepdim=True)
+    upper = {chain.high: policies[chain.high]}
+    if chain.termination is not None and chain.choice is not None:
+        choice = policies[chain.high].mean(-2)  # (R, S, O)
+        left = 1 - policies[chain.high].diagonal(dim1=-2, dim2=-1)
+        upper = {
+            chain.choice: choice,
+            chain.termination: (left / (1 - choice).clamp(min=1e-6)).clamp(START_NOISE, 1 - START_NOISE),
+        }
+    return {
+        chain.initial: initial.expand(num_restarts, s, o).contiguous(),
+        chain.low: policies[chain.low],
+        **upper,
+        chain.environment: environment.expand(num_restarts, *environment.shape).contiguous(),
+    }
