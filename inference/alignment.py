@@ -14,6 +14,7 @@ from torch import Tensor
 from inference.base.relabelling import Alignment, Matching, match_columns
 from inference.fitting.record import FitRecord
 from inference.structures.layers.alignment import align_layers, canonical_signs, relabel
+from inference.structures.registry import structure_of
 
 __all__ = ["Alignment", "Matching", "align", "align_layers", "canonical_signs", "match_columns", "relabel"]
 
@@ -33,14 +34,14 @@ def align(fit: FitRecord, reference: FitRecord | Mapping[str, Tensor], signs: bo
         ValueError: if nothing is known of the latents of the model, a site is missing or has another shape (naming it), or
             a value is not finite.
     """
-    structure = getattr(fit, "structure", None)
+    model = getattr(fit, "model", None)
     other = reference if isinstance(reference, Mapping) else getattr(reference, "params", None)
     if other is None:
         raise ValueError(f"align: reference must be a fit or a dict of parameters, got {type(reference).__name__}")
-    alignment = None if structure is None else structure.align(fit.params, other, signs)
+    alignment = None if model is None else structure_of(model).align(fit.params, other, signs)
     if alignment is None:
         raise ValueError(
             f"align: a fit of a model with layers() and root() was expected, got {type(fit).__name__} of "
-            f"{type(getattr(fit, 'model', None)).__name__}; components of other models are matched by match_columns"
+            f"{type(model).__name__}; components of other models are matched by match_columns"
         )
     return alignment

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.func import jacrev
 
-from inference.identifiability import entry_names, information_from_jacobian, information_from_scores
+from inference.identifiability import information_from_jacobian, information_from_scores
+from inference.programs import entry_names
 
 
 def cell_probabilities(theta: Tensor, num_items: int, num_latents: int) -> Tensor:

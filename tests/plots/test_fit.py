@@ -14,9 +14,9 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from support.fitted_examples import HOSTILE, bernoulli_table, blocks_fit, encoder_fit, mixture_fit
 
-from inference import Fit
-from inference.plots import fit as plots
+from inference import Fit, plots
 from inference.plots._common import symmetric_limit
+from inference.plots.fit import NEGATIVE, POSITIVE
 from inference.predictive import predictive_check
 from ppl_models import DeepDiscreteEncoder
 
@@ -147,10 +147,10 @@ def test_the_graph_has_one_edge_a_loading_beyond_the_threshold() -> None:
     edges = [c for c in ax.collections if isinstance(c, LineCollection)]
     by_colour = {
         colour: [c for c in edges if len(c.get_segments()) and colors.to_hex(c.get_color()[0]) == colour]
-        for colour in (plots.POSITIVE, plots.NEGATIVE)
+        for colour in (POSITIVE, NEGATIVE)
     }
-    positive = np.concatenate([c.get_linewidths() for c in by_colour[plots.POSITIVE]])
-    negative = np.concatenate([c.get_linewidths() for c in by_colour[plots.NEGATIVE]])
+    positive = np.concatenate([c.get_linewidths() for c in by_colour[POSITIVE]])
+    negative = np.concatenate([c.get_linewidths() for c in by_colour[NEGATIVE]])
     assert len(positive) == 3
     assert len(negative) == 2
     assert positive[0] == pytest.approx(positive[2])  # the largest of either layer is as wide
