@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from inference.fitting.observed import as_matrix, can_simulate, observed_sites
+from inference.fitting.observed import as_matrix, can_simulate, observed_sites, replicated_tables
+from inference.fitting.record import FitRecord
+from inference.fitting.rows import simulate_rows
 
-if TYPE_CHECKING:
-    from inference.fitting.result import Fit
-
-__all__ = ["PredictiveCheck", "predictive_check"]
+__all__ = ["PredictiveCheck", "predictive_check", "predictive_checks"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class PredictiveCheck:
 
 
 def predictive_check(
-    fit: Fit, data: Any, num_simulations: int = 20, seed: int = 0, max_rows: int = 5000
+    fit: FitRecord, data: Any, num_simulations: int = 20, seed: int = 0, max_rows: int = 5000
 ) -> PredictiveCheck:
     """Draw data sets from the fit on the rows of ``data``, with the same entries missing.
 
@@ -92,27 +92,63 @@ def predictive_check(
 
     Raises:
         ValueError: if ``num_simulations`` or ``max_rows`` is not positive, ``data`` does not fit the model, or the
-            program cannot draw rows of one observed table.
+            program observes several things (:func:`predictive_checks` has one check for each).
+    """
+    checks = predictive_checks(fit, data, num_simulations, seed, max_rows)
+    if len(checks) != 1:
+        raise ValueError(f"predictive_check: one observed site was expected, got {tuple(checks)}; predictive_checks compares each")
+    return next(iter(checks.values()))
+
+
+def predictive_checks(
+    fit: FitRecord, data: Any, num_simulations: int = 20, seed: int = 0, max_rows: int = 5000
+) -> dict[str, PredictiveCheck]:
+    """A check of everything the program observes, by name: a table of items, the steps of sequences, the share of each value.
+
+    Rows of a table are drawn anew from the program. Any other program is run on its own data with the observed sites drawn
+    instead of given: lengths, gaps and covariates are those of the data.
+
+    Args:
+        fit, data, num_simulations, seed, max_rows: as :func:`predictive_check`; data is what the program takes.
+
+    Raises:
+        ValueError: if a number is not positive, or ``data`` does not fit the model.
     """
     for name, value in (("num_simulations", num_simulations), ("max_rows", max_rows)):
         if value < 1:
             raise ValueError(f"predictive_check: {name} must be positive, got {value}")
-    if not can_simulate(fit):
-        raise ValueError(
-            "predictive_check: a program that draws rows when called as model(None, num_rows) was expected"
-        )
+    table = _table_of(fit, data)
+    if table is not None:
+        site, values = table
+        chosen = _rows(len(values), max_rows, seed)
+        draws = [simulate_rows(fit, len(chosen), seed=seed + s)[site] for s in range(num_simulations)]
+        simulated = [draw.detach().cpu().numpy().astype(np.float64) for draw in draws]
+        return {site: _check(values[chosen], simulated, len(values))}
+    observed, simulations = replicated_tables(fit, data, num_simulations, seed)
+    out = {}
+    for name, values in observed.items():
+        chosen = _rows(len(values), max_rows, seed)
+        out[name] = _check(values[chosen], [drawn[name][chosen] for drawn in simulations], len(values))
+    return out
+
+
+def _table_of(fit: FitRecord, data: Any) -> tuple[str, np.ndarray] | None:
+    """The one table of items that the model draws row by row, (N, J), and its site; None where it is anything else."""
     sites = observed_sites(fit, data)
-    if len(sites) != 1:
-        raise ValueError(f"predictive_check: one observed site was expected, got {sites}")
-    observed = as_matrix(fit, data)
-    if observed.ndim != 2:
-        raise ValueError(f"predictive_check: one table of items was expected, got data of shape {observed.shape}")
-    num_rows = len(observed)
-    if num_rows > max_rows:
-        chosen = np.random.default_rng(seed).choice(num_rows, max_rows, replace=False)
-        observed = observed[np.sort(chosen)]
-    draws = [fit.simulate(len(observed), seed=seed + s)[sites[0]] for s in range(num_simulations)]
-    simulated = np.stack([draw.detach().cpu().numpy().astype(np.float64) for draw in draws])
+    if len(sites) != 1 or not can_simulate(fit) or isinstance(data, Mapping):
+        return None
+    values = as_matrix(fit, data)
+    return (sites[0], values) if values.ndim == 2 else None
+
+
+def _rows(num_rows: int, max_rows: int, seed: int) -> np.ndarray:
+    if num_rows <= max_rows:
+        return np.arange(num_rows)
+    return np.sort(np.random.default_rng(seed).choice(num_rows, max_rows, replace=False))
+
+
+def _check(observed: np.ndarray, draws: Sequence[np.ndarray], num_rows: int) -> PredictiveCheck:
+    simulated = np.stack(draws)
     simulated[:, np.isnan(observed)] = np.nan
     return PredictiveCheck(observed, simulated, num_rows)
 

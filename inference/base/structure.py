@@ -26,6 +26,7 @@ from inference.base.progress import Progress
 from inference.base.relabelling import Alignment, Labels, align_labels
 from inference.programs.data import checks_data, map_tensors
 from inference.programs.program import Params, Program
+from inference.programs.replicates import tables_of
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
 
 if TYPE_CHECKING:
@@ -187,6 +188,20 @@ class Structure:
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
         """One draw of the observed sites of the shape of ``data``: its lengths, gaps and covariates; None for any rows."""
+        return None
+
+    def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
+        """Values of the observed sites as tables with one row a unit, (N, P), which a predictive check compares.
+
+        Args:
+            program: with the data; values: by observed site, the data's or simulated.
+        """
+        return tables_of(program, values)
+
+    def why_no_standard_errors(self, params: Params) -> str | None:
+        """Why the curvature of the log-likelihood gives no standard errors of these estimates; None where it does."""
+        if self.local_sites:
+            return f"{', '.join(self.local_sites)} of the rows are estimated beside the parameters, so the likelihood is conditional on them"
         return None
 
     def num_observations(self, problem: Problem) -> int:

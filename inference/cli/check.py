@@ -21,5 +21,7 @@ def check(
         from inference.identifiability.of_fit import identifiability_of
         from inference.report.results_folder import read_results
 
-        verdict = identifiability_of(read_results(folder)[0])
-        typer.echo("the model does not describe its layers" if verdict is None else verdict.text())
+        fit, frame, _ = read_results(folder)
+        verdict = identifiability_of(fit, frame)
+        silent = "Nothing was decided: the model has too many parameters for its rows, or rows that cannot be judged one by one."
+        typer.echo(silent if verdict is None else verdict.text())

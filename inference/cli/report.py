@@ -28,6 +28,6 @@ def report(
         check_image(shape, frame.shape[1])
         if shape is None and summary.get("image_shape"):
             shape = tuple(summary["image_shape"])
-        verdict = identifiability_of(fit)
+        verdict = identifiability_of(fit, frame)
         write_report(fit, frame, folder / REPORT, image_shape=shape, identifiability=verdict)
         typer.echo(f"report: {folder / REPORT}")

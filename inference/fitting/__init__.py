@@ -4,7 +4,7 @@ from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.export import load_netcdf, rhat, save_netcdf, summary, to_arviz
 from inference.fitting.fit import fit
 from inference.fitting.names import Names, dims_of, labels_of
-from inference.fitting.observed import as_matrix, can_simulate, observed_sites
+from inference.fitting.observed import as_matrix, can_simulate, observed_sites, replicated_tables
 from inference.fitting.problem import problem_of
 from inference.fitting.record import FitRecord, Restarts, Trace
 from inference.fitting.result import Fit
@@ -34,6 +34,7 @@ __all__ = [
     "as_matrix",
     "can_simulate",
     "observed_sites",
+    "replicated_tables",
     "problem_of",
     "FitRecord",
     "Restarts",

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inference.programs.data import checked, checks_data
-from inference.programs.program import Program
+from inference.programs.program import Params, Program
+from inference.programs.replicates import observed_values, replicate
 from ppl_models.parts.validation import as_table
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
 
-__all__ = ["as_matrix", "can_simulate", "observed_sites"]
+__all__ = ["as_matrix", "can_simulate", "observed_sites", "replicated_tables"]
 
 
 def as_matrix(fit: FitRecord, data: Any) -> np.ndarray:
@@ -42,3 +43,26 @@ def can_simulate(fit: FitRecord) -> bool:
     except TypeError:
         return False
     return True
+
+
+def replicated_tables(
+    fit: FitRecord, data: Any, num_simulations: int, seed: int
+) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
+    """What the program observes as tables with one row a unit, by name; and the same of data sets drawn from the fit.
+
+    Args:
+        fit: the fit; data: as it takes it.
+        num_simulations: data sets; seed: of the first.
+    """
+    tensors, _ = checked(fit.model, data)
+    program, structure = Program(fit.model, tensors), fit.structure
+    point = fit.params | (fit.local or {})
+
+    def tables(values: Params) -> dict[str, np.ndarray]:
+        return {name: value.double().cpu().numpy() for name, value in structure.as_tables(program, values).items()}
+
+    draws = []
+    for s in range(num_simulations):
+        drawn = structure.simulate_like(fit.params, data, seed + s)
+        draws.append(tables(replicate(program, point, seed + s) if drawn is None else drawn))
+    return tables(observed_values(program, point)), draws

@@ -9,7 +9,7 @@ from inference.identifiability.fisher import (
     information_from_jacobian,
     information_from_scores,
 )
-from inference.identifiability.of_fit import identifiability_of
+from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of
 from inference.identifiability.options import OptionIdentifiability, check_options, exact_moments
 from inference.identifiability.report import (
     IdentifiabilityReport,
@@ -48,6 +48,7 @@ __all__ = [
     "InformationReport",
     "information_from_jacobian",
     "information_from_scores",
+    "IdentifiabilityText",
     "identifiability_of",
     "OptionIdentifiability",
     "check_options",

@@ -1,24 +1,70 @@
-"""The identifiability report that belongs to a fit, whatever its kind."""
+"""The identifiability report that belongs to a fit: the theorems of its kind where there are any, else the information at the estimate."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import singledispatch
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
+from inference.base.structure import Structure, is_large
+from inference.fitting.record import FitRecord
+from inference.identifiability.check import check_identifiability
+from inference.identifiability.fisher import information_from_scores
+from inference.identifiability.options import check_options
+from inference.programs.data import checked
+from inference.programs.program import Program
+from inference.structures.layers.structure import LayeredStructure
+from inference.structures.options.structure import OptionsStructure
 
-    from inference.fitting.result import Fit
-    from inference.identifiability.options import OptionIdentifiability
-    from inference.identifiability.report import IdentifiabilityReport
+__all__ = ["IdentifiabilityText", "identifiability_of"]
 
-__all__ = ["identifiability_of"]
+MOST_PARAMETERS = 200
+MOST_WORK = 2e7  # rows times parameters, and rows times values of a latent
+ROWS_EACH = 2  # rows a parameter, below which their scores say nothing of its rank
 
 
-def identifiability_of(fit: Fit) -> IdentifiabilityReport | OptionIdentifiability | None:
-    """The identifiability report of a fit whose model describes its layers or its chain of options, else None."""
-    from inference.identifiability.check import check_identifiability
-    from inference.identifiability.options import check_options
+class IdentifiabilityText(Protocol):
+    """What every such report can say."""
 
-    model: Any = fit.model
-    if hasattr(model, "chain"):
-        return check_options(fit.params, model.chain())
-    return check_identifiability(fit) if hasattr(model, "layers") else None
+    def text(self) -> str: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+def identifiability_of(fit: FitRecord, data: Any = None) -> IdentifiabilityText | None:
+    """What is known of the identifiability of a fit; None where nothing can be said at a reasonable cost.
+
+    Args:
+        fit: of any program.
+        data: the data of the fit, whose rows a program without theorems of its own is judged by.
+    """
+    return _report(fit.structure, fit, data)
+
+
+@singledispatch
+def _report(structure: Structure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
+    """Are the parameters locally identified? Rank and conditioning of the Fisher information, from the scores of the rows."""
+    from inference.uncertainty import row_scores  # it shares the arithmetic of information with this folder
+
+    size = sum(value.numel() for value in fit.params.values())
+    if data is None or fit.draws is not None or structure.local_sites or size > MOST_PARAMETERS:
+        return None
+    if fit.num_rows < ROWS_EACH * size or fit.num_rows * size > MOST_WORK:
+        return None
+    program = Program(fit.model, checked(fit.model, data)[0])
+    values = max([1, *(site.num_values or 1 for site in program.sites)])
+    if is_large(program) or fit.num_rows * values > MOST_WORK:
+        return None
+    try:
+        return information_from_scores(*row_scores(fit, data))  # type: ignore[arg-type]
+    except ValueError:  # latents that cannot be summed out, or rows outside a single plate
+        return None
+
+
+@_report.register
+def _(structure: LayeredStructure, fit: FitRecord, data: Any) -> IdentifiabilityText:
+    return check_identifiability(fit)  # type: ignore[arg-type]
+
+
+@_report.register
+def _(structure: OptionsStructure, fit: FitRecord, data: Any) -> IdentifiabilityText:
+    return check_options(fit.params, structure.about)

@@ -9,7 +9,8 @@ from inference.plots.components import (
     plot_scree,
     plot_signatures,
 )
-from inference.plots.fit import plot_posterior_predictive, plot_restarts, plot_trace
+from inference.plots.estimates import plot_estimates
+from inference.plots.fit import plot_check, plot_posterior_predictive, plot_restarts, plot_trace
 from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings, plot_reconstructions
 from inference.plots.noisy_or import plot_failures, plot_latents, plot_matching_stability
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policies, plot_policy_tables
@@ -25,6 +26,8 @@ __all__ = [
     "plot_return",
     "plot_scree",
     "plot_signatures",
+    "plot_estimates",
+    "plot_check",
     "plot_posterior_predictive",
     "plot_restarts",
     "plot_trace",

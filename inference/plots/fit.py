@@ -16,14 +16,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from inference.predictive import predictive_check
+from inference.predictive import PredictiveCheck, predictive_check
 
 if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
     from inference.fitting.result import Fit
 
-__all__ = ["plot_posterior_predictive", "plot_restarts", "plot_trace"]
+__all__ = ["plot_check", "plot_posterior_predictive", "plot_restarts", "plot_trace"]
 
 POSITIVE, NEGATIVE, OBSERVED, SIMULATED = "#b2182b", "#2166ac", "#222222", "#e08214"
 DIVERGING = "RdBu_r"
@@ -117,6 +117,17 @@ def plot_posterior_predictive(
     if axes is not None and len(axes) != 3:
         raise ValueError(f"plot_posterior_predictive: axes must hold 3 axes, got {len(axes)}")
     check = predictive_check(fit, data, num_simulations, seed)
+    return plot_check(check, axes)
+
+
+def plot_check(check: PredictiveCheck, axes: Sequence[Axes] | None = None, name: str = "") -> Figure:
+    """A predictive check, from :func:`inference.predictive.predictive_checks`: means, sums of rows, correlations.
+
+    Args:
+        check: the check; name: what is compared, for the title.
+        axes: three axes to draw on; a new figure if None.
+    """
+    num_simulations = len(check.simulated)
     figure = Figure(figsize=(12, 4), layout="constrained")
     left, middle, right = figure.subplots(1, 3) if axes is None else axes
     observed, simulated = check.item_means()
@@ -149,6 +160,7 @@ def plot_posterior_predictive(
         return cast("Figure", left.figure)
     rows = len(check.observed)
     of = f"{rows:,} rows" if rows == check.num_rows else f"{rows:,} of {check.num_rows:,} rows"
+    of = f"{name}: {of}" if name else of
     figure.suptitle(f"Data simulated from the fit beside the data ({num_simulations} simulations, {of})")
     return figure
 

@@ -6,8 +6,9 @@ from inference.programs.data import as_tensors, checked, checks_data, map_tensor
 from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, narrow_repeated
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential, PotentialOfSets
-from inference.programs.program import Params, Program, Site, simulate
+from inference.programs.program import Params, Program, Site, isolated, simulate
 from inference.programs.replay import recorded
+from inference.programs.replicates import categories, observed_values, replicate, stems, tables_of
 
 __all__ = [
     "Coordinates",
@@ -32,6 +33,12 @@ __all__ = [
     "Params",
     "Program",
     "Site",
+    "isolated",
     "simulate",
     "recorded",
+    "categories",
+    "observed_values",
+    "replicate",
+    "stems",
+    "tables_of",
 ]

@@ -32,7 +32,7 @@ from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixt
 from ppl_models.parts.distributions import support_size
 from ppl_models.parts.item_response import ItemResponse
 
-__all__ = ["Params", "Program", "Site", "simulate"]
+__all__ = ["Params", "Program", "Site", "isolated", "simulate"]
 
 Params = dict[str, Tensor]
 RESTARTS = "_restarts"
@@ -49,6 +49,7 @@ class Site:
         support: the constraint its values satisfy.
         plates: names of the plates it stands in, outermost first.
         num_values: size of the enumerated support, None where it is not enumerated.
+        law: name of its distribution, such as ``Categorical``.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Site:
     support: constraints.Constraint
     plates: tuple[str, ...]
     num_values: int | None
+    law: str = ""
 
     @property
     def is_binary(self) -> bool:
@@ -65,7 +67,7 @@ class Site:
 
 
 @contextmanager
-def _isolated(seed: int | None = None) -> Iterator[None]:
+def isolated(seed: int | None = None) -> Iterator[None]:
     """Run without touching the random state or the parameter store of the caller."""
     with torch.random.fork_rng(devices=[]), pyro.get_param_store().scope():
         if seed is not None:
@@ -86,7 +88,7 @@ class Program:
     def __init__(self, model: Callable[..., Any], *args: Any) -> None:
         self.model, self.args = model, args
         self._enumerated_model = config_enumerate(model, default="parallel")
-        with _isolated(0):
+        with isolated(0):
             trace = poutine.trace(model).get_trace(*args)
         self._set_sites(trace)
 
@@ -118,7 +120,7 @@ class Program:
             else:
                 kind = "local" if row_plates & set(plates[name]) else "parameter"
             shape = tuple(fn.batch_shape + fn.event_shape)
-            sites.append(Site(name, kind, shape, fn.support, plates[name], num_values))
+            sites.append(Site(name, kind, shape, fn.support, plates[name], num_values, _law(fn)))
         self.sites = tuple(sites)
         self._batch_dims = {name: len(node["fn"].batch_shape) for name, node in nodes.items()}
 
@@ -163,7 +165,7 @@ class Program:
         if enumerate_latents:
             model = poutine.enum(model, first_available_dim=-1 - self.max_plate_nesting - (restarts is not None))
         # shapes and supports were validated at the first look; what nobody asks for is drawn
-        with _isolated(), pyro.validation_enabled(False):
+        with isolated(), pyro.validation_enabled(False):
             return poutine.trace(model).get_trace(*self.args)
 
     def check_enumerable(self) -> None:
@@ -374,7 +376,7 @@ class Program:
     def draw_prior(self, num_draws: int, seed: int) -> Params:
         """Parameters drawn from the prior, (num_draws, \\*shape)."""
         draws: dict[str, list[Tensor]] = {name: [] for name in self.names("parameter")}
-        with _isolated(seed):
+        with isolated(seed):
             for _ in range(num_draws):
                 trace = poutine.trace(self.model).get_trace(*self.args)
                 for name, values in draws.items():
@@ -388,9 +390,16 @@ class Program:
 
 def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -> dict[str, Tensor]:
     """One draw of every site that ``params`` does not fix, from any program: nothing need be enumerable."""
-    with _isolated(seed), torch.no_grad():
+    with isolated(seed), torch.no_grad():
         trace = poutine.trace(poutine.condition(model, params)).get_trace(*args)
     return {name: _value(trace, name) for name in _sample_nodes(trace) if name not in params}
+
+
+def _law(fn: Any) -> str:
+    """The name of a distribution, without what expands, masks or groups it."""
+    while type(fn).__name__ in ("Independent", "ExpandedDistribution", "MaskedDistribution"):
+        fn = fn.base_dist
+    return type(fn).__name__
 
 
 def _total(log_probs: Iterator[Tensor], restarts: int | None) -> Tensor:

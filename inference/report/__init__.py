@@ -5,6 +5,7 @@ from inference.report.components import why, write_selection_report
 from inference.report.fit import HasText, write_report
 from inference.report.page import note, number, paragraph, picture, table, write_page
 from inference.report.results_folder import check_output_folder, read_results, summarise, write_results
+from inference.report.sections import Subject, estimates, fitted, latents, load_kinds, middle, settings, shape_text
 
 __all__ = [
     "write_comparison_report",
@@ -22,4 +23,12 @@ __all__ = [
     "read_results",
     "summarise",
     "write_results",
+    "Subject",
+    "estimates",
+    "fitted",
+    "latents",
+    "load_kinds",
+    "middle",
+    "settings",
+    "shape_text",
 ]

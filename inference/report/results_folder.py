@@ -76,7 +76,7 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
     (folder / SUMMARY).unlink(missing_ok=True)
     fit.save(folder / FIT)
     save_netcdf(fit.to_arviz(data), folder / POSTERIOR)
-    verdict = identifiability_of(fit)
+    verdict = identifiability_of(fit, data)
     write_report(fit, data, folder / REPORT, image_shape=image_shape, identifiability=verdict)
     summary = summarise(fit, image_shape)
     summary["identifiability"] = None if verdict is None else verdict.to_dict()
@@ -128,8 +128,8 @@ def summarise(fit: Fit, image_shape: tuple[int, int] | None = None) -> dict[str,
     """The numbers of a fit that fit on a page, ready for JSON: numbers that are not finite become None."""
     model: Any = fit.model
     sizes: dict[str, Any] = {"num_rows": fit.num_rows, "num_items": len(fit.item_names)}
-    if hasattr(model, "latent_sizes"):
-        sizes["latent_sizes"] = list(model.latent_sizes)
+    if fit.structure.layers:
+        sizes["latent_sizes"] = [layer.num_parents for layer in fit.structure.layers]
     sizes["num_parameters"] = fit.num_parameters
     return {
         "model": repr(model) if len(repr(model)) <= 2000 else type(model).__name__,

@@ -119,6 +119,14 @@ class LayeredStructure(Structure):
             )
         return tuple(out)
 
+    def why_no_standard_errors(self, params: Params) -> str | None:
+        if any(layer.penalty is not None for layer in self.layers):
+            return (
+                "the loadings are penalised, which pulls them towards zero; inference.selection.polish refits without the penalty "
+                "on the graph that it left"
+            )
+        return None
+
     def at_bound(self, params: Params) -> list[str]:
         found = []
         for layer in self.layers:

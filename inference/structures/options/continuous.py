@@ -215,6 +215,13 @@ class ContinuousOptionsStructure(Structure):
         actions = actions.masked_fill(packed[..., -1].isnan(), torch.nan)
         return {"trajectories": torch.cat([packed[..., :-1], actions[..., None]], -1)}
 
+    def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
+        """The share of steps with each action, sequence by sequence; the states have no law of their own."""
+        action = values["trajectories"][..., -1]
+        seen = (~action.isnan()).sum(1, keepdim=True).clamp(min=1)
+        counts = torch.stack([(action == value).sum(1) for value in range(self.about.num_actions)], 1)
+        return {"share of steps with each action": counts / seen}
+
     def num_free(self, params: Params) -> int:
         """All weights; ``initial`` has one entry less."""
         return sum(value.numel() for value in params.values()) - 1

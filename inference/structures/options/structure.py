@@ -122,6 +122,14 @@ class OptionsStructure(Structure):
             state, _, action = draw_paths(flat, len(packed), packed.shape[1])
         return {"trajectories": torch.where(packed < 0, packed, torch.stack([state, action], -1))}
 
+    def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
+        """The share of steps that every sequence spends in each state and on each action."""
+        state, action = values["trajectories"].nan_to_num(nan=-1).long().unbind(-1)
+        return {
+            "share of steps in each state": _shares(state, self.about.num_states),
+            "share of steps with each action": _shares(action, self.about.num_actions),
+        }
+
     def latent_means(self, program: Program, params: Params) -> Params:
         """P(option at every step | the whole sequence), (B, T, O); zero after the end."""
         chain = self.model.chain()
@@ -155,3 +163,7 @@ class OptionsStructure(Structure):
         return Recommendation(EM(), num_restarts=NUM_STARTS)
 
 
+def _shares(values: Tensor, num_values: int) -> Tensor:
+    """The share of each value among those that are not missing (-1), (B, T) -> (B, V)."""
+    counts = torch.stack([(values == value).sum(1) for value in range(num_values)], 1)
+    return counts / counts.sum(1, keepdim=True).clamp(min=1)

@@ -1,0 +1,141 @@
+"""Estimates as a table for any program: every entry by its name, with an interval where there are draws or standard errors."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.fitting.names import Names, dims_of, labels_of
+from inference.fitting.record import FitRecord
+from inference.uncertainty import standard_errors
+
+__all__ = ["Estimate", "EstimateTable", "estimates_of"]
+
+MOST_PARAMETERS = 200  # entries up to which standard errors are worked out unasked: one derivative of the likelihood each
+MOST_WORK = 2e7  # rows times entries, likewise
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One number of the estimate.
+
+    Args:
+        site: of the program; entry: names along its dims, () for a single number.
+        value: the point estimate, or the mean of the draws.
+        error: standard error, or standard deviation of the draws; low, high: the interval; all NaN where there is none.
+    """
+
+    site: str
+    entry: tuple[str, ...]
+    value: float
+    error: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+    @property
+    def name(self) -> str:
+        """Such as ``weights[0]``."""
+        return f"{self.site}[{', '.join(self.entry)}]" if self.entry else self.site
+
+
+@dataclass(frozen=True)
+class EstimateTable:
+    """The estimates of a fit.
+
+    Args:
+        rows: one an entry, site by site.
+        level: of the intervals.
+        source: where the intervals come from, in words; "" where there are none.
+        note: why there are none, in words; "" where there are.
+    """
+
+    rows: tuple[Estimate, ...]
+    level: float
+    source: str
+    note: str
+
+    def of(self, site: str) -> tuple[Estimate, ...]:
+        """The entries of one site."""
+        return tuple(row for row in self.rows if row.site == site)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites, in the program's order."""
+        return tuple(dict.fromkeys(row.site for row in self.rows))
+
+    def frame(self) -> Any:
+        """A pandas frame: one line an entry, with columns value, error, low and high."""
+        import pandas as pd
+
+        columns = ("value", "error", "low", "high")
+        return pd.DataFrame([[getattr(row, name) for name in columns] for row in self.rows], [row.name for row in self.rows], columns)
+
+
+def estimates_of(
+    fit: FitRecord, data: Any = None, level: float = 0.95, names: Names | None = None, always: bool = False
+) -> EstimateTable:
+    """Estimates with their names, and intervals from posterior draws or, where that is sound and quick, standard errors.
+
+    Args:
+        fit: of any program.
+        data: the data of the fit, which standard errors need.
+        level: of the intervals: equal tails of the draws, or normal on the scale of the free coordinates.
+        names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
+        always: work standard errors out however long that takes.
+
+    Raises:
+        ValueError: if the level is not in (0, 1), or ``data`` does not fit the model.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"estimates_of: level must lie in (0, 1), got {level!r}")
+    if fit.draws is not None:
+        ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+        flat = {name: value.detach().double().flatten(0, 1) for name, value in fit.draws.items()}
+        means, spread = {n: v.mean(0) for n, v in flat.items()}, {n: v.std(0) for n, v in flat.items()}
+        quantiles = {n: torch.quantile(v, ends, dim=0).unbind(0) for n, v in flat.items()}
+        return EstimateTable(_rows(fit, names, means, spread, quantiles), level, "posterior draws", "")
+    errors, limits, note = _standard_errors(fit, data, level, always)
+    source = "standard errors from the curvature of the log-likelihood" if errors else ""
+    return EstimateTable(_rows(fit, names, fit.params, errors, limits), level, source, note)
+
+
+Limits = Mapping[str, tuple[Tensor, ...]]
+
+
+def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> tuple[Mapping[str, Tensor], Limits, str]:
+    """Standard errors and limits by site, or why there are none."""
+    size = sum(value.numel() for value in fit.params.values())
+    reason = fit.structure.why_no_standard_errors(fit.params)
+    if data is None:
+        reason = "standard errors need the data"
+    elif reason is None and not always and (size > MOST_PARAMETERS or size * fit.num_rows > MOST_WORK):
+        reason = (
+            f"for {size:,} numbers and {fit.num_rows:,} rows they would take a while; "
+            "inference.uncertainty.standard_errors(fit, data) works them out"
+        )
+    if reason is None:
+        try:
+            found = standard_errors(fit, data, hold_bounds=True)  # type: ignore[arg-type]
+            return found.standard_errors, found.intervals(level), ""
+        except ValueError as error:
+            reason = str(error).removeprefix("standard_errors: ")
+    return {}, {}, reason
+
+
+def _rows(
+    fit: FitRecord, names: Names | None, values: Mapping[str, Tensor], errors: Mapping[str, Tensor], limits: Limits
+) -> tuple[Estimate, ...]:
+    out = []
+    for site, value in values.items():
+        labels = [labels_of(fit, dim, size, names) for dim, size in zip(dims_of(fit, site, value.shape), value.shape, strict=True)]
+        columns = [value, *([errors[site], *limits[site]] if site in errors else [])]
+        numbers = [column.detach().double().cpu().ravel().tolist() for column in columns]
+        for entry, *row in zip(itertools.product(*labels), *numbers, strict=True):
+            out.append(Estimate(site, tuple(map(str, entry)), *row))
+    return tuple(out)

@@ -1,0 +1,51 @@
+"""A forest picture: every estimate as a point with its interval, one panel a site, since sites have units of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from inference.estimates import EstimateTable
+from inference.plots._common import short_name
+from inference.plots.fit import NEGATIVE, OBSERVED
+
+__all__ = ["plot_estimates"]
+
+MOST_ENTRIES = 30  # of one site
+MOST_SITES = 9
+
+
+def plot_estimates(table: EstimateTable) -> Figure:
+    """Points with intervals; of a site with more than 30 entries the first 30, and of more than nine sites the first nine.
+
+    Args:
+        table: from :func:`inference.estimates.estimates_of`.
+
+    Raises:
+        ValueError: if the table is empty.
+    """
+    sites = table.sites[:MOST_SITES]
+    if not sites:
+        raise ValueError("plot_estimates: a table with at least one estimate was expected")
+    shown = [table.of(site)[:MOST_ENTRIES] for site in sites]
+    columns = min(3, len(sites))
+    bands = [shown[i : i + columns] for i in range(0, len(shown), columns)]
+    heights = [0.9 + 0.22 * max(len(entries) for entries in band) for band in bands]
+    figure = Figure(figsize=(4.1 * columns, sum(heights)), layout="constrained")
+    grid = figure.subplots(len(bands), columns, squeeze=False, height_ratios=heights)
+    for ax in grid.ravel()[len(sites) :]:
+        ax.set_axis_off()
+    for ax, site, entries in zip(grid.ravel(), sites, shown, strict=False):
+        places = np.arange(len(entries))
+        values, low, high = (np.array([getattr(entry, name) for entry in entries]) for name in ("value", "low", "high"))
+        known = np.isfinite(low) & np.isfinite(high)
+        ax.hlines(places[known], low[known], high[known], color=NEGATIVE, linewidth=2.2, alpha=0.6)
+        ax.plot(values, places, "o", color=OBSERVED, markersize=4)
+        ax.set_yticks(places, [short_name(", ".join(entry.entry) or site) for entry in entries], fontsize=8)
+        ax.set_ylim(len(entries) - 0.5, -0.5)
+        total = len(table.of(site))
+        ax.set_title(short_name(site) + ("" if total == len(entries) else f" (first {len(entries)} of {total})"), fontsize=10)
+        ax.grid(axis="x", alpha=0.3)
+        if np.nanmin(np.append(values, low)) < 0 < np.nanmax(np.append(values, high)):
+            ax.axvline(0.0, color=OBSERVED, linewidth=0.8)
+    return figure

@@ -1,0 +1,96 @@
+"""What a program observes, site by site, and data sets of the same shape drawn from it; whatever its latents are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from pyro import poutine
+from torch import Tensor
+from torch.distributions import constraints
+
+from inference.programs.program import Params, Program, isolated
+
+__all__ = ["categories", "observed_values", "replicate", "stems", "tables_of"]
+
+MOST_COLUMNS = 200  # of a table that is compared with simulations; of longer sequences so many steps, evenly spaced
+
+
+def observed_values(program: Program, params: Params) -> Params:
+    """The data as the program's observed sites take them, by site; NaN where an entry is missing or masked out.
+
+    Args:
+        program: with its data; params: values of its parameters, without restarts.
+    """
+    with isolated(0), torch.no_grad():
+        trace = poutine.trace(poutine.condition(program.model, params)).get_trace(*program.args)
+    return {name: _seen(trace.nodes[name]) for name in program.names("observed")}
+
+
+def replicate(program: Program, params: Params, seed: int) -> Params:
+    """One draw of every observed site, of the shape of the data, its latents drawn too.
+
+    What the program reads from its data besides (lengths, covariates, the value before) is as in the data.
+    """
+    with isolated(seed), torch.no_grad():
+        model = poutine.condition(poutine.uncondition(program.model), params)
+        trace = poutine.trace(model).get_trace(*program.args)
+    return {name: _seen(trace.nodes[name]) for name in program.names("observed")}
+
+
+def _seen(node: Any) -> Tensor:
+    value: Tensor = node["value"].detach().double()
+    mask = node["mask"]
+    if isinstance(mask, Tensor):
+        missing = ~mask.reshape(mask.shape + (1,) * (value.dim() - mask.dim()))
+        value = value.masked_fill(missing, torch.nan)
+    return torch.full_like(value, torch.nan) if mask is False else value
+
+
+def categories(program: Program, name: str) -> int:
+    """Number of values of an observed site that are names and not numbers; 0 for numbers and bits."""
+    site = program.site(name)
+    support = getattr(site.support, "base_constraint", site.support)
+    if site.law != "Categorical" or not isinstance(support, constraints.integer_interval):
+        return 0
+    return int(support.upper_bound) + 1
+
+
+def stems(names: Iterable[str]) -> dict[str, list[str]]:
+    """Sites that differ by a number at their end, such as ``x_0``, ``x_1``, ..., under what they share; others alone."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(re.sub(r"[_\[(.]?\d+[\])]?$", "", name) or name, []).append(name)
+    out: dict[str, list[str]] = {}
+    for stem, members in groups.items():
+        out |= {stem: members} if len(members) > 1 else {members[0]: members}
+    return out
+
+
+def tables_of(program: Program, values: Params) -> dict[str, Tensor]:
+    """Observed values as tables with one row a unit, (N, P), by what they are called.
+
+    Sites of a sequence stand side by side; of values that are names each row gives the share of every name.
+
+    Args:
+        program: whose sites they are; values: by site.
+    """
+    out: dict[str, Tensor] = {}
+    for stem, members in stems(values).items():
+        flat = [values[name].reshape(len(values[name]) if values[name].dim() else 1, -1) for name in members]
+        if len({len(part) for part in flat}) > 1:
+            out |= dict(zip(members, flat, strict=True))
+            continue
+        joined = torch.cat(flat, 1)
+        num_values = categories(program, members[0])
+        if num_values > 2:
+            seen = (~joined.isnan()).sum(1, keepdim=True).clamp(min=1)
+            shares = torch.stack([(joined == value).sum(1) for value in range(num_values)], 1) / seen
+            out[f"share of each value of {stem}"] = shares.double()
+        elif joined.shape[1] > MOST_COLUMNS:
+            out[stem] = joined[:, torch.linspace(0, joined.shape[1] - 1, MOST_COLUMNS).round().long()]
+        else:
+            out[stem] = joined
+    return out

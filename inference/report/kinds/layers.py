@@ -1,0 +1,108 @@
+"""Layers of binary latents: the model in equations, loadings as pictures, the graph."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from inference.fitting.names import dims_of, labels_of
+from inference.plots._common import present_edges
+from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings
+from inference.report.page import paragraph, picture, table
+from inference.report.sections import Section, Subject, estimates, fitted, middle, settings, shape_text
+from inference.structures.layers.structure import LayeredStructure
+from ppl_models.parts.responses import Bernoulli, LogNormal, Normal, Poisson, ResponseFamily
+
+__all__: list[str] = []
+
+
+@fitted.register
+def _(structure: LayeredStructure, subject: Subject) -> str:
+    fit, text = subject.fit, ""
+    layers, root = structure.layers, structure.root
+    depth = len(layers)
+    equations = [f"a<sub>{depth},k</sub> ~ Bernoulli(π<sub>k</sub>)"]
+    rows = [["π", root.proportions, shape_text((root.num_latents,)), "probabilities"]]
+    for d in range(depth, 0, -1):
+        layer = layers[d - 1]
+        eta = f"b<sub>{d},j</sub> + Σ<sub>k</sub> W<sub>{d},jk</sub> a<sub>{d},k</sub>"
+        if layer.terms is not None:
+            eta = f"b<sub>{d},j</sub> + Σ<sub>S</sub> W<sub>{d},jS</sub> Π<sub>k∈S</sub> a<sub>{d},k</sub>"
+        if d > 1:
+            equations.append(f"a<sub>{d - 1},j</sub> | a<sub>{d}</sub> ~ Bernoulli(σ({eta}))")
+        else:
+            equations += [f"x<sub>j</sub> | a<sub>1</sub> ~ {line}" for line in _responses(layer, eta)]
+        widths = sorted(set(layer.item_bounds or (layer.bound,)))
+        interval = " or ".join(f"[-{width:g}, {width:g}]" for width in widths) + (", by item" if len(widths) > 1 else "")
+        bounds = f"flat on {interval}"
+        prior = (
+            bounds
+            if layer.penalty is None
+            else f"∝ exp(-penalty) on {interval}, {settings(layer.penalty)}"
+        )
+        if layer.graph is not None:
+            prior += f"; {int(layer.graph.sum())} of {layer.graph.numel()} are free, the others zero"
+        rows.append([f"W, layer {d}", layer.loadings, shape_text((layer.num_children, layer.num_features)), prior])
+        rows.append([f"b, layer {d}", layer.intercepts, shape_text((layer.num_children,)), bounds])
+        if layer.dispersion is not None:
+            rows.append(["γ", layer.dispersion, shape_text(fit.params[layer.dispersion].shape), "variances"])
+    sizes = " and ".join(str(layer.num_parents) for layer in layers)
+    text += paragraph(
+        f"{layers[0].num_children} items x rest on {depth} layer{'s' if depth > 1 else ''} of binary latents a, "
+        f"with {sizes} latents from the bottom up; σ is the logistic function."
+    )
+    text += "".join(f'<p class="equation">{line}</p>\n' for line in equations)
+    return text + table(("symbol", "name", "size", "prior or range"), rows)
+
+
+def _responses(layer: Any, eta: str) -> list[str]:
+    """The items' distribution, one line a family."""
+    blocks = layer.response.blocks(layer.num_children)
+    out = []
+    for family, columns, _ in blocks:
+        where = "" if len(blocks) == 1 else f", items {columns.start} to {columns.stop - 1}"
+        out.append(_law(family).format(eta=eta) + where)
+    return out
+
+
+def _law(family: ResponseFamily) -> str:
+    laws = {
+        Bernoulli: "Bernoulli(σ({eta}))",
+        Poisson: "Poisson(exp({eta}))",
+        Normal: "Normal({eta}, variance γ<sub>j</sub>)",
+        LogNormal: "LogNormal({eta}, variance γ<sub>j</sub> of the log)",
+    }
+    return laws.get(type(family), escape(type(family).__name__) + "({eta})")
+
+
+@middle.register
+def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
+    return [
+        ("loadings", "Loadings", _loadings(structure, subject)),
+        ("graph", "Latent graph", _graph(structure, subject)),
+        estimates(subject),
+    ]
+
+
+def _loadings(structure: LayeredStructure, subject: Subject) -> str:
+    fit, shape, text = subject.fit, subject.image_shape, ""
+    for depth, layer in enumerate(structure.layers):
+        if depth == 0 and shape is not None:
+            alt = "intercepts and loadings of each latent as pictures"
+            text += picture(lambda: plot_loading_images(fit, shape, names=subject.names), alt)
+        else:
+            site = layer.loadings
+            text += picture(lambda site=site: plot_loadings(fit, site, names=subject.names), f"heat map of {site}")  # type: ignore[misc]
+    return text + paragraph("Red raises, blue lowers the chance (or mean) of an item or latent below; white is none.")
+
+
+def _graph(structure: LayeredStructure, subject: Subject) -> str:
+    fit = subject.fit
+    text = picture(lambda: plot_latent_graph(fit, names=subject.names), "graph of latents and items")
+    for layer in structure.layers:
+        present, cut = present_edges(layer, layer.effects(fit.params[layer.loadings]).detach().cpu().numpy())
+        labels = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names)
+        loose = [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied]
+        if loose:
+            text += paragraph(f"In {layer.parent}, tied to nothing below (no loading over {cut:.3g}): {', '.join(loose)}.")
+    return text

@@ -1,0 +1,183 @@
+"""Sections of a fit's page that a kind of description may say better: what every program gets, and where a kind registers its own.
+
+A kind registers with ``functools.singledispatch`` on its structure, in a file of :mod:`inference.report.kinds`; those are
+found there by themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inference.base.structure import Structure
+from inference.estimates import EstimateTable, estimates_of
+from inference.fitting.names import Names, dims_of, labels_of
+from inference.fitting.result import Fit
+from inference.plots.estimates import plot_estimates
+from inference.programs.data import checked
+from inference.programs.program import Program
+from inference.programs.replicates import stems
+from inference.report.page import note, number, paragraph, picture, table
+
+__all__ = ["Subject", "estimates", "fitted", "latents", "load_kinds", "middle", "settings", "shape_text"]
+
+MOST_ENTRIES = 40  # of one site, that are listed one by one
+MOST_LINES = 60  # of a table of latents
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What a page is about.
+
+    Args:
+        fit: the fit; data: the rows it was fitted to, or None.
+        image_shape: (height, width) where the items are pixels, row by row.
+        names: names of the entries by dim.
+    """
+
+    fit: Fit
+    data: Any
+    image_shape: tuple[int, int] | None
+    names: Names | None
+
+    @functools.cached_property
+    def program(self) -> Program | None:
+        """The program on one row of a table, or on all of the data; None without data."""
+        if self.data is None:
+            return None
+        tensors, names = checked(self.fit.model, self.data)
+        return Program(self.fit.model, tensors[:1] if names and not isinstance(tensors, dict) else tensors)
+
+    @functools.cached_property
+    def estimates(self) -> EstimateTable:
+        """The table of estimates, worked out once."""
+        return estimates_of(self.fit, self.data, names=self.names)
+
+
+Section = tuple[str, str, str]  # key, title, HTML
+
+
+@functools.cache
+def load_kinds() -> None:
+    """Import every file of the kinds' folder, which registers what it says better."""
+    from inference.report import kinds
+
+    for module in pkgutil.iter_modules(kinds.__path__):
+        importlib.import_module(f"{kinds.__name__}.{module.name}")
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape)) or "1"
+
+
+def settings(record: Any) -> str:
+    """A record of settings with its numbers cut to four digits."""
+    return re.sub(r"\d+\.\d{5,}", lambda digits: f"{float(digits[0]):.4g}", repr(record))
+
+
+# -------------------------------------------------------------------- what kinds may say better
+
+
+@functools.singledispatch
+def fitted(structure: Structure, subject: Subject) -> str:
+    """The model in equations and tables, after the line that says what was fitted to how much; here site by site."""
+    fit, program = subject.fit, subject.program
+    if program is None:
+        return table(("parameter", "size"), [[name, shape_text(value.shape)] for name, value in fit.params.items()])
+    rows = []
+    for stem, members in stems(site.name for site in program.sites).items():
+        site = program.site(members[0])
+        role = {"parameter": "parameter", "local": "continuous latent of the rows", "observed": "observed"}.get(site.kind, "")
+        if site.kind == "latent":
+            role = "latent, " + (f"{site.num_values:,} values" if site.num_values else "drawn")
+        many = f"{len(members)} of them, such as {members[0]}" if len(members) > 1 else stem
+        size = shape_text(fit.params[site.name].shape) if site.name in fit.params else "one a row"
+        rows.append([many, role, site.law, size])
+    return table(("site", "what it is", "law", "size"), rows)
+
+
+@functools.singledispatch
+def middle(structure: Structure, subject: Subject) -> list[Section]:
+    """The sections between the warnings and the latents: what the estimates say."""
+    return [estimates(subject)]
+
+
+# -------------------------------------------------------------------- what every kind can use
+
+
+def estimates(subject: Subject) -> Section:
+    """Every estimate by its name, with intervals where there are any, as tables and as a forest picture."""
+    found = subject.estimates
+    level = f"{100 * found.level:g} %"
+    if found.source:
+        text = paragraph(f"With {level} intervals from {found.source}.")
+    else:
+        text = paragraph(f"Without intervals: {found.note}.")
+    head = ("estimate", "value", "error", f"{level} from", "to") if found.source else ("estimate", "value")
+    rows = []
+    for site in found.sites:
+        entries = found.of(site)
+        for entry in entries[:MOST_ENTRIES]:
+            numbers = (entry.value, entry.error, entry.low, entry.high) if found.source else (entry.value,)
+            rows.append([entry.name, *(f"{value:.4g}" if np.isfinite(value) else "" for value in numbers)])
+        if len(entries) > MOST_ENTRIES:
+            values = np.array([entry.value for entry in entries])
+            size = shape_text(subject.fit.params[site].shape)
+            rest = f"... and {len(entries) - MOST_ENTRIES:,} more of {site} ({size}), from {values.min():.4g} to {values.max():.4g}"
+            rows.append([rest, *[""] * (len(head) - 1)])
+    text += table(head, rows)
+    text += picture(lambda: plot_estimates(found), "estimates and their intervals, a panel a site")
+    return "estimates", "Estimates", text
+
+
+def latents(subject: Subject) -> str:
+    """How the latents are used: shares, and how sure the data make them; "" for a model without any."""
+    fit, data = subject.fit, subject.data
+    if data is None:
+        return note("Needs the data.")
+    posterior = {site: value.detach().cpu().numpy() for site, value in fit.posterior_latents(data).items()}
+    bits, values = [], []
+    for stem, members in stems(posterior).items():
+        parts = [posterior[name].reshape(-1, posterior[name].shape[-1]) for name in members if posterior[name].ndim > 1]
+        if not parts or len({part.shape[1] for part in parts}) > 1:
+            continue
+        on = np.concatenate(parts)
+        on = on[on.sum(-1) > 0] if posterior[members[0]].ndim > 2 else on  # not the steps after the end of a sequence
+        site = f"{stem} ({len(members)} of them)" if len(members) > 1 else stem
+        dim = dims_of(fit, members[0], posterior[members[0]].shape[1:])[-1]
+        labels = [str(label) for label in labels_of(fit, dim, on.shape[1], subject.names)]
+        if on.shape[1] > 1 and np.allclose(on.sum(-1), 1.0, atol=1e-4):
+            values += _values_of(site, labels, on)
+        else:
+            bits += _bits_of(site, labels, on)
+    text = paragraph(f"Over the {fit.num_rows:,} rows given.") if bits or values else ""
+    head = ("site", "latent", "share of rows on", "mean posterior entropy (bits)", "share of rows unsure (0.1 to 0.9)")
+    for heading, rows in ((head, bits), (("site", "value", "share", "most probable in", "mean probability where it is"), values)):
+        more = note(f"The first {MOST_LINES} of {len(rows)} are shown.") if len(rows) > MOST_LINES else ""
+        text += table(heading, rows[:MOST_LINES]) + more if rows else ""
+    return text
+
+
+def _bits_of(site: str, labels: Sequence[str], on: np.ndarray) -> list[list[str]]:
+    entropy = -(on * np.log2(np.clip(on, 1e-300, 1.0)) + (1.0 - on) * np.log2(np.clip(1.0 - on, 1e-300, 1.0)))
+    unsure = (on > 0.1) & (on < 0.9)
+    columns = [part.mean(0) for part in (on, entropy, unsure)]
+    return [[site, label, *(number(float(column[k]), 3) for column in columns)] for k, label in enumerate(labels)]
+
+
+def _values_of(site: str, labels: Sequence[str], on: np.ndarray) -> list[list[str]]:
+    """Lines of a latent with several values, of which each row has one."""
+    winner = on.argmax(-1)
+    rows = []
+    for k, label in enumerate(labels):
+        own = on[winner == k, k]
+        sure = number(float(own.mean()), 3) if len(own) else "in no row"
+        rows.append([site, label, number(float(on[:, k].mean()), 3), number(len(own) / len(on), 3), sure])
+    return rows
