@@ -86,7 +86,10 @@ class InformationReport:
         """The report in words."""
         source = "" if self.num_rows is None else f", from the scores of {self.num_rows} rows"
         if self.is_full_rank:
-            lines = [f"Fisher information: full rank, {self.rank} of {self.num_parameters} parameters{source}."]
+            lines = [
+                "The parameters are locally identified: no small change of them leaves the law of the data as it is.",
+                f"Fisher information: full rank, {self.rank} of {self.num_parameters} parameters{source}.",
+            ]
         else:
             lines = [
                 f"Fisher information: rank {self.rank} of {self.num_parameters}{source}: not locally identified, "

@@ -127,6 +127,8 @@ def plot_check(check: PredictiveCheck, axes: Sequence[Axes] | None = None, name:
         check: the check; name: what is compared, for the title.
         axes: three axes to draw on; a new figure if None.
     """
+    if check.observed.shape[1] == 1 and axes is None:
+        return _plot_one_column(check, name)
     num_simulations = len(check.simulated)
     figure = Figure(figsize=(12, 4), layout="constrained")
     left, middle, right = figure.subplots(1, 3) if axes is None else axes
@@ -158,10 +160,39 @@ def plot_check(check: PredictiveCheck, axes: Sequence[Axes] | None = None, name:
         ax.grid(alpha=0.3)
     if axes is not None:
         return cast("Figure", left.figure)
+    _title(figure, check, name)
+    return figure
+
+
+def _plot_one_column(check: PredictiveCheck, name: str) -> Figure:
+    """One number a row: its distribution, and its quantiles with the simulated ones' central 95 %."""
+    figure = Figure(figsize=(8.5, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    observed, simulated = check.observed[:, 0], check.simulated[..., 0]
+    pooled = np.append(observed, simulated.ravel())
+    pooled = pooled[np.isfinite(pooled)]
+    few = check.is_discrete and np.ptp(pooled) < 60
+    bins = np.arange(pooled.min() - 0.5, pooled.max() + 1.0) if few else np.linspace(pooled.min(), pooled.max(), 31)
+    left.hist(observed, bins, density=True, color="#bbbbbb", label="observed")
+    left.hist(simulated.ravel(), bins, density=True, histtype="step", color=SIMULATED, linewidth=1.8, label="simulated")
+    left.legend(fontsize=8)
+    left.set(xlabel="value", ylabel="density", title="Distribution over the rows")
+    levels = np.linspace(0.02, 0.98, 49)
+    own = np.nanquantile(observed, levels)
+    low, middle, high = np.quantile(np.nanquantile(simulated, levels, axis=1), [0.025, 0.5, 0.975], axis=1)
+    right.fill_between(own, low, high, color=SIMULATED, alpha=0.3, linewidth=0)
+    right.plot(own, middle, color=SIMULATED, linewidth=1.8)
+    right.plot([own[0], own[-1]], [own[0], own[-1]], color=OBSERVED, linewidth=0.8)
+    right.set(xlabel="observed quantile", ylabel="simulated quantile", title="Quantiles")
+    right.grid(alpha=0.3)
+    _title(figure, check, name)
+    return figure
+
+
+def _title(figure: Figure, check: PredictiveCheck, name: str) -> None:
     rows = len(check.observed)
     of = f"{rows:,} rows" if rows == check.num_rows else f"{rows:,} of {check.num_rows:,} rows"
     of = f"{name}: {of}" if name else of
-    figure.suptitle(f"Data simulated from the fit beside the data ({num_simulations} simulations, {of})")
-    return figure
+    figure.suptitle(f"Data simulated from the fit beside the data ({len(check.simulated)} simulations, {of})")
 
 

@@ -42,11 +42,17 @@ def replicate(program: Program, params: Params, seed: int) -> Params:
 
 def _seen(node: Any) -> Tensor:
     value: Tensor = node["value"].detach().double()
-    mask = node["mask"]
-    if isinstance(mask, Tensor):
-        missing = ~mask.reshape(mask.shape + (1,) * (value.dim() - mask.dim()))
-        value = value.masked_fill(missing, torch.nan)
-    return torch.full_like(value, torch.nan) if mask is False else value
+    fn, masks = node["fn"], [node["mask"]]
+    while hasattr(fn, "base_dist"):  # .mask(...) of a distribution, under what expands or groups it
+        masks.append(getattr(fn, "_mask", None))
+        fn = fn.base_dist
+    for mask in masks:
+        if isinstance(mask, Tensor):
+            hidden = ~mask.bool().reshape(mask.shape + (1,) * (value.dim() - mask.dim()))
+            value = value.masked_fill(hidden, torch.nan)
+        elif mask is False:
+            value = torch.full_like(value, torch.nan)
+    return value
 
 
 def categories(program: Program, name: str) -> int:
@@ -59,13 +65,14 @@ def categories(program: Program, name: str) -> int:
 
 
 def stems(names: Iterable[str]) -> dict[str, list[str]]:
-    """Sites that differ by a number at their end, such as ``x_0``, ``x_1``, ..., under what they share; others alone."""
+    """Sites of a sequence, three or more that differ by a number at their end, under what they share: ``x_0``, ``x_1``, ...;
+    others alone."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(re.sub(r"[_\[(.]?\d+[\])]?$", "", name) or name, []).append(name)
     out: dict[str, list[str]] = {}
     for stem, members in groups.items():
-        out |= {stem: members} if len(members) > 1 else {members[0]: members}
+        out |= {stem: members} if len(members) > 2 else {name: [name] for name in members}
     return out
 
 

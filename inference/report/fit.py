@@ -128,9 +128,11 @@ def _convergence(fit: Fit) -> str:
 def _predictive(subject: Subject) -> str:
     if subject.data is None:
         return note("Needs the data.")
-    text = ""
-    for name, check in predictive_checks(subject.fit, subject.data).items():
-        text += picture(lambda check=check, name=name: plot_check(check, name=name), f"{name}: data simulated from the fit beside the data")  # type: ignore[misc]
+    text, alt = "", "data simulated from the fit beside the data"
+    checks = predictive_checks(subject.fit, subject.data)
+    for name, check in checks.items():
+        own = (name, f"{name}: {alt}") if len(checks) > 1 else ("", alt)
+        text += picture(lambda check=check, own=own: plot_check(check, name=own[0]), own[1])  # type: ignore[misc]
     shape = subject.image_shape
     if shape is not None:
         alt = "rows of the data and their reconstructions"

@@ -142,9 +142,12 @@ def latents(subject: Subject) -> str:
     fit, data = subject.fit, subject.data
     if data is None:
         return note("Needs the data.")
-    posterior = {site: value.detach().cpu().numpy() for site, value in fit.posterior_latents(data).items()}
+    continuous = {*fit.structure.local_sites, *fit.structure.integrated_sites}
+    means = fit.posterior_latents(data)
+    posterior = {site: value.detach().cpu().numpy() for site, value in means.items() if site not in continuous}
     bits, values = [], []
-    for stem, members in stems(posterior).items():
+    alone = {name: [name] for name in posterior}
+    for stem, members in (stems(posterior) if type(fit.structure) is Structure else alone).items():
         parts = [posterior[name].reshape(-1, posterior[name].shape[-1]) for name in members if posterior[name].ndim > 1]
         if not parts or len({part.shape[1] for part in parts}) > 1:
             continue

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from support.fitted_examples import mixture_fit
 from typer.testing import CliRunner
 
 from inference import EM, Fit, fit
@@ -95,12 +96,10 @@ def test_switches_are_the_diagonal() -> None:
 
 
 def test_only_models_with_options_are_drawn() -> None:
-    class Other:
-        model = None
-
+    other, _ = mixture_fit()
     for draw in (plot_option_switches, lambda f: plot_policies(f, (), ()), lambda f: plot_option_occupancy(f, {})):
         with pytest.raises(ValueError, match="a model of hidden options was expected"):
-            draw(Other())
+            draw(other)
 
 
 @pytest.mark.parametrize("num_options", [3, 8])

@@ -68,6 +68,7 @@ def test_every_section_is_there(page: Page) -> None:
         "warnings",
         "loadings",
         "graph",
+        "estimates",
         "latents",
         "convergence",
         "predictive",
@@ -147,6 +148,7 @@ def test_pictures_are_there_and_not_blank(page: Page) -> None:
         "intercepts and loadings of each latent as pictures",
         "heat map of loadings_2",
         "graph of latents and items",
+        "estimates and their intervals, a panel a site",
         f"{encoder_fit().trace.name} over iterations",
         "spread of the objective over starts",
         "data simulated from the fit beside the data",
@@ -199,12 +201,15 @@ def test_a_users_program_gets_a_page_too(tmp_path: Path) -> None:
     file = write_report(*mixture_fit(), tmp_path / "mixture.html", image_shape=(2, 2))
     page = Page(file.read_text(encoding="utf-8"))
     assert "bernoulli_mixture: fit report" in page.sections["top"]
-    assert "chance3 × 4" in page.sections["fitted"]
-    assert "describes no layers" in page.sections["loadings"]
-    assert "Not drawn" in page.sections["graph"]
-    assert "Not drawn" in page.sections["predictive"]
+    for line in ("weightsparameterDirichlet3", "chanceparameterBeta3 × 4", "grouplatent, 3 valuesCategorical", "answersobservedBernoulli"):
+        assert line in page.sections["fitted"]
+    assert "chance[2, 3]" in page.sections["estimates"]
     assert "group2" in page.sections["latents"]
-    assert set(page.pictures) == {f"{mixture_fit()[0].trace.name} over iterations"}
+    assert set(page.pictures) == {
+        f"{mixture_fit()[0].trace.name} over iterations",
+        "estimates and their intervals, a panel a site",
+        "data simulated from the fit beside the data",
+    }
 
 
 def test_a_second_report_is_the_same_file(tmp_path: Path) -> None:

@@ -1,0 +1,155 @@
+"""Every kind of model, and programs of users, on a page of their own: what it must hold, and what it must not say."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import own_programs
+
+from inference import EM, NUTS, SAEM, Fit, Laplace, fit
+from inference.estimates import estimates_of
+from inference.identifiability import identifiability_of
+from inference.predictive import predictive_checks
+from inference.report import write_report
+from ppl_models import (
+    Bernoulli,
+    DeepDiscreteEncoder,
+    DeepNoisyOr,
+    FactorAnalysis,
+    GaussianFactorization,
+    Mixture,
+    MultivariateNormal,
+    NoisyOr,
+    OptionsHMM,
+    PoissonFactorization,
+    SparseCoding,
+    UsageFactorization,
+)
+
+RNG = np.random.default_rng(0)
+BITS = (RNG.random((60, 6)) < 0.15 + 0.7 * (RNG.random((60, 2)) < 0.5)[:, [0, 0, 0, 1, 1, 1]]).astype(float)
+REALS = RNG.normal(size=(60, 3)) + 4 * (RNG.random((60, 1)) < 0.4)
+COUNTS = RNG.poisson(20 * RNG.gamma(2, 1, (30, 2)) @ RNG.dirichlet(np.ones(6), 2)) + 1.0
+CODES = np.where(np.arange(3) == RNG.integers(3, size=(40, 1)), RNG.uniform(0.3, 1, (40, 1)), 0.0)
+SEQUENCES = {"state": torch.as_tensor(RNG.integers(0, 3, (5, 12))), "action": torch.as_tensor(RNG.integers(0, 2, (5, 12)))}
+
+SHORT = EM(max_iterations=15)
+CASES: dict[str, tuple[Callable[[], Any], Any, Any, set[str]]] = {
+    "encoder": (lambda: DeepDiscreteEncoder(6, (2,)), BITS, SHORT, {"loadings", "graph", "estimates", "latents"}),
+    "encoder drawn": (lambda: DeepDiscreteEncoder(6, (1,)), BITS, Laplace(50), {"loadings", "graph", "estimates", "latents"}),
+    "deep noisy-or": (lambda: DeepNoisyOr(6, (2, 1)), BITS, EM(max_iterations=3), {"estimates", "latents"}),
+    "noisy-or": (lambda: NoisyOr(6, 2), BITS, SHORT, {"loadings", "estimates", "latents"}),
+    "mixture": (lambda: Mixture(2, Bernoulli(), 6), BITS, SHORT, {"components", "estimates", "latents"}),
+    "normal mixture": (lambda: Mixture(2, MultivariateNormal(), 3), REALS, SHORT, {"components", "estimates", "latents"}),
+    "options": (lambda: OptionsHMM(3, 2, 2), SEQUENCES, SHORT, {"policies", "time", "estimates", "latents"}),
+    "counts": (lambda: PoissonFactorization(6, 2), COUNTS, None, {"signatures", "estimates"}),
+    "reals": (lambda: GaussianFactorization(3, 1), REALS, None, {"signatures", "estimates"}),
+    "usage": (lambda: UsageFactorization(6, 2), COUNTS, SAEM(max_iterations=5), {"signatures", "estimates", "latents"}),
+    "factors": (lambda: FactorAnalysis(3, 1), REALS, SHORT, {"signatures", "estimates"}),
+    "sparse": (lambda: SparseCoding(6, 3, 1), CODES @ RNG.normal(size=(3, 6)), None, {"columns", "estimates"}),
+    "own mixture": (lambda: own_programs.regression_mixture, own_programs.lines(), SHORT, {"estimates", "latents"}),
+    "own chain": (lambda: own_programs.chain, own_programs.walks(), SHORT, {"estimates", "latents"}),
+    "own counts": (lambda: own_programs.inflated, own_programs.zeros_and_counts(), SHORT, {"estimates", "latents"}),
+}
+ALWAYS = {"fitted", "numbers", "warnings", "convergence", "predictive", "identifiability"}
+NEGATIVE = r"describes? no|does not describe|no layers|not drawn|cannot be drawn|Traceback|object at 0x|<function"
+
+
+def fitted(name: str) -> tuple[Fit, Any]:
+    build, data, method, _ = CASES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(build(), data, method), data
+
+
+def sections(file: Path) -> dict[str, str]:
+    html = re.sub(r'src="[^"]*"', "", file.read_text(encoding="utf-8"))
+    return dict(re.findall(r'<section id="(\w+)">(.*?)</section>', html, re.DOTALL))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_says_what_the_model_is_and_nothing_it_is_not(name: str, tmp_path: Path) -> None:
+    result, data = fitted(name)
+    file = write_report(result, data, tmp_path / "page.html", identifiability=identifiability_of(result, data))
+    found = sections(file)
+    assert set(found) == ALWAYS | CASES[name][3]
+    for key, text in found.items():
+        assert not re.search(NEGATIVE, text, re.IGNORECASE), (key, re.search(NEGATIVE, text, re.IGNORECASE))
+    for site in result.params:
+        assert site in found["estimates"]
+    assert found["predictive"].count("<img") >= 1
+    assert found["estimates"].count("<img") == 1
+
+
+def test_intervals_of_a_users_program_hold_the_truth() -> None:
+    result, data = fitted("own mixture")
+    table = estimates_of(result, data)
+    assert table.source
+    assert not table.note
+    slopes = sorted(table.of("slope"), key=lambda entry: entry.value)
+    assert slopes[0].low < -1 < slopes[0].high
+    assert slopes[1].low < 2 < slopes[1].high
+    assert table.frame().loc["weights[0]", "value"] == pytest.approx(float(result.params["weights"][0]))
+
+
+def test_intervals_of_draws_are_their_quantiles() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = fit(own_programs.inflated, own_programs.zeros_and_counts(), NUTS(num_draws=50, num_warmup=50, num_chains=2))
+    (rate,) = estimates_of(result, level=0.9).of("rate")
+    draws = result.draws["rate"].ravel()
+    assert rate.value == pytest.approx(float(draws.mean()))
+    assert (rate.low, rate.high) == pytest.approx((float(draws.quantile(0.05)), float(draws.quantile(0.95))))
+
+
+def test_why_there_are_no_intervals_is_said() -> None:
+    result, data = fitted("own counts")
+    assert estimates_of(result).note == "standard errors need the data"
+    penalised, table = fitted("counts")
+    assert "activities" in estimates_of(penalised, table).note
+    with pytest.raises(ValueError, match=r"level must lie in \(0, 1\)"):
+        estimates_of(result, data, level=1.0)
+
+
+def test_sequences_are_checked_step_by_step_with_their_gaps() -> None:
+    result, data = fitted("own chain")
+    checks = predictive_checks(result, data, num_simulations=4)
+    assert list(checks) == ["x"]
+    check = checks["x"]
+    assert check.observed.shape == tuple(data.shape)
+    assert np.array_equal(np.isnan(check.observed), data.isnan().numpy())
+    assert np.isnan(check.simulated[:, 0, -1]).all()
+    assert np.allclose(check.observed[1:], data[1:])
+
+
+def test_replicates_follow_the_law_of_the_program() -> None:
+    result, data = fitted("own counts")
+    check = predictive_checks(result, data, num_simulations=50)["count"]
+    zero, rate = float(result.params["zero"]), float(result.params["rate"])
+    expected = zero + (1 - zero) * np.exp(-rate)
+    assert (check.simulated == 0).mean() == pytest.approx(expected, abs=4 * np.sqrt(expected * (1 - expected) / check.simulated.size))
+
+
+def test_covariates_stay_those_of_the_data() -> None:
+    """Each simulated y lies near one of the two lines at its own x."""
+    result, data = fitted("own mixture")
+    check = predictive_checks(result, data, num_simulations=5)["y"]
+    x, a, b = data["x"].numpy(), result.params["intercept"].numpy(), result.params["slope"].numpy()
+    distance = np.abs(check.simulated[..., 0, None] - (a + b * x[:, None])).min(-1)
+    assert (distance < 5 * 0.5).all()
+
+
+def test_options_are_checked_by_shares_of_states_and_actions() -> None:
+    result, data = fitted("options")
+    checks = predictive_checks(result, data, num_simulations=3)
+    assert set(checks) == {"share of steps in each state", "share of steps with each action"}
+    shares = checks["share of steps with each action"].observed
+    assert np.allclose(shares.sum(1), 1)
+    assert np.allclose(shares[:, 1], data["action"].double().mean(1))
