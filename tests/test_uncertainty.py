@@ -1,4 +1,4 @@
-"""Standard errors against textbook formulas, finite differences and repeated data; the information check; the bootstrap."""
+"""Standard errors against textbook formulas, finite differences and repeated data; the information check."""
 
 from __future__ import annotations
 
@@ -10,26 +10,12 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.ops.indexing import Vindex
+from support.two_skills import GRAPH, TIGHT, answers, encoder
 
 from inference import EM, fit
-from inference.bootstrap import bootstrap
 from inference.programs.program import Program
 from inference.uncertainty import check_information, row_scores, standard_errors
-from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
-
-TIGHT = EM(tolerance=1e-13, parameter_tolerance=1e-8, max_iterations=5000)
-GRAPH = ((1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1))
-
-
-def answers(num_rows, seed):
-    generator = np.random.default_rng(seed)
-    latents = (generator.random((num_rows, 2)) < [0.4, 0.6]).astype(float)
-    eta = -1.5 + 3 * latents @ np.array(GRAPH).T
-    return (generator.random(eta.shape) < 1 / (1 + np.exp(-eta))).astype(float)
-
-
-def encoder(response=None):
-    return DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,)) if response is None else DeepDiscreteEncoder(6, (2,), response, graphs=(GRAPH,))
+from ppl_models import DeepDiscreteEncoder, Normal, TruncatedLasso
 
 
 def regression(covariates):
@@ -201,58 +187,6 @@ def test_the_information_check_finds_a_sound_model_sound():
     assert report.num_rows == 2000
     with pytest.raises(ValueError, match="like"):
         check_information(record(normal, torch.zeros(3), {}))
-
-
-def test_bootstrap_spreads_like_the_standard_errors_and_exports():
-    data = answers(800, 2)
-    result = fit(encoder(), data, TIGHT)
-    quick = EM(tolerance=1e-8, parameter_tolerance=1e-3)
-    replicated = bootstrap(result, data, num_replicates=20, method=quick, seed=5)
-    errors = standard_errors(result, data).standard_errors
-    spread = replicated.draws["intercepts_1"][0].std(0)
-    assert replicated.draws["loadings_1"].shape == (1, 20, 6, 2)
-    ratio = spread / errors["intercepts_1"]
-    assert 0.7 < float(ratio.mean()) < 1.35  # a standard deviation of 20 has an error of 16 per cent
-    assert float((replicated.draws["proportions"][0].mean(0) - result.params["proportions"]).abs().max()) < 0.03
-    again = bootstrap(result, data, num_replicates=2, method=quick, seed=5)
-    assert torch.allclose(again.draws["loadings_1"][0], replicated.draws["loadings_1"][0, :2])  # a batch of 2, not 20
-    exported = replicated.to_arviz()
-    assert exported["posterior"]["loadings_1"].shape == (1, 20, 6, 2)
-    for bad, match in (({"num_replicates": 1}, "2 or more"),):
-        with pytest.raises(ValueError, match=match):
-            bootstrap(result, **bad)
-    with pytest.raises(ValueError, match="point estimate"):
-        bootstrap(replicated)
-    with pytest.raises(ValueError, match="point estimate"):
-        standard_errors(replicated, data)
-
-
-@pytest.mark.parametrize("response", [Bernoulli(), Normal(), Poisson(), Blocks((Bernoulli(), 3), (Normal(), 3))])
-def test_replicates_in_a_batch_are_those_of_a_loop(response, monkeypatch):
-    model = encoder(response)
-    start = {"loadings_1": 2.5 * torch.tensor(GRAPH).double(), "intercepts_1": -torch.ones(6).double()}
-    start |= {"proportions": torch.tensor([0.4, 0.6]).double()}
-    if response.num_dispersed(6):
-        start["dispersion"] = torch.ones(response.num_dispersed(6)).double()
-    data = Program(model, None, 400).simulate(start, 3)["items"]
-    data[:20, 4] = math.nan
-    result = fit(model, data, EM(tolerance=1e-9, parameter_tolerance=1e-5), init=start)
-    together = bootstrap(result, data, num_replicates=3, seed=2).draws
-    monkeypatch.setattr("inference.bootstrap.fits_sets", lambda problem, method: False)
-    one_by_one = bootstrap(result, data, num_replicates=3, seed=2).draws
-    for name, value in one_by_one.items():
-        assert torch.allclose(together[name], value, atol=1e-4), name
-        assert not torch.allclose(value[0, 0], value[0, 1])
-
-
-def test_bootstrap_keeps_the_gaps_of_the_data():
-    data = answers(500, 2)
-    data[:350, 0] = np.nan
-    quick = EM(tolerance=1e-6, parameter_tolerance=1e-2)
-    result = fit(encoder(), data, quick)
-    full = bootstrap(result, num_replicates=25, seed=1).draws["intercepts_1"][0, :, 0].std()
-    gappy = bootstrap(result, data, num_replicates=25, seed=1).draws["intercepts_1"][0, :, 0].std()
-    assert float(gappy) > float(full)
 
 
 def test_entries_removed_by_a_penalty_are_held():

@@ -1,0 +1,68 @@
+"""The bootstrap: it spreads like the standard errors, in batches as in loops, with the gaps of the data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from support.two_skills import GRAPH, TIGHT, answers, encoder
+
+from inference import EM, fit
+from inference.bootstrap import bootstrap
+from inference.programs.program import Program
+from inference.uncertainty import standard_errors
+from ppl_models import Bernoulli, Blocks, Normal, Poisson
+
+
+def test_bootstrap_spreads_like_the_standard_errors_and_exports():
+    data = answers(800, 2)
+    result = fit(encoder(), data, TIGHT)
+    quick = EM(tolerance=1e-8, parameter_tolerance=1e-3)
+    replicated = bootstrap(result, data, num_replicates=20, method=quick, seed=5)
+    errors = standard_errors(result, data).standard_errors
+    spread = replicated.draws["intercepts_1"][0].std(0)
+    assert replicated.draws["loadings_1"].shape == (1, 20, 6, 2)
+    ratio = spread / errors["intercepts_1"]
+    assert 0.7 < float(ratio.mean()) < 1.35  # a standard deviation of 20 has an error of 16 per cent
+    assert float((replicated.draws["proportions"][0].mean(0) - result.params["proportions"]).abs().max()) < 0.03
+    again = bootstrap(result, data, num_replicates=2, method=quick, seed=5)
+    assert torch.allclose(again.draws["loadings_1"][0], replicated.draws["loadings_1"][0, :2])  # a batch of 2, not 20
+    exported = replicated.to_arviz()
+    assert exported["posterior"]["loadings_1"].shape == (1, 20, 6, 2)
+    for bad, match in (({"num_replicates": 1}, "2 or more"),):
+        with pytest.raises(ValueError, match=match):
+            bootstrap(result, **bad)
+    with pytest.raises(ValueError, match="point estimate"):
+        bootstrap(replicated)
+    with pytest.raises(ValueError, match="point estimate"):
+        standard_errors(replicated, data)
+
+
+@pytest.mark.parametrize("response", [Bernoulli(), Normal(), Poisson(), Blocks((Bernoulli(), 3), (Normal(), 3))])
+def test_replicates_in_a_batch_are_those_of_a_loop(response, monkeypatch):
+    model = encoder(response)
+    start = {"loadings_1": 2.5 * torch.tensor(GRAPH).double(), "intercepts_1": -torch.ones(6).double()}
+    start |= {"proportions": torch.tensor([0.4, 0.6]).double()}
+    if response.num_dispersed(6):
+        start["dispersion"] = torch.ones(response.num_dispersed(6)).double()
+    data = Program(model, None, 400).simulate(start, 3)["items"]
+    data[:20, 4] = math.nan
+    result = fit(model, data, EM(tolerance=1e-9, parameter_tolerance=1e-5), init=start)
+    together = bootstrap(result, data, num_replicates=3, seed=2).draws
+    monkeypatch.setattr("inference.bootstrap.fits_sets", lambda problem, method: False)
+    one_by_one = bootstrap(result, data, num_replicates=3, seed=2).draws
+    for name, value in one_by_one.items():
+        assert torch.allclose(together[name], value, atol=1e-4), name
+        assert not torch.allclose(value[0, 0], value[0, 1])
+
+
+def test_bootstrap_keeps_the_gaps_of_the_data():
+    data = answers(500, 2)
+    data[:350, 0] = np.nan
+    quick = EM(tolerance=1e-6, parameter_tolerance=1e-2)
+    result = fit(encoder(), data, quick)
+    full = bootstrap(result, num_replicates=25, seed=1).draws["intercepts_1"][0, :, 0].std()
+    gappy = bootstrap(result, data, num_replicates=25, seed=1).draws["intercepts_1"][0, :, 0].std()
+    assert float(gappy) > float(full)

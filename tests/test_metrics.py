@@ -1,0 +1,89 @@
+"""Metrics of recovery, on values computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from support.encoder_names import describe
+
+from inference.base.relabelling import match_columns
+from inference.metrics import (
+    empty_graph_accuracy,
+    graph_accuracy,
+    graph_f1,
+    mean_squared_error,
+    rmse,
+    support_bias,
+    trimmed_rmse,
+)
+
+# ---------------------------------------------------------------- metrics
+
+
+def test_metrics_on_hand_computed_values() -> None:
+    layers, _ = describe((3, 2, 1))
+    truth = {
+        "loadings_1": torch.tensor([[1.0, 0], [0, 2], [0, -3]], dtype=torch.float64),
+        "loadings_2": torch.tensor([[4.0], [0]], dtype=torch.float64),
+    }
+    estimate = {
+        "loadings_1": torch.tensor([[0.5, 0], [0.2, 2], [0, 0.1]], dtype=torch.float64),
+        "loadings_2": torch.tensor([[3.0], [0.3]], dtype=torch.float64),
+    }
+    # edges at threshold 0.2: (0,0) (1,0) (1,1) | (0,0) (1,0); true: (0,0) (1,1) (2,1) | (0,0): three wrong of eight
+    assert graph_accuracy(estimate, truth, layers, threshold=0.2) == pytest.approx(5 / 8)
+    assert graph_accuracy(estimate, truth, layers[1:], threshold=0.2) == pytest.approx(1 / 2)
+    assert graph_f1(estimate, truth, layers, threshold=0.2) == pytest.approx(2 * 3 / (5 + 4))
+    assert graph_accuracy(estimate, truth, layers) == pytest.approx(6 / 8)  # threshold 0: every nonzero is an edge
+    assert empty_graph_accuracy(truth, layers) == pytest.approx(4 / 8)
+    # squares: .25 + .04 + 3.1^2 + 1 + .09
+    assert mean_squared_error(estimate, truth) == pytest.approx((0.25 + 0.04 + 9.61 + 1 + 0.09) / 8)
+    assert rmse(estimate, truth) == pytest.approx(math.sqrt(10.99 / 8))
+    # on the edges: -.5, 0, -(0.1 + 3), -1
+    assert support_bias(estimate, truth, layers) == pytest.approx((-0.5 + 0 - 3.1 - 1) / 4)
+    assert graph_accuracy(truth, truth, layers) == 1
+    assert graph_f1(truth, truth, layers) == 1
+    nothing = {name: torch.zeros_like(value) for name, value in truth.items()}
+    assert graph_f1(nothing, truth, layers) == 0
+    assert graph_f1(nothing, nothing, layers) == 1
+
+
+def test_trimmed_rmse_by_hand() -> None:
+    # median 3, absolute deviations 2 1 0 1 97, MAD 1, cut 4.4478: only 100 is dropped
+    result = trimmed_rmse([1.0, 2.0, 3.0, 4.0, 100.0])
+    assert result.trimmed == pytest.approx(math.sqrt(2.5))
+    assert result.untrimmed == pytest.approx(math.sqrt(22))
+    assert result.num_dropped == 1
+    one = trimmed_rmse(torch.tensor([4.0]))
+    assert (one.trimmed, one.untrimmed, one.num_dropped) == (2.0, 2.0, 0)
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_bad_input_of_matching_and_metrics() -> None:
+    matrix = torch.ones(4, 2, dtype=torch.float64)
+    with pytest.raises(ValueError, match="at least 2 columns"):
+        match_columns(matrix[:, :1], matrix)
+    with pytest.raises(ValueError, match="must have 4 rows"):
+        match_columns(matrix[:3], matrix)
+    with pytest.raises(ValueError, match="estimate must be finite"):
+        match_columns(matrix * math.nan, matrix)
+    with pytest.raises(ValueError, match="reference must be a matrix"):
+        match_columns(matrix, matrix[0])
+    layers, _ = describe((4, 2))
+    with pytest.raises(ValueError, match="threshold must not be negative"):
+        graph_accuracy({"loadings_1": matrix}, {"loadings_1": matrix}, layers, -1.0)
+    with pytest.raises(ValueError, match="loadings_1 must have the truth's shape"):
+        graph_f1({"loadings_1": matrix.mT}, {"loadings_1": matrix}, layers)
+    with pytest.raises(ValueError, match="truth must hold the site 'loadings_1'"):
+        empty_graph_accuracy({}, layers)
+    with pytest.raises(ValueError, match="truth must have an edge"):
+        support_bias({"loadings_1": matrix}, {"loadings_1": 0 * matrix}, layers)
+    with pytest.raises(ValueError, match="must hold the sites"):
+        mean_squared_error({"loadings_1": matrix}, {"loadings_2": matrix})
+    for errors in ([], [-1.0], [math.nan], [[1.0]]):
+        with pytest.raises(ValueError, match="trimmed_rmse"):
+            trimmed_rmse(errors)
