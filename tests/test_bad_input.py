@@ -1,8 +1,7 @@
-"""What a user can get wrong, each said by name before any work; and what a fit answers about rows."""
+"""What a user can get wrong, each said by name before any work."""
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from pathlib import Path
@@ -11,16 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from support.answer_tables import ANSWERS
 
-from inference import EM, Fit, fit
-from inference.base.checkpoint import read_tensors, write_tensors
-from inference.programs.program import Program
+from inference import EM, fit
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal, Poisson
 from ppl_models.parts.validation import ConstantColumnWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning")  # noise says little of latents
 METHOD = EM(tolerance=1e-6, parameter_tolerance=1e-2, max_iterations=60)
-ANSWERS = (np.random.default_rng(0).random((60, 6)) < 0.5).astype(float)
 
 
 def changed(row, column, value):
@@ -204,100 +201,3 @@ def test_single_precision_is_kept():
         EM(tolerance=1e-5, parameter_tolerance=1e-2),
     )
     assert {value.dtype for value in result.params.values()} == {torch.float32}
-
-
-@pytest.fixture(scope="module")
-def fitted():
-    return fit(DeepDiscreteEncoder(6, (3, 1), bound=4.0), ANSWERS, EM(tolerance=1e-6, parameter_tolerance=1e-2))
-
-
-def test_rows_answer_as_the_sum_over_configurations_says(fitted):
-    """The posterior by hand: every configuration of both layers in two loops."""
-    p = {name: value.numpy() for name, value in fitted.params.items()}
-    x = ANSWERS[:7]
-    total, first, second, mean = np.zeros(7), np.zeros((7, 3)), np.zeros((7, 1)), np.zeros((7, 6))
-
-    def bernoulli(value, logit):
-        return np.prod(1 / (1 + np.exp(-(2 * value - 1) * logit)), axis=-1)
-
-    for top in (0.0, 1.0):
-        for code in np.ndindex(2, 2, 2):
-            a = np.array(code, float)
-            logit = p["intercepts_1"] + p["loadings_1"] @ a
-            weight = (p["proportions"][0] if top else 1 - p["proportions"][0]) * bernoulli(
-                a, p["intercepts_2"] + p["loadings_2"][:, 0] * top
-            )
-            joint = weight * bernoulli(x, logit)
-            total += joint
-            first += joint[:, None] * a
-            second += joint[:, None] * top
-            mean += joint[:, None] / (1 + np.exp(-logit))
-    latents = fitted.posterior_latents(x)
-    assert np.allclose(fitted.log_likelihood_rows(x), np.log(total), atol=1e-12)
-    assert np.allclose(latents["latents_1"], first / total[:, None], atol=1e-12)
-    assert np.allclose(latents["latents_2"], second / total[:, None], atol=1e-12)
-    assert np.allclose(fitted.reconstruct(x), mean / total[:, None], atol=1e-12)
-
-
-def test_a_row_without_entries_has_the_prior_as_posterior(fitted):
-    empty = torch.full((1, 6), torch.nan)
-    assert float(fitted.log_likelihood_rows(empty)[0]) == pytest.approx(0.0, abs=1e-12)
-    assert torch.allclose(fitted.posterior_latents(empty)["latents_2"][0], fitted.params["proportions"], atol=1e-12)
-
-
-def test_decoding_is_the_mode_of_a_whole_layer(fitted):
-    program = Program(fitted.model, torch.from_numpy(ANSWERS))
-    marginal = program.latent_marginals(fitted.params)["latents_1"]
-    values = program.latent_values(fitted.params)["latents_1"]
-    assert torch.equal(fitted.decode_latents(ANSWERS)["latents_1"], values[marginal.argmax(-1)])
-
-
-def test_simulation_is_seeded_and_like_the_fit(fitted):
-    first, again, other = (fitted.simulate(4000, seed)["items"] for seed in (1, 1, 2))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    expected = fitted.reconstruct(torch.full((1, 6), torch.nan))[0]
-    assert ((first.mean(0) - expected).abs() < 5 * (expected * (1 - expected) / 4000).sqrt()).all()
-
-
-def test_bic_counts_free_parameters(fitted):
-    assert fitted.num_parameters == 18 + 6 + 3 + 3 + 1
-    assert fitted.bic == pytest.approx(-2 * fitted.log_likelihood + 31 * math.log(60))
-
-
-# ---------------------------------------------------------------------------- files
-
-
-def test_a_saved_fit_holds_no_code(fitted, tmp_path):
-    fitted.save(tmp_path / "fit")
-    assert {path.name for path in (tmp_path / "fit").iterdir()} == {"fit.json", "fit.safetensors"}
-    again = Fit.load(tmp_path / "fit")
-    assert again.model == fitted.model
-    assert again.method == fitted.method
-    assert all(torch.equal(again.params[k], fitted.params[k]) for k in fitted.params)
-    assert torch.equal(again.trace.objective, fitted.trace.objective)
-    assert again.warnings == fitted.warnings
-    json.loads((tmp_path / "fit" / "fit.json").read_text())
-
-
-@pytest.mark.parametrize(
-    "target", ["os:system", "subprocess:Popen", "ppl_models.datasets.files:read_table", "inference.fitting.fit:fit"]
-)
-def test_a_tampered_fit_is_refused(fitted, tmp_path, target):
-    fitted.save(tmp_path)
-    tensors, record = read_tensors(tmp_path / "fit.safetensors")
-    record["model"]["record"] = target
-    write_tensors(tmp_path / "fit.safetensors", tensors, record)
-    with pytest.raises(ValueError, match="record type"):
-        Fit.load(tmp_path)
-
-
-def test_files_that_are_no_fits_are_refused(tmp_path, fitted):
-    with pytest.raises(ValueError, match="no such file"):
-        Fit.load(tmp_path)
-    (tmp_path / "fit.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="not a file written by this library"):
-        Fit.load(tmp_path)
-    (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="is a file"):
-        fitted.save(tmp_path / "file")

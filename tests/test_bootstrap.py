@@ -7,13 +7,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.two_skills import GRAPH, TIGHT, answers, encoder
+from support.two_skills import GRAPH, TIGHT, answers, encoder, encoder_truth
 
-from inference import EM, fit
+from inference import EM, Bootstrap, fit
 from inference.bootstrap import bootstrap
-from inference.programs.program import Program
+from inference.programs.program import Program, simulate
 from inference.uncertainty import standard_errors
-from ppl_models import Bernoulli, Blocks, Normal, Poisson
+from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal, Poisson, PoissonFactorization
+
+F64 = torch.float64
 
 
 def test_bootstrap_spreads_like_the_standard_errors_and_exports():
@@ -66,3 +68,17 @@ def test_bootstrap_keeps_the_gaps_of_the_data():
     full = bootstrap(result, num_replicates=25, seed=1).draws["intercepts_1"][0, :, 0].std()
     gappy = bootstrap(result, data, num_replicates=25, seed=1).draws["intercepts_1"][0, :, 0].std()
     assert float(gappy) > float(full)
+
+
+@pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+def test_bootstrap_engine_resumes_and_gives_draws(tmp_path):
+    model = DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,))
+    data = simulate(model, encoder_truth(), 2, None, 300)["items"]
+    quick = EM(tolerance=1e-7, parameter_tolerance=1e-3)
+    result = fit(model, data, Bootstrap(quick, 5))
+    assert result.draws["loadings_1"].shape == (1, 5, 6, 2)
+    torch.testing.assert_close(result.params["loadings_1"], fit(model, data, quick).params["loadings_1"])
+    with pytest.raises(ValueError, match="2 or more"):
+        Bootstrap(num_replicates=1)
+    with pytest.raises(ValueError, match="local sites"):
+        fit(PoissonFactorization(3, 1), torch.tensor([[1.0, 2, 3], [2, 1, 0], [4, 1, 1]], dtype=F64), Bootstrap(num_replicates=2))

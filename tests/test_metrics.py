@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from sklearn.metrics import adjusted_rand_score
 from support.encoder_names import describe
 
 from inference.base.relabelling import match_columns
 from inference.metrics import (
     empty_graph_accuracy,
+    f_measure,
     graph_accuracy,
     graph_f1,
+    match_components,
     mean_squared_error,
     rmse,
+    soft_adjusted_rand_index,
     support_bias,
     trimmed_rmse,
 )
@@ -87,3 +92,34 @@ def test_bad_input_of_matching_and_metrics() -> None:
     for errors in ([], [-1.0], [math.nan], [[1.0]]):
         with pytest.raises(ValueError, match="trimmed_rmse"):
             trimmed_rmse(errors)
+
+
+# ---------------------------------------------------------------- components and labels
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_soft_rand_index_is_the_ordinary_one_on_labels(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(0, 4, 60), rng.integers(0, 3, 60)
+    b[:30] = a[:30] % 3
+    assert soft_adjusted_rand_index(np.eye(4)[a], np.eye(3)[b]) == pytest.approx(adjusted_rand_score(a, b), abs=1e-12)
+    soft = rng.dirichlet(np.ones(3), 60)
+    assert soft_adjusted_rand_index(soft, soft) < 1
+
+
+@pytest.mark.parametrize("num", [2, 3, 5])
+def test_matching_fewer_as_many_and_more(num):
+    truth = np.eye(3) + 0.01
+    estimate = np.concatenate([truth[[2, 0, 1]], np.full((2, 3), 1.0)])[:num]
+    match = match_components(estimate, truth)
+    assert match.cosine_error.max() < 1e-12
+    assert match.true.tolist() == ([0, 2] if num == 2 else [0, 1, 2])
+    assert match.estimated.tolist() == ([1, 0] if num == 2 else [1, 2, 0])
+    assert len(match.unmatched_estimates) == max(0, num - 3)
+    assert len(match.unmatched_truths) == max(0, 3 - num)
+
+
+def test_f_measure_by_hand():
+    assert f_measure([0, 0, 1, 1], [5, 5, 7, 7]) == 1.0
+    assert f_measure([0, 0, 0, 1], [5, 5, 7, 7]) == pytest.approx((0.8 * 2 + 2 / 3 * 2) / 4)
+    assert f_measure([0, 0, 1, 9], [5, 5, 7, 0], unlabelled=0) == 1.0

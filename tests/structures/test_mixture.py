@@ -17,7 +17,13 @@ from inference.base.steps import GenericSteps
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.structures.mixture import MixtureSteps
-from ppl_models import Bernoulli, Mixture, MultivariateNormal, Normal, Poisson
+from ppl_models import (
+    Bernoulli,
+    Mixture,
+    MultivariateNormal,
+    Normal,
+    Poisson,
+)
 
 ROWS = [row for row in ZOO if row.name.startswith("mixture-")]
 
@@ -157,3 +163,36 @@ def test_a_mixture_of_one_has_a_sure_assignment():
     assert drawn.tolist() == [[0] * 30] * 2
     by_hand = stats.norm.logpdf(x, x.mean(0), x.std(0)).sum(1)
     assert np.allclose(result.log_likelihood_rows(x), by_hand, atol=1e-4)
+
+
+# ---------------------------------------------------------------- noise of the components
+
+
+MIXTURES = [
+    (Normal(), 2, {"predictors": [[-2.0, 0.0], [2.0, 1.0]], "dispersion": [[1.0, 0.3], [0.5, 2.0]]}),
+    (Poisson(), 2, {"predictors": [[0.0, 2.0], [2.0, 0.5]]}),
+    (Bernoulli(), 3, {"predictors": [[1.0, -1.0, 0.5], [-1.0, 1.0, -2.0]]}),
+    (MultivariateNormal(), 2, {"means": [[0.0, 0.0], [2.0, 3.0]], "precisions": [[[1.0, 0.4], [0.4, 2.0]], [[2.0, -0.9], [-0.9, 1.0]]]}),
+]
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+@pytest.mark.parametrize(("component", "num_items", "values"), MIXTURES, ids=lambda v: type(v).__name__)
+def test_mixture_noise_is_normal_at_the_truth(component, num_items, values, missing):
+    from inference.programs.program import simulate
+    from inference.structures.registry import structure_of
+
+    if missing and isinstance(component, MultivariateNormal):
+        pytest.skip("multivariate normals take complete rows")
+    model = Mixture(2, component, num_items)
+    truth = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
+    truth["weights"] = torch.tensor([0.6, 0.4], dtype=torch.float64)
+    data = simulate(model, truth, 3, None, 6000)["items"].double()
+    data = data.masked_fill(torch.rand(data.shape, generator=torch.Generator().manual_seed(0)) < missing, torch.nan)
+    noise = structure_of(model).component_noise(truth, data, torch.Generator().manual_seed(1), 1)
+    for k in range(2):
+        used = noise.scores[0, :, k][noise.used[0, :, k]]
+        for d in range(num_items):
+            assert stats.kstest(used[:, d], "norm").pvalue > 1e-5
+        assert np.abs(np.corrcoef(used.T) - np.eye(num_items)).max() < 0.09
+    assert noise.used.sum(-1).min() == noise.used.sum(-1).max() == 1

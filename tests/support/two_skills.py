@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from inference import EM
 from ppl_models import DeepDiscreteEncoder
@@ -20,3 +21,11 @@ def answers(num_rows, seed):
 
 def encoder(response=None):
     return DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,)) if response is None else DeepDiscreteEncoder(6, (2,), response, graphs=(GRAPH,))
+
+
+def encoder_truth():
+    return {
+        "proportions": torch.tensor([0.4, 0.6], dtype=torch.float64),
+        "loadings_1": 3.0 * torch.tensor(GRAPH, dtype=torch.float64),
+        "intercepts_1": torch.full((6,), -1.5, dtype=torch.float64),
+    }

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from support.largest_tensor import LargestTensor
+from support.small_encoders import name_of
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -409,3 +410,29 @@ def test_a_family_is_a_value(name: str) -> None:
     assert family.num_dispersed(4) == (4 if name in ("Normal", "LogNormal") else 0)
     others = [other for key, other in FAMILIES.items() if key != name]
     assert family not in others
+
+
+# ---------------------------------------------------------------- increments
+
+
+@pytest.mark.parametrize("kind", [torch.float32, F64], ids=str)
+def test_increments_as_products_keep_their_digits(kind):
+    """Log-odds are sums over children; the error of the products is that of a sum of so many numbers, at any size."""
+    generator = torch.Generator().manual_seed(0)
+    for size in (1.0, 6.0, 25.0, 100.0):
+        eta = (2 * torch.rand(2, 90, 50, generator=generator, dtype=F64) - 1) * 3 * size
+        step = (2 * torch.rand(2, 90, 1, generator=generator, dtype=F64) - 1) * size
+        mask = (torch.rand(90, 50, generator=generator) < 0.9).to(F64)
+        exact = ((Bernoulli().log_partition(eta + step) - Bernoulli().log_partition(eta)) * mask).sum(1)
+        found = Bernoulli().total_increment(step.to(kind))(eta.to(kind), mask.to(kind)).to(F64)
+        assert (found - exact).abs().max() < 90 * 3 * size * 8 * torch.finfo(kind).eps
+
+
+@pytest.mark.parametrize("response", [Bernoulli(), Poisson(), Normal()], ids=name_of)
+def test_increments_are_differences_of_the_log_partition(response):
+    generator = torch.Generator().manual_seed(1)
+    eta, step, scale = (torch.randn(2, 5, n, generator=generator, dtype=F64) for n in (7, 1, 1))
+    scale = None if isinstance(response, Bernoulli) else scale.exp()
+    change = response.log_partition(eta + step) - response.log_partition(eta)
+    expected = (change if scale is None else change * scale).sum(1)
+    assert torch.allclose(response.total_increment(step, scale)(eta, None), expected, atol=1e-12)

@@ -1,0 +1,129 @@
+"""Statistics of drawn latents: slope, curvature, size, fixed points, mini-batches."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+from support.small_encoders import RESPONSES, example, name_of
+
+from inference import SAEM
+from inference.fitting.problem import problem_of
+from inference.structures.layers.draw_steps import LayeredDraws
+from inference.structures.layers.gibbs import LayeredGibbs
+from inference.structures.layers.glm import LayerStatistics, maximise_layer
+from ppl_models import (
+    Bernoulli,
+    Normal,
+    Poisson,
+    TruncatedLasso,
+)
+
+F64 = torch.float64
+
+
+@pytest.mark.parametrize("response", [Bernoulli(), Poisson()], ids=name_of)
+def test_curvature_of_some_rows_does_not_move_the_fixed_point(response):
+    model, params, data = example(response, num_rows=200, missing=False)
+    gibbs = LayeredGibbs.build(model, data)
+    state = gibbs.begin(params, torch.Generator().manual_seed(1))
+    ends = []
+    for max_rows in (200, 50):
+        steps, now = LayeredDraws(gibbs, max_rows=max_rows), params
+        assert steps.stride == 200 // max_rows
+        for _ in range(200):
+            now = steps.maximise(steps.statistics(now, state, state)[0], now)
+        ends.append(now)
+    for name in ("loadings_1", "intercepts_1", "loadings_2", "intercepts_2"):
+        assert torch.allclose(ends[0][name], ends[1][name], atol=1e-6)
+
+
+def test_rare_counts_do_not_throw_an_estimate_away():
+    """A Newton step from log mean -10 to a count of one would be e^10 long."""
+    model, params, data = example(Poisson(), num_rows=60, missing=False)
+    params["intercepts_1"][:], params["loadings_1"][:] = -10.0, 0.1
+    steps = LayeredDraws(LayeredGibbs.build(model, data))
+    state = steps.gibbs.begin(params, torch.Generator().manual_seed(1))
+    now = params
+    for _ in range(40):
+        new = steps.maximise(steps.statistics(now, state, state)[0], now)
+        assert (new["intercepts_1"] - now["intercepts_1"]).abs().max() <= 1 + 1e-9
+        assert (steps.log_joint(new, state) > steps.log_joint(now, state) - 1e-6).all()
+        now = new
+
+
+@pytest.mark.parametrize("response", RESPONSES, ids=name_of)
+def test_the_expansion_has_the_slope_and_curvature_of_the_density(response):
+    model, params, data = example(response)
+    steps = LayeredDraws(LayeredGibbs.build(model, data))
+    state = steps.gibbs.begin(params, torch.Generator().manual_seed(1))
+    statistics, log_joint = steps.statistics(params, state, state)
+    assert torch.allclose(log_joint, steps.gibbs.log_joint_rows(params, state).sum(-1))
+    layer = model.layers()[0]
+    scale = response.scale(params.get("dispersion"), 9)
+    scale = torch.ones(1, 9, dtype=F64) if scale is None else scale
+
+    def density(beta):
+        moved = params | {layer.intercepts: beta[None, :, 0], layer.loadings: beta[None, :, 1:]}
+        return steps.gibbs.log_joint_rows(moved, state).sum()
+
+    beta = torch.cat([params[layer.intercepts][0, :, None], params[layer.loadings][0]], -1)
+    slope = torch.autograd.functional.jacobian(density, beta)
+    curvature = torch.autograd.functional.hessian(density, beta)
+    linear, hessian = statistics["loadings_1/linear"][0], statistics["loadings_1/hessian"][0].expand(9, 4, 4)
+    assert torch.allclose(scale[0, :, None] * (linear - (hessian @ beta[..., None])[..., 0]), slope, atol=1e-8)
+    for j in range(9):
+        assert torch.allclose(-curvature[j, :, j], scale[0, j] * hessian[j], atol=1e-8)
+
+
+def test_normal_items_are_maximised_in_one_step():
+    """There the expansion is the density itself: averaged statistics give the maximiser that EM would give."""
+    model, params, data = example(Normal(), num_rows=60, missing=False)
+    steps = LayeredDraws(LayeredGibbs.build(model, data))
+    state = steps.gibbs.begin(params, torch.Generator().manual_seed(1))
+    new = steps.maximise(steps.statistics(params, state, state)[0], params)
+    drawn = steps.maximise_draw(params, state, state)
+    for name in ("loadings_1", "intercepts_1", "dispersion"):
+        assert torch.allclose(new[name], drawn[name], atol=1e-8)
+    parents = state["latents_1"][0].mT
+    cross = (data.mT @ torch.nn.functional.pad(parents, (1, 0), value=1.0)).unsqueeze(0)
+    stats = LayerStatistics(parents, torch.ones(1, 60, dtype=F64), cross, data.square().sum(0))
+    exact = maximise_layer(model.layers()[0], stats, params)
+    assert torch.allclose(new["loadings_1"], exact["loadings_1"], atol=1e-8)
+
+
+@pytest.mark.parametrize("penalty", [None, TruncatedLasso(2.0, 0.5)], ids=["none", "tlp"])
+def test_statistics_keep_their_size(penalty):
+    model, params, data = example(Bernoulli(), num_rows=50)
+    model = replace(model, penalty=penalty)
+    sizes = {}
+    for iterations in (5, 40):
+        problem = problem_of(model, data, 0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            method = SAEM(num_burn_in=1, num_relaxed=0, max_iterations=iterations, tolerance=1e-12)
+            steps, generator = method.steps(problem), torch.Generator().manual_seed(0)
+            state, averages = steps.gibbs.begin(params, generator), None
+            for _ in range(iterations):
+                state, chances = steps.gibbs.sweep(params, state, generator)
+                averages = steps.average(averages, steps.statistics(params, state, chances)[0], 0.1)
+        sizes[iterations] = {name: tuple(value.shape) for name, value in averages.items()}
+    assert sizes[5] == sizes[40]
+
+
+def test_a_mini_batch_is_an_unbiased_sample():
+    model, params, data = example(Poisson(), num_rows=40)
+    steps = LayeredDraws(LayeredGibbs.build(model, data))
+    state = steps.gibbs.begin(params, torch.Generator().manual_seed(1))
+    whole, _ = steps.statistics(params, state, state)
+    parts = []
+    for start in range(0, 40, 8):
+        index = torch.arange(start, start + 8)
+        own = {name: value[..., index] for name, value in state.items()}
+        parts.append(steps.rows(index).statistics(params, own, own)[0])
+    for name, value in whole.items():
+        mean = sum(part[name] for part in parts) / 5
+        # the linear part holds H beta, which is linear in the rows too
+        assert torch.allclose(mean, value, atol=1e-9), name

@@ -1,0 +1,42 @@
+"""Simulation-based calibration tells the posterior from a narrow one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from support.screening import QUICK, screening
+
+from inference import EM, NUTS, Laplace
+from inference.calibration import Calibration, simulation_based_calibration
+
+pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+F64 = torch.float64
+
+
+def test_calibration_passes_the_posterior_and_fails_a_narrow_one():
+    good = simulation_based_calibration(screening, 15, NUTS(1, 40, 80, warm_start=None), 40, num_draws=9)
+    assert isinstance(good, Calibration)
+    assert min(good.p_values.values()) > 1e-3
+    assert 0.85 < good.coverage["share"] <= 1.0
+    assert good.num_failed == 0
+    figure = good.plot()
+    assert sum(len(ax.patches) > 3 for ax in figure.axes) == 2
+
+    @dataclasses.dataclass(frozen=True)
+    class Narrow:
+        """The posterior, its spread a fifth."""
+
+        def run(self, problem, start, progress, checkpoint):
+            outcome = Laplace(200).run(problem, start, progress, checkpoint)
+            center = outcome.params["share"][:, None]
+            return dataclasses.replace(outcome, draws={"share": center + 0.2 * (outcome.draws["share"] - center)})
+
+    bad = simulation_based_calibration(screening, 15, Narrow(), 40, num_draws=9)
+    assert bad.p_values["share"] < 1e-3
+    assert bad.coverage["share"] < 0.6
+    with pytest.raises(ValueError, match="engine that draws"):
+        simulation_based_calibration(screening, 15, EM(), 2)
+    with pytest.raises(ValueError, match="level"):
+        simulation_based_calibration(screening, 15, QUICK, 2, level=2.0)

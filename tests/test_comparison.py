@@ -1,0 +1,75 @@
+"""Fits side by side: their order, and what is not comparable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from matplotlib.figure import Figure
+from support.screening import CHANCES
+from support.two_skills import GRAPH, encoder_truth
+
+from inference import EM, NUTS, Laplace, fit
+from inference.comparison import compare
+from inference.programs.program import simulate
+from inference.report import write_comparison_report
+from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal
+
+pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+F64 = torch.float64
+
+
+def screening_table(data=None, num_rows=None):
+    """Six items, all of one chance."""
+    share = pyro.sample("share", dist.Beta(torch.tensor(2.0, dtype=F64), torch.tensor(3.0, dtype=F64)))
+    with pyro.plate("rows", num_rows if data is None else len(data)):
+        case = pyro.sample("case", dist.Bernoulli(share))
+        return pyro.sample("items", dist.Bernoulli(CHANCES[case.long()].unsqueeze(-1).expand(*case.shape, 6)).to_event(1), obs=data)
+
+
+def test_compare_ranks_the_true_family_first_and_names_what_differs(tmp_path):
+    truth = encoder_truth()
+    model = DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,))
+    data = simulate(model, truth, 4, None, 250)["items"]
+    test = simulate(model, truth, 5, None, 100)["items"]
+    fits = {
+        "encoder": fit(model, data, Laplace(400)),
+        "drawn": fit(screening_table, data, NUTS(2, 60, 60)),
+        "one class": fit(Mixture(1, component=Bernoulli(), num_items=6), data, EM()),
+        "two classes": fit(Mixture(2, component=Bernoulli(), num_items=6), data, EM()),
+        "normal": fit(Mixture(1, component=Normal(), num_items=6), data, EM()),
+    }
+    with pytest.warns(UserWarning, match="not comparable|different ways|average over") as caught:
+        table = compare(fits, data, test, num_folds=4).table
+    said = " ".join(str(one.message) for one in caught)
+    assert "not comparable" in said
+    assert "different ways" in said
+    order = [name for name in table.index if name != "normal"]
+    assert order[0] == "encoder"
+    assert table.loc["drawn", "how"] == "PSIS-LOO"
+    assert table.loc["drawn", "engine"] == "NUTS"
+    assert table.loc["one class", "how"] == "4-fold"
+    discrete = table.loc[order]
+    assert discrete["test_log_likelihood"].idxmax() == "encoder"
+    assert table["weight"].sum() == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="same data"):
+        compare(fits, data[:200])
+    other = torch.cat([data[1:], 1 - data[:1]])
+    with pytest.raises(ValueError, match="'encoder'.*same data"):
+        compare(fits, other)
+    with pytest.raises(ValueError, match="two fits"):
+        compare({"encoder": fits["encoder"]}, data)
+    with pytest.warns(UserWarning, match="different ways|average over"):
+        comparison = compare({name: fits[name] for name in order}, data, num_folds=4)
+    first, *others = comparison.plot().axes
+    assert len(first.get_yticklabels()) == 4
+    assert [len(line.get_xdata()) for line in first.get_lines()].count(1) >= 4  # what is drawn, not only that it ran
+    assert [panel.get_xlabel().split()[0] for panel in others] == ["BIC,", "largest", "seconds"]
+    assert comparison.plot(Figure().subplots()).get_ylim()[0] == 3.5
+    assert table.loc["normal", "misfitting"] == 1  # zeros and ones are not normal
+    assert np.isnan(table.loc["encoder", "discrepancy"])
+    page = write_comparison_report(comparison, tmp_path / "comparison.html").read_text()
+    assert "encoder predicts unseen rows best." in page
+    assert page.count("data:image/png") == 1

@@ -1,0 +1,82 @@
+"""Leave-one-out and folds against refits without the rows, and against quadrature."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from scipy import stats
+from scipy.special import logsumexp
+from support.screening import results, screened_fit, screening
+
+from inference import EM, NUTS, Fit, fit
+from inference.loo import cross_validate, loo
+
+pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+F64 = torch.float64
+
+
+@pytest.fixture(scope="module")
+def screened() -> tuple[Fit, torch.Tensor]:
+    return screened_fit()
+
+
+def test_loo_is_what_refits_without_each_row_give(screened):
+    result, data = screened
+    exact = []
+    for i in range(len(data)):  # by quadrature
+        grid = np.linspace(0, 1, 4001)[1:-1]
+        rest = float(data.sum() - data[i])
+        log = stats.beta.logpdf(grid, 2, 3) + rest * np.log(0.2 + 0.6 * grid) + (len(data) - 1 - rest) * np.log(0.8 - 0.6 * grid)
+        own = np.log(0.2 + 0.6 * grid) if data[i] == 1 else np.log(0.8 - 0.6 * grid)
+        exact.append(logsumexp(log + own) - logsumexp(log))
+    estimate = loo(result, data)
+    assert estimate.elpd == pytest.approx(sum(exact), abs=0.1)
+    np.testing.assert_allclose(estimate.rows, exact, atol=0.03)  # some 500 independent draws
+    assert estimate.num_bad == 0
+    assert 0.3 < estimate.effective_parameters < 2
+    with pytest.raises(ValueError, match="point estimate"):
+        loo(fit(screening, data, EM()), data)
+    few = dataclasses.replace(result, draws={"share": result.draws["share"][:, :5]})
+    with pytest.raises(ValueError, match="at least 100 draws.*20"):
+        loo(few, data)
+
+
+def test_moved_draws_repair_an_outlier():
+    """A Normal mean and one row far off: exact by conjugacy."""
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(np.concatenate([rng.normal(size=9), [9.0]]))
+
+    def model(data=None, num_rows=None):
+        mean = pyro.sample("mean", dist.Normal(torch.zeros((), dtype=F64), 10.0))
+        with pyro.plate("rows", len(data)):
+            side = pyro.sample("side", dist.Bernoulli(torch.tensor(0.5, dtype=F64)))
+            return pyro.sample("x", dist.Normal(mean + 1e-9 * side, 1.0), obs=data)
+
+    result = fit(model, x, NUTS(num_chains=4, num_warmup=100, num_draws=500))
+    precision = 9 + 0.01
+    exact = stats.norm.logpdf(9.0, float(x[:9].sum()) / precision, math.sqrt(1 + 1 / precision))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = loo(result, x, move=False)
+    moved = loo(result, x)
+    assert plain.k_hat[-1] > 0.7
+    assert moved.num_moved >= 1
+    assert moved.k_hat[-1] < 0.7
+    assert abs(moved.rows[-1] - exact) < 0.3 < abs(plain.rows[-1] - exact)
+
+
+def test_folds_of_one_row_are_leave_one_out():
+    data = results(12)
+    result = fit(screening, data, EM())
+    out = cross_validate(result, data, 12)
+    alone = [float(fit(screening, torch.cat([data[:i], data[i + 1 :]]), EM(), init=result.params).log_likelihood_rows(data[i : i + 1])) for i in range(12)]
+    np.testing.assert_allclose(out.rows, alone, atol=1e-6)
+    with pytest.raises(ValueError, match="num_folds"):
+        cross_validate(result, data, 1)
