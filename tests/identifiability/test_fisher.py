@@ -140,17 +140,6 @@ def test_the_record_is_json() -> None:
         assert len(record["null_directions"]) == 3 - record["rank"]
 
 
-def test_entry_names() -> None:
-    params = {"loadings": torch.zeros(2, 2), "scale": torch.zeros(())}
-    assert entry_names(params) == ("loadings[0,0]", "loadings[0,1]", "loadings[1,0]", "loadings[1,1]", "scale")
-    free = {"loadings": torch.tensor([[True, False], [False, True]])}
-    assert entry_names(params, free) == ("loadings[0,0]", "loadings[1,1]", "scale")
-    with pytest.raises(ValueError, match=r"free\['loadings'\] must match \(2, 2\)"):
-        entry_names(params, {"loadings": torch.tensor([True])})
-    with pytest.raises(ValueError, match="one of the sites"):
-        entry_names(params, {"weights": torch.tensor([True])})
-
-
 def test_bad_input_is_refused_by_name() -> None:
     matrix = torch.ones(4, 3, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"scores must have shape \(rows, 2\)"):

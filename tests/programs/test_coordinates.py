@@ -1,4 +1,4 @@
-"""Free coordinates of probability matrices and of positive definite matrices, and Laplace's approximation in them."""
+"""Free coordinates of probability matrices and of positive definite matrices, Laplace's approximation in them, and their names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 from torch.distributions import biject_to
 
 from inference import Laplace, fit
+from inference.programs import entry_names
 from ppl_models import Mixture, OptionsHMM
 from ppl_models.datasets import simulate_options
 from ppl_models.descriptions.components import MultivariateNormal
@@ -67,3 +68,17 @@ def test_the_bijection_of_precisions_has_its_jacobian():
     )
     assert torch.allclose(move.inv(move(point)), point)
     assert biject_to(Precision(torch.tensor(4.0), torch.eye(3)).support).size == 3
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_entry_names() -> None:
+    params = {"loadings": torch.zeros(2, 2), "scale": torch.zeros(())}
+    assert entry_names(params) == ("loadings[0,0]", "loadings[0,1]", "loadings[1,0]", "loadings[1,1]", "scale")
+    free = {"loadings": torch.tensor([[True, False], [False, True]])}
+    assert entry_names(params, free) == ("loadings[0,0]", "loadings[1,1]", "scale")
+    with pytest.raises(ValueError, match=r"free\['loadings'\] must match \(2, 2\)"):
+        entry_names(params, {"loadings": torch.tensor([True])})
+    with pytest.raises(ValueError, match="one of the sites"):
+        entry_names(params, {"weights": torch.tensor([True])})

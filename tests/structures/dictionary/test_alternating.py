@@ -1,17 +1,16 @@
-"""Sparse coding: densities by hand, decoders against all supports, recovery of a truth, the paper's iteration, bad input."""
+"""Alternating minimization: recovery of a truth, the paper's iteration, bad input."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from pathlib import Path
 
 import numpy as np
-import pyro
 import pytest
 import torch
-from scipy import optimize, stats
+from scipy import stats
+from support.dictionaries import case
 
 from inference import Fit, fit
 from inference.base.progress import NoProgress
@@ -19,11 +18,10 @@ from inference.fitting.problem import problem_of
 from inference.inspection import column_recovery, used_columns
 from inference.programs.program import Program
 from inference.structures.dictionary.alternating import AlternatingMinimization, GradientAlternation, refitted
-from inference.structures.dictionary.codes import decode, fourth_moment_start, unit_columns
-from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
+from inference.structures.dictionary.codes import fourth_moment_start, unit_columns
+from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Shrinkage
 from ppl_models import SparseCoding
 from ppl_models.datasets import load_paired_dictionary, local_file, paired_dictionary, sample_sparse_codes
-from ppl_models.sparse_coding import SparseCodes
 
 F64 = torch.float64
 needs_file = pytest.mark.skipif(
@@ -31,30 +29,7 @@ needs_file = pytest.mark.skipif(
 )
 
 
-def case(num_pairs=4, num_items=12, num_rows=600, sparsity=2, angle=20.0, noise=0.0, seed=0):
-    truth = paired_dictionary(angle, num_pairs, num_items, seed)
-    return truth, *sample_sparse_codes(truth, num_rows, sparsity, noise, seed)
-
-
 # ---------------------------------------------------------------- the program
-
-
-def test_the_law_of_codes() -> None:
-    """Draws have k entries, every support is as likely as the others, and the density integrates to one."""
-    law = SparseCodes(4, 2, torch.tensor(3.0, dtype=F64))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        draws = law.expand([6000]).sample()
-    assert bool(((draws != 0).sum(-1) == 2).all())
-    _, counts = torch.unique(draws != 0, dim=0, return_counts=True)
-    assert len(counts) == 6
-    assert stats.chisquare(counts.numpy()).pvalue > 1e-6
-    assert stats.kstest(draws[draws != 0].numpy() / 3, "uniform").pvalue > 1e-6
-    volume = 6 * 3.0**2  # six squares of side 3
-    assert float(law.log_prob(draws[0])) == pytest.approx(-math.log(volume))
-    bad = torch.tensor([[1.0, 1.0, 1.0, 0.0], [-1.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0]], dtype=F64)
-    assert bool((law.log_prob(bad) == -torch.inf).all())
-    assert law.expand([2, 3]).sample().shape == (2, 3, 4)
 
 
 @pytest.mark.parametrize("noise", [0.3, None])
@@ -88,70 +63,6 @@ def test_the_reported_numbers_are_the_programs(noise: float | None, tmp_path: Pa
     assert np.array_equal(idata["posterior"]["dictionary"].values[0, 0], result.params["dictionary"].numpy())
     assert idata["posterior"]["dictionary"].dims == ("chain", "draw", "item", "column")
     assert "codes" not in idata["posterior"]
-
-
-def test_a_draw_of_the_program() -> None:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        trace = pyro.poutine.trace(SparseCoding(5, 6, 2, noise=0.1, bound=2.0)).get_trace(None, 7)
-    assert {name: tuple(trace.nodes[name]["value"].shape) for name in ("dictionary", "codes", "items")} == {
-        "dictionary": (5, 6), "codes": (7, 6), "items": (7, 5),
-    }  # fmt: skip
-    residual = trace.nodes["items"]["value"] - trace.nodes["codes"]["value"] @ trace.nodes["dictionary"]["value"].T
-    assert 0.03 < float(residual.std()) < 0.3
-
-
-# ---------------------------------------------------------------- decoders
-
-
-def best_support(row: np.ndarray, dictionary: np.ndarray, sparsity: int) -> float:
-    """Smallest residual over all supports, by scipy's non-negative least squares."""
-    return min(
-        optimize.nnls(dictionary[:, list(chosen)], row)[1]
-        for chosen in itertools.combinations(range(dictionary.shape[1]), sparsity)
-    )
-
-
-def test_decoders_against_all_supports() -> None:
-    """No decoder beats the best support; the default finds it nearly always, and more often than the others."""
-    truth, rows, _ = case(num_rows=60, sparsity=3, angle=30.0, noise=0.02)
-    best = np.array([best_support(row, truth.numpy(), 3) for row in rows.numpy()])
-    share = {}
-    for decoder in (BackwardElimination(), HardThresholding(), Pursuit()):
-        codes = decode(decoder, rows, truth.unsqueeze(0), 3)[0]
-        assert bool((codes >= 0).all())
-        assert bool(((codes > 0).sum(-1) <= 3).all())
-        found = (rows - codes @ truth.T).norm(dim=-1).numpy()
-        assert (found >= best - 1e-9).all()
-        share[type(decoder).__name__] = (found <= best + 1e-6).mean()
-        for row, code in zip(rows.numpy(), codes.numpy(), strict=True):  # the best amounts on what it chose
-            on = np.flatnonzero(code)
-            amounts, _ = optimize.nnls(truth.numpy()[:, on], row)
-            np.testing.assert_allclose(code[on], amounts, atol=1e-7)
-    assert share["BackwardElimination"] > 0.95
-    assert share["BackwardElimination"] > max(share["HardThresholding"], share["Pursuit"])
-
-
-def test_decoders_take_restarts_and_more_columns_than_items() -> None:
-    generator = torch.Generator().manual_seed(0)
-    dictionaries = unit_columns(torch.randn(3, 6, 14, generator=generator, dtype=F64))
-    rows = sample_sparse_codes(dictionaries[1], 40, 2)[0]
-    for decoder in (BackwardElimination(), HardThresholding(), Pursuit(), Shrinkage()):
-        together = decode(decoder, rows, dictionaries, 2)
-        assert together.shape == (3, 40, 14)
-        for r in range(3):
-            torch.testing.assert_close(together[r], decode(decoder, rows, dictionaries[r : r + 1], 2)[0])
-    errors = [
-        float((rows - decode(decoder, rows, dictionaries, 2)[1] @ dictionaries[1].T).square().sum())
-        for decoder in (BackwardElimination(), Pursuit())
-    ]
-    assert errors[0] < errors[1]
-
-
-def test_shrinkage_is_the_papers_formula() -> None:
-    truth, rows, _ = case(num_rows=30)
-    codes = decode(Shrinkage(0.01), rows, truth.unsqueeze(0), 2)[0].numpy()
-    np.testing.assert_allclose(codes, np.maximum(0, rows.numpy() @ np.linalg.pinv(truth.numpy()).T - 0.01), atol=1e-10)
 
 
 # ---------------------------------------------------------------- fits
@@ -250,35 +161,6 @@ def test_fits_start_where_told() -> None:
     assert column_recovery(first.params["dictionary"], truth).error < 1e-8
     again = fit(SparseCoding(12, 8, 2), rows, AlternatingMinimization(), init=first)
     assert again.num_iterations <= 2
-
-
-# ---------------------------------------------------------------- metrics
-
-
-def test_recovery_by_hand() -> None:
-    truth = paired_dictionary(5.0, 2, 6, seed=0)
-    inner = (truth.T @ truth)[torch.tensor([0, 2]), torch.tensor([1, 3])]
-    torch.testing.assert_close(torch.rad2deg(torch.acos(inner)), torch.full((2,), 5.0, dtype=F64))
-    turned = 3.0 * truth[:, [2, 0, 1, 3]]
-    score = column_recovery(turned, truth)
-    assert score.is_full
-    assert score.match == (1, 2, 0, 3)
-    middle = torch.stack([truth[:, 0] + truth[:, 1], truth[:, 2], truth[:, 3]], 1)
-    score = column_recovery(middle, truth)
-    assert score.num_recovered == 3  # the midpoint passes for one of the two
-    assert sorted(score.match)[0] == -1
-    angles = score.angle[~score.angle.isnan()]
-    assert float(angles.max()) == pytest.approx(2.5, abs=1e-6)
-    assert score.error == pytest.approx((2 * math.sin(math.radians(1.25))) ** 2, rel=1e-6)
-    flipped = column_recovery(-truth, truth)
-    assert flipped.num_recovered == 0
-
-
-def test_used_columns() -> None:
-    truth, rows, _ = case(num_rows=100)
-    away = torch.randn(12, 1, generator=torch.Generator().manual_seed(0), dtype=F64)
-    away -= truth @ torch.linalg.lstsq(truth, away).solution
-    assert used_columns(torch.cat([unit_columns(away), truth], 1), rows) == list(range(1, 9))
 
 
 # ---------------------------------------------------------------- bad input

@@ -1,23 +1,19 @@
-"""The search finds every latent, of data made here, with the number of latents left to it; and what is said of the rest."""
+"""The search finds every latent, of data made here, with the number of latents left to it."""
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from support.small_network import QUICK, small_data, small_fit, small_truth
 from torch import Tensor
 
-from inference import EM, Fit, GrowAndPrune, fit
+from inference import Fit, GrowAndPrune, fit
 from inference.inspection import (
     choose_num_latents,
-    filter_latents,
-    filter_merge_refit,
-    matching_stability,
-    merge_latents,
     recovery,
     trim,
 )
@@ -29,27 +25,6 @@ from ppl_models import NoisyOr
 from ppl_models.datasets import image_design, random_design, sample_noisy_or
 
 F64 = torch.float64
-QUICK = GrowAndPrune(num_search_rows=1000, num_proposals=8, patience=2)
-
-
-@functools.cache
-def small_truth() -> dict[str, Tensor]:
-    """Five latents on sixteen items, two of them inside the union of others."""
-    pattern = torch.zeros(5, 16, dtype=F64)
-    for latent, items in enumerate(((0, 1, 2, 3, 4), (4, 5, 6, 7, 8), (8, 9, 10, 11), (2, 3, 9, 10), (11, 12, 13, 14, 15))):
-        pattern[latent, list(items)] = 1
-    prior = torch.tensor([0.3, 0.25, 0.2, 0.15, 0.1], dtype=F64)
-    return {"prior": prior, "failure": torch.where(pattern == 1, 0.1, 1.0).to(F64), "leak": torch.full((16,), 0.005, dtype=F64)}
-
-
-@functools.cache
-def small_data() -> Tensor:
-    return sample_noisy_or(small_truth(), 3000, seed=1)[0]
-
-
-@functools.cache
-def small_fit() -> Fit:
-    return fit(NoisyOr(16, 8), small_data(), QUICK, init="random", seed=0)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -195,79 +170,6 @@ def test_settings_and_models_are_checked() -> None:
 
     with pytest.raises(ValueError, match=r"offer causes\(\)"):
         fit(DeepDiscreteEncoder(16, (2,)), small_data(), QUICK, init="random")
-
-
-# ---------------------------------------------------------------- filter, match, refit
-
-
-def failures(*rows: list[float]) -> Tensor:
-    return torch.tensor(rows, dtype=F64)
-
-
-def test_the_filter_by_hand() -> None:
-    """A strong latent, its double, the double's double, one too rare, one without effect."""
-    one, near, far = [0.1] * 8 + [1.0] * 2, [0.1 + 0.4] * 8 + [1.0] * 2, [0.9] * 7 + [0.79] + [1.0] * 2
-    params = {
-        "prior": torch.tensor([0.3, 0.2, 0.1, 0.02, 0.5], dtype=F64),
-        "failure": failures(one, near, far, [0.1] * 10, [0.80] * 10),
-    }
-    verdict = filter_latents(params)
-    assert verdict.discarded == (3, 4)  # a prior of exactly 0.02, failures of exactly 0.80
-    assert verdict.doubles == {1: 0}
-    assert verdict.kept == (0, 2)  # far is 3.09 from near, which is dropped, and 6.29 from one
-    assert float(verdict.distance[2]) == pytest.approx(6.29)
-    chained = filter_latents(params, chain=True)
-    assert chained.kept == (0,)
-    assert chained.doubles == {1: 0, 2: 1}
-    merged = merge_latents(params, chained)
-    assert float(merged["prior"][0]) == pytest.approx(1 - 0.7 * 0.8 * 0.9)
-    assert float(merged["failure"][0, 0]) == pytest.approx((0.3 * 0.1 + 0.2 * 0.5 + 0.1 * 0.9) / 0.6)
-
-
-def test_recovery_by_hand() -> None:
-    truth = {"prior": torch.tensor([0.3, 0.3], dtype=F64), "failure": failures([0.1, 1.0], [1.0, 0.1])}
-    found = {
-        "prior": torch.tensor([0.25, 0.01, 0.4], dtype=F64),
-        "failure": failures([1.0, 0.271], [0.1, 1.0], [0.28, 1.0]),
-    }
-    score = recovery(found, truth)
-    assert score.match == (2, 0)
-    assert score.num_recovered == 1  # log(0.271 / 0.1) < 1 < log(0.28 / 0.1)
-    assert not score.is_full
-    assert float(score.cost[0]) == pytest.approx(math.log(2.8))
-    assert score.prior_error == pytest.approx(0.05)
-    assert score.edge_f1 == 1.0
-    fewer = recovery({"prior": found["prior"][:1], "failure": found["failure"][:1]}, truth)
-    assert fewer.match == (-1, 0)
-    with pytest.raises(ValueError, match="2 items"):
-        recovery({"prior": found["prior"], "failure": torch.ones(3, 4)}, truth)
-
-
-def test_filter_merge_refit_repairs_doubles() -> None:
-    """A latent split into two equal ones, and noise: after the call the law is that of the right size."""
-    truth = small_truth()
-    half = 1 - (1 - truth["prior"][0]).sqrt()
-    start = {
-        "prior": torch.cat([half[None], truth["prior"][1:], half[None], torch.tensor([0.01], dtype=F64)]),
-        "failure": torch.cat([truth["failure"], truth["failure"][:1], torch.full((1, 16), 0.95, dtype=F64)]).clamp(max=0.999),
-        "leak": truth["leak"],
-    }
-    with pytest.warns(UserWarning, match="did not converge"):
-        wide = fit(NoisyOr(16, 7), small_data(), EM(max_iterations=1), init=start)
-    verdict = filter_latents(wide.params, double_distance=2.0)
-    before, after = filter_merge_refit(wide, small_data(), verdict)
-    assert before is wide
-    assert after.model == NoisyOr(16, 5)
-    assert recovery(after.params, truth).is_full
-    assert after.log_likelihood > small_fit().log_likelihood - 0.5
-
-
-def test_stability_counts_partners_kept() -> None:
-    truth = {"failure": failures([0.1, 1.0, 1.0], [1.0, 0.1, 1.0])}
-    last = failures([0.1, 1.0, 1.0], [1.0, 0.1, 1.0])
-    other = failures([1.0, 1.0, 0.5], [0.2, 1.0, 1.0])
-    stability = matching_stability({"failure": torch.stack([last.flip(0), other, last, last])}, truth)
-    assert stability.tolist() == [0, 0, 2, 2]
 
 
 def test_a_sample_of_merged_rows_has_the_rows_weights() -> None:

@@ -1,0 +1,43 @@
+"""Which parameters three successive steps determine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.option_moments import exact_moments
+
+from inference.identifiability import check_options
+from inference.identifiability import exact_moments as option_moments
+from ppl_models import OptionsHMM
+from ppl_models.datasets import options_chain, random_options
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_generic_parameters_are_identified(seed: int) -> None:
+    truth, chain = random_options(4, 3, 2, seed=seed), OptionsHMM(4, 3, 2).chain()
+    verdict = check_options(truth, chain)
+    assert verdict.identified
+    assert "identified by the law of three successive steps" in verdict.text()
+    assert verdict.to_dict()["error"] < 1e-6
+    np.testing.assert_allclose(option_moments(truth, chain).windows.sum(), 1, atol=1e-12)
+
+
+def test_the_long_run_of_the_chain() -> None:
+    truth = options_chain()
+    found = option_moments(truth, OptionsHMM(4, 2, 2).chain())
+    np.testing.assert_allclose(found.windows, exact_moments(truth).windows, atol=1e-12)
+
+
+def test_parameters_that_three_steps_do_not_determine() -> None:
+    chain = OptionsHMM(4, 2, 2).chain()
+    same = options_chain()
+    same["low"][2] = same["low"][2, :1]
+    forgetful = options_chain()
+    forgetful["high"][1] = forgetful["high"][1, :1]  # the option before says nothing
+    for params, state in ((same, 2), (forgetful, 1)):
+        verdict = check_options(params, chain)
+        assert not verdict.identified
+        assert f"rank below num_options = 2 in state {state}" in verdict.text()
+        assert verdict.to_dict()["error"] is None
+    wide = OptionsHMM(4, 2, 3).chain()
+    assert "exceeds num_actions" in check_options(random_options(4, 2, 3, 0), wide).text()

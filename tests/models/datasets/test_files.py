@@ -1,0 +1,190 @@
+"""Tables from files of every kind, and files that are none."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppl_models.datasets import (
+    read_table,
+)
+
+VALUES = np.array([[0.0, 1.5], [np.nan, -2.0], [3.0, 4e-3]])
+
+
+def write(path: Path, frame: pd.DataFrame) -> Path:
+    match path.suffix:
+        case ".csv":
+            frame.to_csv(path, index=False)
+        case ".tsv":
+            frame.to_csv(path, index=False, sep="\t")
+        case ".parquet":
+            frame.to_parquet(path)
+        case ".npy":
+            np.save(path, frame.to_numpy())
+        case ".npz":
+            np.savez(path, only=frame.to_numpy())
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "npy", "npz"])
+def test_every_kind_of_file_gives_the_same_table(tmp_path, ending):
+    table = read_table(write(tmp_path / f"data.{ending}", pd.DataFrame(VALUES, columns=["height", "weight, kg"])))
+    assert table.values.dtype == np.float64
+    np.testing.assert_array_equal(table.values, VALUES)
+    assert table.names == (("0", "1") if ending.startswith("np") else ("height", "weight, kg"))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "npy", "npz"])
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "float32", "bool"])
+def test_whole_numbers_and_booleans_become_float64(tmp_path, ending, dtype):
+    table = read_table(write(tmp_path / f"data.{ending}", pd.DataFrame({"a": [0, 1], "b": [1, 1]}).astype(dtype)))
+    assert table.values.dtype == np.float64
+    assert table.values.tolist() == [[0.0, 1.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "values"),
+    [
+        ("a,b\n1,2\n\n3,4\n", ("a", "b"), [[1, 2], [3, 4]]),
+        ("\ufeffa, b\r\n1, 2\r\n", ("a", "b"), [[1, 2]]),
+        ("1,0\n0,1\n", ("0", "1"), [[1, 0], [0, 1]]),  # numbers only: no names
+        ("0,1\n0,1\n", ("0", "1"), [[0, 1], [0, 1]]),  # two columns: a row, not names
+        ("0,1,2\n5,6,7\n", ("0", "1", "2"), [[5, 6, 7]]),  # counts its columns: names
+        ("1,2,3\n5,6,7\n", ("1", "2", "3"), [[5, 6, 7]]),
+        ("NA,1,2\n5,6,7\n", ("0", "1", "2"), [[np.nan, 1, 2], [5, 6, 7]]),
+        ("a,b,c,d\n,NA,NaN,null\n1,2,3,4\n", ("a", "b", "c", "d"), [[np.nan] * 4, [1, 2, 3, 4]]),
+        ('item_1,"item, 2"\n1e3,-inf\n', ("item_1", "item, 2"), [[1000, -np.inf]]),
+        ("a\n1\n2\n", ("a",), [[1], [2]]),
+    ],
+)
+def test_text_tables(tmp_path, text, names, values):
+    (tmp_path / "data.csv").write_text(text, encoding="utf-8", newline="")
+    table = read_table(tmp_path / "data.csv")
+    assert table.names == names
+    np.testing.assert_array_equal(table.values, np.array(values, dtype=float))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("data.csv", b"", "the file is empty"),
+        ("data.npy", b"", "the file is empty"),
+        ("data.csv", b"\n\n", "holds no line with an entry"),
+        ("data.csv", b"a,b\n", "at least one row and one column were expected, got 0 x 2"),
+        ("data.csv", b"a,b\n1,2\n3,tall\n5,wide\n", r"column 'b', row 2 \(line 3\): a number was expected, got 'tall'"),
+        ("data.csv", b"a,b\n1,2\n\n3,1_0\n", r"column 'b', row 2 \(line 4\): a number was expected, got '1_0'"),
+        ("data.csv", b"1,2\n3,tall\n", r"column 2, row 2 \(line 2\): a number was expected, got 'tall'"),
+        ("data.csv", b"a,b\n1,2\n1,2,3\n", "line 3 has 3 entries, where 2 were expected"),
+        ("data.csv", b"a,b\n1\n", "line 2 has 1 entries, where 2 were expected"),
+        ("data.csv", b"a,b,a\n1,2,3\n", "two columns are named 'a'"),
+        ("data.csv", b",a,b\n0,1,2\n", "column 1 has no name; if it holds row labels"),
+        ("data.csv", b"a;b\n1;2\n", "separated by commas were expected, got semicolons: 'a;b'"),
+        ("data.tsv", b"a,b\n1,2\n", "separated by tabs were expected, got commas"),
+        ("data.csv", b'a,b\n"1,2\n', "line 2: comma-separated text was expected, but unexpected end of data"),
+        ("data.csv", b"a,b\n1,\xff\n", "UTF-8 text was expected, got byte 0xff at 6"),
+        ("data.csv", b"PAR1abcdef", "promises comma-separated text, but the content looks like parquet"),
+        ("data.csv", b"\x93NUMPY\x01\x00", "promises comma-separated text, but the content looks like npy"),
+        ("data.tsv", b"a\tb\n\x00\x00", "promises tab-separated text, but the first bytes"),
+        ("data.npy", b"a,b\n1,2\n", "promises npy, but the first bytes are b'a,b"),
+        ("data.npz", b"a,b\n1,2\n", "promises npz, but the first bytes"),
+        ("data.npz", b"\x93NUMPY\x01\x00", "promises npz, but the content looks like npy"),
+        ("data.parquet", b"a,b\n1,2\n", "promises parquet, but the first bytes"),
+        ("data.parquet", b"PAR1PAR1PAR1", "the file is damaged"),
+        ("data.npy", b"\x93NUMPY\x01\x00", "data.npy: "),
+        ("data.xlsx", b"PK\x03\x04", "a file ending in .csv, .tsv, .parquet, .npy, .npz was expected, got '.xlsx'"),
+        ("data", b"1,2\n", "was expected, got 'no ending'"),
+    ],
+)
+def test_bad_files_are_refused_by_name(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message) as raised:
+        read_table(tmp_path / name)
+    assert name in str(raised.value)
+
+
+def test_missing_files_and_folders_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"absent.csv: no such file"):
+        read_table(tmp_path / "absent.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(ValueError, match=r"folder.csv: a file was expected, got a folder"):
+        read_table(str(tmp_path / "folder.csv"))
+
+
+class Executed:
+    """Unpickling it leaves a trace."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (Path(self.path),))
+
+
+@pytest.mark.parametrize("ending", ["npy", "npz"])
+def test_nothing_is_unpickled(tmp_path, ending):
+    trace, file = tmp_path / "trace", tmp_path / f"data.{ending}"
+    objects = np.array([[Executed(str(trace))]], dtype=object)
+    if ending == "npy":
+        np.save(file, objects, allow_pickle=True)
+    else:
+        np.savez(file, objects)
+    with pytest.raises(ValueError, match="Python objects; they are not read") as raised:
+        read_table(file)
+    assert "allow_pickle" not in str(raised.value)
+    (tmp_path / "plain.npy").write_bytes(pickle.dumps(Executed(str(trace))))
+    with pytest.raises(ValueError, match="promises npy"):
+        read_table(tmp_path / "plain.npy")
+    assert not trace.exists()
+
+
+def test_an_archive_of_several_arrays_wants_a_name(tmp_path):
+    file = tmp_path / "data.npz"
+    np.savez(file, train=VALUES, test=VALUES[:1], words=np.array(["a"]), cube=np.zeros((1, 2, 3)))
+    with pytest.raises(
+        ValueError, match=r"one array was expected, got 4: train, test, words, cube; name one by .*data.npz:NAME"
+    ):
+        read_table(file)
+    with pytest.raises(ValueError, match=r"no array is named 'valid'; there are: train, test"):
+        read_table(f"{file}:valid")
+    with pytest.raises(ValueError, match="array 'words' holds strings, first 'a'"):
+        read_table(f"{file}:words")
+    with pytest.raises(ValueError, match=r"a table \(rows, items\) was expected, got an array of shape \(1, 2, 3\)"):
+        read_table(f"{file}:cube")
+    np.testing.assert_array_equal(read_table(f"{file}:test").values, VALUES[:1])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros(3), r"array of shape \(3,\)"),
+        (np.zeros((0, 3)), "got 0 x 3"),
+        (np.zeros((3, 0)), "got 3 x 0"),
+        (np.array([["x", "1"]]), "holds strings, first 'x'"),
+        (np.array([[1j]]), "holds complex numbers"),
+        (np.array([("a", 1)], dtype=[("s", "U1"), ("n", "i4")]), "holds records"),
+        (np.array([["2020-01-01"]], dtype="datetime64[D]"), "holds dates"),
+    ],
+)
+def test_arrays_that_are_no_table_of_numbers_are_refused(tmp_path, values, message):
+    np.save(tmp_path / "data.npy", values)
+    with pytest.raises(ValueError, match=message):
+        read_table(tmp_path / "data.npy")
+
+
+def test_parquet_columns(tmp_path):
+    file = tmp_path / "data.parquet"
+    frame = pd.DataFrame(
+        {"a": pd.array([1, None], dtype="Int64"), "b": pd.Categorical([3, 4]), "empty": [None, None]}, index=["x", "y"]
+    )
+    frame.to_parquet(file)
+    table = read_table(file)
+    assert table.names == ("a", "b", "empty")  # without the index
+    np.testing.assert_array_equal(table.values, [[1, 3, np.nan], [np.nan, 4, np.nan]])
+    pd.DataFrame({"a": [1.0, 2.0], "b": [None, "tall"]}).to_parquet(file)
+    with pytest.raises(ValueError, match=r"column 'b', row 2: a number was expected, got 'tall'"):
+        read_table(file)

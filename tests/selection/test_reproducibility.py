@@ -1,0 +1,72 @@
+"""Components that return from half of the rows, and the page that says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.block_counts import counts, factory
+
+from inference.acdc import acdc
+from inference.plots import plot_return
+from inference.report import why, write_selection_report
+from inference.selection import (
+    Reproducibility,
+    compare_criteria,
+    fit_grid,
+    parallel_analysis,
+    reproducibility,
+)
+
+
+def test_real_components_return_and_that_of_one_row_does_not():
+    x = counts(alone=1)
+    fits = fit_grid(factory, x, (3, 4), num_restarts=6)
+    found = reproducibility(fits, x, num_pairs=4)
+    assert found.errors[4].shape == (4, 2, 4)
+    alone = int(fits[4].local["activities"][0].argmax())  # the component of the row that stands alone
+    error = found.by_component[4]
+    assert error[alone] > 0.15
+    assert np.delete(error, alone).max() < 0.05
+    assert found.numbers() == [3]
+    assert found.table.loc[4, "returning"] == 3
+    again = reproducibility(fits, x, num_pairs=4)
+    assert all(np.array_equal(found.errors[k], again.errors[k]) for k in fits)
+
+
+def test_reproducibility_by_hand():
+    """The worse half of each pair, its median over pairs, its maximum over components."""
+    errors = np.array([[[0.1, 0.0], [0.3, 0.0]], [[0.2, 0.0], [0.1, 0.1]], [[0.9, 0.0], [0.0, 0.2]]])
+    found = Reproducibility({2: errors, 3: np.full((1, 2, 3), 0.14)})
+    assert found.by_component[2].tolist() == [0.3, 0.1]
+    assert found.worst == pytest.approx({2: 0.3, 3: 0.14})
+    assert found.numbers() == [3]
+    assert found.numbers(0.31) == [2, 3]
+    assert found.numbers(0.01) == [3]  # none returns: the nearest
+
+
+def test_the_page_says_why(tmp_path):
+    x = counts(alone=1)
+    fits = fit_grid(factory, x, (2, 3, 4), num_restarts=4)
+    result, halves = acdc(fits, x), reproducibility(fits, x, num_pairs=3)
+    table = compare_criteria(fits, x, result)
+    words = " ".join(why(result, 4, halves))
+    assert words.startswith("4 components.")
+    assert "Why not fewer: with K = 3" in words
+    assert "largest number compared" in words
+    assert "do not come back from most halves" in words
+    assert f"K = 4 leaves {result.left[4]:.3f} nats" in " ".join(why(result, 3))
+    names = [f"<channel {j}>" for j in range(16)]
+    page = write_selection_report(
+        fits, result, table, tmp_path / "page.html", channels=names, analysis=parallel_analysis(x), halves=halves
+    ).read_text()
+    assert page.count("<img") == 5
+    assert "Not drawn" not in page
+    assert "<channel" not in page  # escaped
+    assert "BIC, log N" in page
+    bare = write_selection_report(fits, result, table, tmp_path / "bare.html", chosen=2).read_text()
+    assert f"Another criterion chose; ACDC itself would take {result.chosen}" in bare
+    assert bare.count("Not looked at") == 2
+    with pytest.raises(ValueError, match=r"chosen must be one of \[2, 3, 4\]"):
+        write_selection_report(fits, result, table, tmp_path / "no.html", chosen=9)
+    axes = plot_return(halves).axes[0]
+    assert sum(len(line.get_xdata()) for line in axes.lines if line.get_marker() in "ox") == 9

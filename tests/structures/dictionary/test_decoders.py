@@ -1,0 +1,66 @@
+"""Decoders against all supports."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import torch
+from scipy import optimize
+from support.dictionaries import case
+
+from inference.structures.dictionary.codes import decode, unit_columns
+from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
+from ppl_models.datasets import sample_sparse_codes
+
+F64 = torch.float64
+
+
+def best_support(row: np.ndarray, dictionary: np.ndarray, sparsity: int) -> float:
+    """Smallest residual over all supports, by scipy's non-negative least squares."""
+    return min(
+        optimize.nnls(dictionary[:, list(chosen)], row)[1]
+        for chosen in itertools.combinations(range(dictionary.shape[1]), sparsity)
+    )
+
+
+def test_decoders_against_all_supports() -> None:
+    """No decoder beats the best support; the default finds it nearly always, and more often than the others."""
+    truth, rows, _ = case(num_rows=60, sparsity=3, angle=30.0, noise=0.02)
+    best = np.array([best_support(row, truth.numpy(), 3) for row in rows.numpy()])
+    share = {}
+    for decoder in (BackwardElimination(), HardThresholding(), Pursuit()):
+        codes = decode(decoder, rows, truth.unsqueeze(0), 3)[0]
+        assert bool((codes >= 0).all())
+        assert bool(((codes > 0).sum(-1) <= 3).all())
+        found = (rows - codes @ truth.T).norm(dim=-1).numpy()
+        assert (found >= best - 1e-9).all()
+        share[type(decoder).__name__] = (found <= best + 1e-6).mean()
+        for row, code in zip(rows.numpy(), codes.numpy(), strict=True):  # the best amounts on what it chose
+            on = np.flatnonzero(code)
+            amounts, _ = optimize.nnls(truth.numpy()[:, on], row)
+            np.testing.assert_allclose(code[on], amounts, atol=1e-7)
+    assert share["BackwardElimination"] > 0.95
+    assert share["BackwardElimination"] > max(share["HardThresholding"], share["Pursuit"])
+
+
+def test_decoders_take_restarts_and_more_columns_than_items() -> None:
+    generator = torch.Generator().manual_seed(0)
+    dictionaries = unit_columns(torch.randn(3, 6, 14, generator=generator, dtype=F64))
+    rows = sample_sparse_codes(dictionaries[1], 40, 2)[0]
+    for decoder in (BackwardElimination(), HardThresholding(), Pursuit(), Shrinkage()):
+        together = decode(decoder, rows, dictionaries, 2)
+        assert together.shape == (3, 40, 14)
+        for r in range(3):
+            torch.testing.assert_close(together[r], decode(decoder, rows, dictionaries[r : r + 1], 2)[0])
+    errors = [
+        float((rows - decode(decoder, rows, dictionaries, 2)[1] @ dictionaries[1].T).square().sum())
+        for decoder in (BackwardElimination(), Pursuit())
+    ]
+    assert errors[0] < errors[1]
+
+
+def test_shrinkage_is_the_papers_formula() -> None:
+    truth, rows, _ = case(num_rows=30)
+    codes = decode(Shrinkage(0.01), rows, truth.unsqueeze(0), 2)[0].numpy()
+    np.testing.assert_allclose(codes, np.maximum(0, rows.numpy() @ np.linalg.pinv(truth.numpy()).T - 0.01), atol=1e-10)
