@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-import torch
 from support.screening import QUICK, screening
 
 from inference import EM, NUTS, Laplace
 from inference.calibration import Calibration, simulation_based_calibration
 
 pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
-F64 = torch.float64
 
 
 def test_calibration_passes_the_posterior_and_fails_a_narrow_one():

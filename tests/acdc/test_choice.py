@@ -6,17 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
-from support.small_counts import small_grid
 
-from inference.acdc import (
-    AcdcResult,
-    best_segments,
-    clear_step,
-    discrepancy_left,
-    loss,
-    shares_taken,
-    taken_beyond,
-)
+from inference.acdc import AcdcResult, best_segments, clear_step, discrepancy_left, loss, shares_taken, taken_beyond
 from inference.report import why
 
 # ---------------------------------------------------------------- loss curves
@@ -42,6 +33,9 @@ def test_ties_take_the_smaller_number():
     d = {2: np.zeros(2), 3: np.zeros(3), 4: np.zeros(4)}
     w = {k: np.ones(k) for k in d}
     assert [s.num_components for s in best_segments(d, w, 0.0)] == [2]
+
+
+# ---------------------------------------------------------------- choices
 
 
 def result_of(d: dict[int, np.ndarray], sd: float = 0.01) -> AcdcResult:
@@ -126,11 +120,3 @@ def test_exact_noise_beyond_the_truth_makes_no_clear_step(truth):
     for _ in range(200):
         d = {k: np.full(k, 5.0 / k) if k < truth else np.maximum(0.0, rng.normal(0, 0.05, k)) for k in range(1, 8)}
         assert result_of(d, sd=0.05).chosen == truth
-
-
-# ---------------------------------------------------------------- end to end
-
-
-@pytest.fixture(scope="module")
-def grid():
-    return small_grid()

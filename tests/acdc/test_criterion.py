@@ -12,36 +12,12 @@ from scipy import stats
 from support.small_counts import small_counts, small_grid
 
 from inference import fit
-from inference.acdc import (
-    KDE,
-    KNN,
-    Bootstrap,
-    Histogram,
-    NoNull,
-    PlugIn,
-    Table,
-    acdc,
-)
+from inference.acdc import KDE, KNN, Bootstrap, Histogram, NoNull, PlugIn, Table, acdc
 from inference.metrics import f_measure, match_components, soft_adjusted_rand_index
 from inference.plots import plot_discrepancies, plot_signatures
-from inference.selection import (
-    bic_thesis,
-    fit_grid,
-    parallel_analysis,
-)
-from ppl_models import (
-    DeepDiscreteEncoder,
-    Mixture,
-    Normal,
-    Poisson,
-    PoissonFactorization,
-)
-from ppl_models.datasets import (
-    load_breast,
-    negative_binomial_mixture,
-    simulate_mutations,
-    skew_normal_mixture,
-)
+from inference.selection import bic_thesis, fit_grid, parallel_analysis
+from ppl_models import DeepDiscreteEncoder, Mixture, Normal, Poisson, PoissonFactorization
+from ppl_models.datasets import load_breast, negative_binomial_mixture, simulate_mutations, skew_normal_mixture
 
 # ---------------------------------------------------------------- end to end
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from inference.base.component_noise import gaussian_split, poisson_scores, poisson_split
+from inference.base.component_noise import gaussian_split, negative_binomial_scores, poisson_scores, poisson_split
 
 
 def test_splits_sum_to_the_counts_and_follow_the_rates():
@@ -54,3 +54,17 @@ def test_gaussian_split_equals_the_sequential_one():
     assert first == pytest.approx(share[0] * residual)
     assert np.allclose(y.mean(0), share * residual, atol=0.02)
     assert np.allclose(np.cov(y.T), covariance, atol=0.02)
+
+
+# ---------------------------------------------------------------- negative binomial counts
+
+
+@pytest.mark.parametrize(("mean", "size"), [(1e-3, 2.0), (0.7, 0.3), (5.0, 4.0), (1e4, 5.0)])
+def test_scores_are_normal_under_the_model(mean, size):
+    rng = np.random.default_rng(1)
+    y = rng.poisson(rng.gamma(size, mean / size, 10_000)).astype(float)
+    scores = negative_binomial_scores(y, np.full(10_000, mean), size, rng)
+    assert stats.kstest(scores, "norm").pvalue > 1e-5
+    far = negative_binomial_scores(np.full(50, 4000.0), np.ones(50), 5.0, rng)
+    assert np.isfinite(far).all()
+    assert len(np.unique(far)) == 50

@@ -9,15 +9,10 @@ import torch
 
 from inference import EM, SAEM, fit
 from inference.programs.program import Program
-from ppl_models import (
-    OptionsHMM,
-)
+from ppl_models import OptionsHMM
 from ppl_models.parts.distributions import BinaryVector
 
 F64 = torch.float64
-
-
-# ---------------------------------------------------------------- fits
 
 
 def causes(data, num_rows=None):
@@ -42,9 +37,6 @@ def test_any_program_of_bits_is_fitted():
     exact = fit(causes, data, EM(), init=truth)
     ours = fit(causes, data, SAEM(num_burn_in=5, max_iterations=30), init=truth)
     assert ours.objective == pytest.approx(exact.objective, abs=1.0)
-
-
-# ---------------------------------------------------------------- bad input
 
 
 def three_groups(data):

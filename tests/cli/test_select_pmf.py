@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 
 import pandas as pd
+import pytest
 from support.block_counts import counts
+from support.usage_counts import simulated
+
+from inference import Fit
 
 
 def test_select_pmf_writes_the_page(tmp_path):
@@ -24,3 +28,24 @@ def test_select_pmf_writes_the_page(tmp_path):
     record = json.loads((out / "selection.json").read_text())
     assert record["chosen"] == 3
     assert set(record["return_error"]) == {"2", "3"}
+
+
+@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
+def test_the_command_line_chooses_among_models_with_usage(tmp_path) -> None:
+    from typer.testing import CliRunner
+
+    from inference.cli import app
+
+    table, out = tmp_path / "counts.csv", tmp_path / "out"
+    pd.DataFrame(simulated(80, 1)[0].numpy(), columns=[f"c{j}" for j in range(20)]).to_csv(table, index=False)
+    asked = ["select", "pmf", str(table), "--k", "1:2", "--usage", "--halves", "0", "--out", str(out)]
+    refused = CliRunner().invoke(app, [*asked, "--criterion", "bic"])
+    assert refused.exit_code == 2
+    assert "known by a bound only" in refused.output
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    chances = pd.read_csv(out / "usage.csv", index_col="row")
+    assert chances.shape[1] == Fit.load(out / "fit").model.num_components
+    assert chances.to_numpy().min() >= 0
+    assert chances.to_numpy().max() <= 1
+    assert "BIC" not in pd.read_csv(out / "criteria.csv")["criterion"].tolist()

@@ -10,17 +10,10 @@ from inference import EM, fit
 from inference.engines.gibbs_estimates import log_likelihood_rows, posterior_means
 from inference.programs.program import Program
 from inference.structures.layers.gibbs import LayeredGibbs
-from ppl_models import (
-    DeepDiscreteEncoder,
-    NoisyOr,
-    Normal,
-)
+from ppl_models import DeepDiscreteEncoder, NoisyOr, Normal
 from ppl_models.datasets import strict_design
 
 F64 = torch.float64
-
-
-# ---------------------------------------------------------------- draws
 
 
 def test_means_and_likelihood_by_sweeps_approach_the_exact_ones():
@@ -40,9 +33,6 @@ def test_means_and_likelihood_by_sweeps_approach_the_exact_ones():
     assert (estimates.sum(1) - rows.sum()).abs().max() < 6
     ratio = (estimates - rows).exp()  # of unbiased estimates to what they estimate
     assert abs(float(ratio.mean()) - 1) < 4 * float(ratio.std()) / ratio.numel() ** 0.5
-
-
-# ---------------------------------------------------------------- fits
 
 
 @pytest.mark.parametrize("model", [NoisyOr(9, 3), DeepDiscreteEncoder(9, (3, 1))], ids=name_of)

@@ -8,8 +8,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from pyro import poutine
-from pyro.infer import config_enumerate
 from support.screening import QUICK, exact_share, results, screened_fit, screening
 from support.two_skills import GRAPH, encoder_truth
 
@@ -17,13 +15,11 @@ from inference import EM, NUTS, SVI, Fit, Laplace, LowRank, MeanField, fit
 from inference.base.diagnostics import ess_of_draws, rhat_of_draws
 from inference.engines.nuts import window_ends
 from inference.fitting.export import summary
-from inference.fitting.problem import problem_of
 from inference.programs.potential import Potential
 from inference.programs.program import simulate
 from ppl_models import DeepDiscreteEncoder
 
 pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
-F64 = torch.float64
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +27,11 @@ def screened() -> tuple[Fit, torch.Tensor]:
     return screened_fit()
 
 
-# ---------------------------------------------------------------- pieces
-
-
 def test_windows_double_and_end_before_the_last_steps():
     assert window_ends(1000) == (75, 100, 150, 250, 450, 950)
     short = window_ends(100)
     assert short == (15, 90)
     assert all(a < b for a, b in zip(short, short[1:], strict=False))
-
-
-# ---------------------------------------------------------------- engines
 
 
 def test_nuts_draws_from_the_exact_posterior(screened):
@@ -126,13 +116,3 @@ def test_draws_are_saved_exported_and_summarised(screened, tmp_path):
     assert "r_hat" in summary(idata).columns
     with pytest.raises(ValueError, match="num_prior"):
         result.to_arviz(data, num_prior=-1)
-
-
-# ---------------------------------------------------------------- prediction and comparison
-
-
-def test_programs_of_pyro_run_beside_the_fit():
-    """The same declaration under Pyro's own handlers: nothing of ours is needed."""
-    trace = poutine.trace(config_enumerate(screening)).get_trace(results())
-    assert {"share", "case", "test"} <= set(trace.nodes)
-    assert problem_of(screening, results(), 0).structure.labels() == ()

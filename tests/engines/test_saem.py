@@ -17,13 +17,7 @@ from inference.fitting.problem import problem_of
 from inference.metrics import graph_accuracy
 from inference.programs.program import Program
 from inference.structures.layers.draw_steps import LayeredDraws
-from ppl_models import (
-    Bernoulli,
-    DeepDiscreteEncoder,
-    Normal,
-    Poisson,
-    TruncatedLasso,
-)
+from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
 from ppl_models.datasets import strict_design
 
 F64 = torch.float64

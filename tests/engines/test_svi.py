@@ -24,9 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignor
 F64 = torch.float64
 
 
-# ---------------------------------------------------------------- engines
-
-
 @pytest.mark.parametrize("engine", [Laplace(2000), SVI(FullRank(), 150, num_draws=2000), SVI(MeanField(), 150, num_draws=2000), SVI(LowRank(1), 150, num_draws=2000)], ids=["laplace", "full", "mean", "low"])
 def test_approximations_come_near_with_a_k_hat_that_says_so(engine):
     data = results(1000)
@@ -101,9 +98,6 @@ def test_svi_on_mini_batches_and_after_an_interruption(tmp_path, monkeypatch):
     resumed = fit(model, data, SVI(num_steps=60, num_draws=50), checkpoint=path)
     assert len(resumed.trace.objective) == 60
     torch.testing.assert_close(resumed.trace.objective[:29], whole.trace.objective[:29])
-
-
-# ---------------------------------------------------------------- prediction and comparison
 
 
 def test_a_fit_with_a_guide_of_the_users_is_saved_without_its_code(tmp_path):

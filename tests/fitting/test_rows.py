@@ -85,9 +85,6 @@ def by_hand(result, x):
     return joint, first, second, means
 
 
-# ---------------------------------------------------------------------------- rows
-
-
 def test_every_answer_equals_the_sum_over_configurations(two_layers):
     result, x = two_layers
     joint, first, second, means = by_hand(result, x)

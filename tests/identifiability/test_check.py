@@ -1,4 +1,4 @@
-"""Known verdicts, and every decision against brute force on small random graphs."""
+"""Known verdicts of whole models, repairs that repair, what is missing in words, bad input."""
 
 from __future__ import annotations
 
@@ -11,52 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from support.small_graphs import COUNTER_EXAMPLE, c_by_brute_force, graphs
 
-from inference.identifiability import (
-    best_gain,
-    check_graph,
-    check_identifiability,
-    conditions,
-    cover,
-    decide,
-    exclusive_children,
-    hall_violators,
-    nearest_changes,
-    rest_of,
-    separate,
-    undetermined,
-)
+from inference.identifiability import check_graph, check_identifiability, cover, hall_violators
 from ppl_models import DeepDiscreteEncoder
 from ppl_models.datasets.deep_discrete_encoder import deep_design, generic_design, strict_design
 from ppl_models.parts.penalties import TruncatedLasso
-
-COUNTER_EXAMPLE = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]], dtype=bool)
-graphs = st.integers(1, 3).flatmap(
-    lambda k: st.integers(2 * k, 2 * k + 2).flatmap(lambda j: arrays(bool, (j, k), elements=st.booleans()))
-)
-
-
-def c_by_brute_force(graph: np.ndarray) -> bool:
-    """Whether two different children for each latent can be chosen that leave every latent one more."""
-
-    def search(k: int, used: frozenset[int]) -> bool:
-        if k == graph.shape[1]:
-            rest = [j for j in range(len(graph)) if j not in used]
-            return bool(graph[rest].any(0).all())
-        free = [j for j in range(len(graph)) if graph[j, k] and j not in used]
-        return any(search(k + 1, used | set(pair)) for pair in itertools.combinations(free, 2))
-
-    return search(0, frozenset())
-
-
-def least_by_brute_force(rows: np.ndarray) -> float:
-    """The least distance between two different configurations."""
-    codes = np.array(list(itertools.product((0, 1), repeat=rows.shape[1])))
-    values = codes @ rows.T
-    return min(
-        float(np.abs(values[i] - values[j]).max(initial=0.0)) for i, j in itertools.combinations(range(len(codes)), 2)
-    )
 
 
 def check(params: dict[str, torch.Tensor], sizes: tuple[int, ...], **how: object):
@@ -130,132 +90,6 @@ def test_a_content_by_process_matrix() -> None:
 # ---------------------------------------------------------------- against brute force
 
 
-@settings(max_examples=150, deadline=None)
-@given(graph=graphs)
-def test_condition_c_agrees_with_brute_force(graph: np.ndarray) -> None:
-    coverage = cover(graph)
-    holds = c_by_brute_force(graph)
-    assert (coverage.certificate is not None) == holds
-    if coverage.certificate is not None:
-        rows = (*coverage.certificate.first, *coverage.certificate.second)
-        assert len(set(rows)) == len(rows)
-        for k, three in enumerate(
-            zip(coverage.certificate.first, coverage.certificate.second, coverage.certificate.covering, strict=True)
-        ):
-            assert graph[list(three), k].all()
-            assert three[2] not in rows
-        assert not hall_violators(graph)
-        return
-    number = len(coverage.new_children)
-    new = np.zeros((number, graph.shape[1]), dtype=bool)
-    for row, latents in zip(new, coverage.new_children, strict=True):
-        row[list(latents)] = True
-    assert c_by_brute_force(np.concatenate([graph, new]))  # the repair repairs
-    fewer = np.ones((number - 1, graph.shape[1]), dtype=bool)  # the most helpful children there are
-    assert not c_by_brute_force(np.concatenate([graph, fewer]))
-
-
-@settings(max_examples=100, deadline=None)
-@given(graph=graphs)
-def test_hall_violators_agree_with_every_subset(graph: np.ndarray) -> None:
-    violated = [
-        chosen
-        for size in range(1, graph.shape[1] + 1)
-        for chosen in itertools.combinations(range(graph.shape[1]), size)
-        if graph[:, list(chosen)].any(1).sum() < 2 * size + 1
-    ]
-    found = hall_violators(graph)
-    assert bool(found) == bool(violated)
-    for violator in found:
-        assert violator.latents in violated
-        assert violator.children == tuple(np.flatnonzero(graph[:, list(violator.latents)].any(1)))
-        assert not any(set(other.latents) < set(violator.latents) for other in found)
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_separation_agrees_with_brute_force_by_both_routes(data: st.DataObject) -> None:
-    num_latents, num_rows = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 4))
-    values = st.sampled_from([0.0, 0.0, 1.0, -1.0, 2.0, 0.5, -1.75])
-    rows = data.draw(arrays(float, (num_rows, num_latents), elements=values))
-    expected = least_by_brute_force(rows)
-    for most in (conditions.MAX_ENUMERATED, 0):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(conditions, "MAX_ENUMERATED", most)
-            found = separate(rows)
-            quick = separate(rows, with_margin=False)
-        assert found.holds is (expected > 0)
-        assert quick.holds is found.holds
-        assert found.margin == pytest.approx(expected, abs=1e-6)
-        assert found.is_exact
-        assert np.abs(rows @ found.difference).max(initial=0.0) == pytest.approx(expected, abs=1e-6)
-        assert found.difference.any()
-    if len(undetermined(rows != 0)) == 0:
-        assert found.holds
-
-
-def test_a_bound_that_is_not_exact_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.random.default_rng(0).normal(size=(20, 16))
-    monkeypatch.setattr(conditions, "MAX_NODES", 0)
-    found = separate(rows)
-    assert found.holds  # by rank
-    assert found.margin <= found.distance
-    monkeypatch.undo()
-    exact = separate(rows)
-    assert found.margin <= exact.margin + 1e-6
-    assert exact.margin <= found.distance + 1e-6
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_nearest_changes_agree_with_trying_every_entry(data: st.DataObject) -> None:
-    num_latents = data.draw(st.integers(1, 3))
-    num_children = data.draw(st.integers(2 * num_latents, 3 * num_latents + 1))
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**31)))
-    loadings = rng.normal(size=(num_children, num_latents))
-    loadings[rng.random(loadings.shape) < 0.1] = 0.0
-    if data.draw(st.booleans()):  # many exclusive children, as strict layers have
-        mask = np.eye(num_latents)[rng.integers(num_latents, size=num_children)] + (rng.random(loadings.shape) < 0.1)
-        loadings *= np.where(mask > 0, 3.0, 0.2)
-    if data.draw(st.booleans()):  # loadings of one size: exact cancellations
-        loadings = np.sign(loadings) * np.where(np.abs(loadings) > 0.7, 1.0, 0.1)
-    graph = np.abs(loadings) >= 0.7
-
-    def verdict(edges: np.ndarray) -> str:
-        return decide(edges, loadings * edges, "additive", None).verdict
-
-    decision = decide(graph, loadings * graph, "additive", None)
-    lost, gained = nearest_changes(graph, loadings, decision)
-    changes: dict[bool, list[float]] = {True: [], False: []}
-    for entry in np.argwhere(loadings != 0):
-        other = graph.copy()
-        other[tuple(entry)] ^= True
-        if verdict(other) != decision.verdict:
-            changes[bool(graph[tuple(entry)])].append(abs(loadings[tuple(entry)]))
-    assert (None if lost is None else abs(lost.loading)) == min(changes[True], default=None)
-    assert (None if gained is None else abs(gained.loading)) == max(changes[False], default=None)
-    for change in (lost, gained):
-        if change is not None:
-            other = graph.copy()
-            other[change.child, change.latent] ^= True
-            assert verdict(other) == change.verdict
-            assert loadings[change.child, change.latent] == change.loading
-
-
-def test_best_gain_finds_the_largest_useful_entry() -> None:
-    size = np.zeros(COUNTER_EXAMPLE.shape)
-    size[0, 2], size[1, 0], size[5, 0], size[3, 1] = 0.1, 0.3, 0.5, 0.4  # one row of ones is what is missing
-    useful = {}
-    for j, k in np.argwhere(size > 0):
-        changed = COUNTER_EXAMPLE.copy()
-        changed[j, k] = True
-        if c_by_brute_force(changed):
-            useful[int(j), int(k)] = size[j, k]
-    assert best_gain(COUNTER_EXAMPLE, size) == max(useful, key=useful.get)
-    assert best_gain(COUNTER_EXAMPLE, np.zeros_like(size)) is None
-    assert best_gain(COUNTER_EXAMPLE[:4], np.ones((4, 3))) is None
-
-
 @settings(max_examples=60, deadline=None)
 @given(graph=graphs, seed=st.integers(0, 2**31))
 def test_repairs_repair(graph: np.ndarray, seed: int) -> None:
@@ -272,13 +106,6 @@ def test_repairs_repair(graph: np.ndarray, seed: int) -> None:
 
 
 # ---------------------------------------------------------------- conditions one by one
-
-
-def test_exclusive_children_and_what_is_left() -> None:
-    graph = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [1, 1]], dtype=bool)
-    loadings = np.array([[3, 0], [1, 0], [2, 0], [0, 1], [0, 1], [1, 1]], dtype=float)
-    assert [children.tolist() for children in exclusive_children(graph)] == [[0, 1, 2], [3, 4]]
-    assert rest_of(graph, loadings).tolist() == [0, 5]  # the largest of three is kept
 
 
 def test_b_can_fail_on_the_values_and_hold_on_others() -> None:

@@ -10,13 +10,7 @@ from support.small_network import small_data, small_fit, small_truth
 from torch import Tensor
 
 from inference import EM, fit
-from inference.inspection import (
-    filter_latents,
-    filter_merge_refit,
-    matching_stability,
-    merge_latents,
-    recovery,
-)
+from inference.inspection import filter_latents, filter_merge_refit, matching_stability, merge_latents, recovery
 from ppl_models import NoisyOr
 
 F64 = torch.float64

@@ -1,4 +1,4 @@
-"""Stacked noisy-OR layers: one layer is the noisy-OR network, the law of a draw, a fit, bad input. The laws: test_zoo.py."""
+"""Stacked noisy-OR layers: one layer is the noisy-OR network, the law of a draw, a fit, bad input. The laws: zoo/test_laws.py."""
 
 from __future__ import annotations
 

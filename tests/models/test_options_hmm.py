@@ -73,7 +73,7 @@ def test_a_product_that_underflows_is_taken_in_logs() -> None:
     close(rows, [2000 * math.log(0.5)], 1e-12)
 
 
-# ---------------------------------------------------------------- paths
+# ---------------------------------------------------------------- simulation and plain Pyro
 
 
 def test_simulation_follows_the_law() -> None:

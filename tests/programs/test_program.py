@@ -1,8 +1,7 @@
-"""Programs of a user, none of them in the zoo, seen through :class:`Program`; and a zoo model in the hands of plain Pyro."""
+"""Programs of a user, none of them in the zoo, seen through :class:`Program`."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,36 +13,38 @@ import pyro.optim
 import pytest
 import torch
 from pyro import poutine
-from pyro.infer import MCMC, NUTS, SVI, Predictive, TraceEnum_ELBO, config_enumerate
-from pyro.infer.autoguide import AutoDelta, AutoNormal
+from pyro.infer import TraceEnum_ELBO, config_enumerate
 from pyro.ops.indexing import Vindex
 from scipy import stats
 from scipy.special import logsumexp
 from support.brute_force import brute_force, enumerated_parents, plain_trace
+from support.user_programs import (
+    CASES,
+    CAUSES,
+    CHAIN,
+    LENGTH,
+    SERIES,
+    WORDS,
+    Params,
+    chain,
+    close,
+    every_program,
+    ones,
+    restarts,
+    topics,
+    two_causes,
+    uniform,
+)
 from torch import Tensor
-from torch.distributions import biject_to, constraints
+from torch.distributions import constraints
 
 from inference import EM, fit
 from inference.programs.program import Program
-from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal, TruncatedLasso
+from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal
 from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 
 F64 = torch.float64
-Params = dict[str, Tensor]
-
-
-def close(actual: Any, expected: Any, tolerance: float = 1e-10) -> None:
-    actual, expected = (torch.as_tensor(value, dtype=F64).detach() for value in (actual, expected))
-    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
-
-
-def ones(*shape: int) -> Tensor:
-    return torch.ones(shape, dtype=F64)
-
-
-def uniform(*shape: int, seed: int = 0) -> Tensor:
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
 
 
 def at(params: Params, restart: int) -> Params:
@@ -51,58 +52,6 @@ def at(params: Params, restart: int) -> Params:
 
 
 # ---------------------------------------------------------------- programs
-
-
-def topics(words: Tensor) -> None:
-    """Words (W, N) of units: a theme for each unit, a topic for each word; two nested plates, the outer one inmost."""
-    theme_weights = pyro.sample("theme_weights", dist.Dirichlet(ones(2)))
-    topic_weights = pyro.sample("topic_weights", dist.Dirichlet(ones(2, 3)).to_event(1))
-    vocabulary = pyro.sample("vocabulary", dist.Dirichlet(ones(3, 4)).to_event(1))
-    with pyro.plate("units", words.shape[-1], dim=-1):
-        theme = pyro.sample("theme", dist.Categorical(theme_weights))
-        with pyro.plate("words", words.shape[-2], dim=-2):
-            topic = pyro.sample("topic", dist.Categorical(Vindex(topic_weights)[..., theme, :]))
-            pyro.sample("word", dist.Categorical(Vindex(vocabulary)[..., topic, :]), obs=words)
-
-
-def topics_transposed(words: Tensor) -> None:
-    """The same model with its plates the other way round: words (N, W)."""
-    theme_weights = pyro.sample("theme_weights", dist.Dirichlet(ones(2)))
-    topic_weights = pyro.sample("topic_weights", dist.Dirichlet(ones(2, 3)).to_event(1))
-    vocabulary = pyro.sample("vocabulary", dist.Dirichlet(ones(3, 4)).to_event(1))
-    with pyro.plate("units", words.shape[-2], dim=-2):
-        theme = pyro.sample("theme", dist.Categorical(theme_weights))
-        with pyro.plate("words", words.shape[-1], dim=-1):
-            topic = pyro.sample("topic", dist.Categorical(Vindex(topic_weights)[..., theme, :]))
-            pyro.sample("word", dist.Categorical(Vindex(vocabulary)[..., topic, :]), obs=words)
-
-
-def two_causes(data: Tensor) -> None:
-    """Two Categorical latents, the second depending on the first, and an observation on both."""
-    first = pyro.sample("first_weights", dist.Dirichlet(ones(2)))
-    second = pyro.sample("second_weights", dist.Dirichlet(ones(2, 3)).to_event(1))
-    means = pyro.sample("means", dist.Normal(0.0, ones(2, 3)).to_event(2))
-    spread = pyro.sample("spread", dist.Gamma(ones(), 1.0))
-    with pyro.plate("rows", len(data)):
-        a = pyro.sample("a", dist.Categorical(first))
-        b = pyro.sample("b", dist.Categorical(Vindex(second)[..., a, :]))
-        pyro.sample("x", dist.Normal(Vindex(means)[..., a, b], spread), obs=data)
-
-
-LENGTH = 4
-
-
-def chain(data: Tensor) -> None:
-    """A second-order chain of T = 4 binary states inside a plate; Pyro reuses three enumerated dims."""
-    start = pyro.sample("start", dist.Beta(ones(), 1.0))
-    move = pyro.sample("move", dist.Beta(ones(2, 2), 1.0).to_event(2))
-    means = pyro.sample("means", dist.Normal(0.0, ones(2)).to_event(1))
-    with pyro.plate("rows", len(data)):
-        before, now = 0, 0
-        for t in pyro.markov(range(LENGTH), history=2):
-            chance = start if t == 0 else Vindex(move)[..., before, now]
-            before, now = now, pyro.sample(f"z_{t}", dist.Bernoulli(chance)).long()
-            pyro.sample(f"x_{t}", dist.Normal(Vindex(means)[..., now], 1.0), obs=data[:, t])
 
 
 def masked_chain(data: Tensor) -> None:
@@ -128,44 +77,8 @@ def shared_cause(data: Tensor) -> None:
         pyro.sample("x", ItemResponse(Bernoulli(), predictor), obs=data)
 
 
-TOPIC_PARAMS = {
-    "theme_weights": torch.tensor([0.3, 0.7], dtype=F64),
-    "topic_weights": torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.3, 0.6]], dtype=F64),
-    "vocabulary": torch.softmax(2 * uniform(3, 4), -1),
-}
-WORDS = torch.multinomial(ones(4), 15, replacement=True, generator=torch.Generator().manual_seed(1)).reshape(3, 5)
-CAUSES = {
-    "first_weights": torch.tensor([0.4, 0.6], dtype=F64),
-    "second_weights": torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]], dtype=F64),
-    "means": 3 * uniform(2, 3),
-    "spread": torch.tensor(0.8, dtype=F64),
-}
-CHAIN = {
-    "start": torch.tensor(0.4, dtype=F64),
-    "move": torch.tensor([[0.2, 0.7], [0.4, 0.9]], dtype=F64),
-    "means": torch.tensor([-0.5, 1.0], dtype=F64),
-}
 MASKED = {"move": torch.tensor([[0.8, 0.2], [0.3, 0.7]], dtype=F64), "means": CHAIN["means"]}
-SERIES = torch.randn(6, LENGTH, generator=torch.Generator().manual_seed(2), dtype=F64)
 RAGGED = SERIES.masked_fill(torch.arange(LENGTH) >= torch.tensor([[4], [3], [1], [2], [4], [1]]), math.nan)
-
-CASES: dict[str, tuple[Callable[..., None], Params, Tensor, int]] = {
-    "topics": (topics, TOPIC_PARAMS, WORDS, 2),
-    "topics-transposed": (topics_transposed, TOPIC_PARAMS, WORDS.mT, 2),
-    "two-causes": (two_causes, CAUSES, 2 * SERIES[:, 0], 1),
-    "second-order-chain": (chain, CHAIN, SERIES, 1),
-}
-every_program = pytest.mark.parametrize("name", CASES)
-
-
-def restarts(params: Params) -> Params:
-    """Three values of every parameter, inside its support; the first is the given one."""
-    out = {}
-    for name, value in params.items():
-        is_simplex = value.dim() > 0 and bool(((value.sum(-1) - 1).abs() < 1e-9).all())
-        moved = [value.pow(power) for power in (1.0, 1.3, 0.8)] if bool((value > 0).all()) else [value, value / 2, -value]
-        out[name] = torch.stack([m / m.sum(-1, keepdim=True) if is_simplex else m for m in moved])
-    return out
 
 
 # ---------------------------------------------------------------- exactness
@@ -477,89 +390,6 @@ def test_different_scales_cannot_be_summed_out() -> None:
         program.log_marginal({"weight": torch.tensor(0.3, dtype=F64)})
 
 
-# ---------------------------------------------------------------- as_mixture
-
-
-def mixture_program(
-    data: Tensor,
-    covariate: Tensor | None = None,
-    prior_covariate: Tensor | None = None,
-    second: bool = False,
-    mask: Tensor | None = None,
-) -> None:
-    """Items on a Categorical class, with departures that make the rows more than a finite mixture."""
-    weights = pyro.sample("weights", dist.Dirichlet(ones(3)))
-    levels = pyro.sample("levels", dist.Normal(0.0, ones(3, 2)).to_event(2))
-    with pyro.plate("rows", len(data)):
-        logits = weights.log() if prior_covariate is None else weights.log() + prior_covariate[:, None]
-        group = pyro.sample("group", dist.Categorical(logits=logits))
-        eta = Vindex(levels)[..., group, :]
-        if covariate is not None:
-            eta = eta + covariate[:, None]
-        if second:
-            other = pyro.sample("other", dist.Bernoulli(0.3 * ones()))
-            eta = eta + other.unsqueeze(-1)
-        with contextlib.nullcontext() if mask is None else poutine.mask(mask=mask):
-            pyro.sample("items", ItemResponse(Bernoulli(), eta), obs=data)
-
-
-MIXTURE = {"weights": torch.tensor([0.2, 0.5, 0.3], dtype=F64), "levels": 4 * uniform(3, 2) - 2}
-BINARY = torch.bernoulli(uniform(6, 2, seed=3))
-
-
-@pytest.mark.parametrize("batched", [False, True])
-def test_rows_of_a_users_program_as_a_mixture(batched: bool) -> None:
-    program = Program(mixture_program, BINARY)
-    params = restarts(MIXTURE) if batched else MIXTURE
-    mixture = program.as_mixture(params)
-    assert mixture is not None
-    assert mixture.latent == "group"
-    assert torch.equal(mixture.values, torch.arange(3))
-    close(mixture.log_weights, params["weights"].log())
-    close(mixture.log_prior, program.log_prior(params))
-    density = mixture.response.log_prob(BINARY)  # (C, [R,] N)
-    rows = (density.movedim(0, -1) + mixture.log_weights.unsqueeze(-2)).logsumexp(-1)
-    close(rows, program.log_marginal_rows(params))
-
-
-def test_the_upper_factors_of_a_mixture() -> None:
-    """Expected configurations above the observed layer from its counts alone, and from all rows."""
-    model = DeepDiscreteEncoder(5, (3, 2))
-    data = torch.bernoulli(uniform(7, 5, seed=4))
-    program = Program(model, data)
-    params = {name: value / 10 if name != "proportions" else value for name, value in program.draw_prior(1, 1).items()}
-    mixture = program.as_mixture(params)
-    assert mixture is not None
-    assert mixture.latent == "latents_1"
-    counts = program.latent_marginals(params)["latents_1"].sum(1)
-    posteriors = program.factor_posteriors(params).weights
-    for site, value in mixture.upper_posteriors(counts).items():
-        close(value.flatten(), posteriors[site].flatten())
-
-
-@pytest.mark.parametrize(
-    "departure",
-    [
-        {"covariate": SERIES[:, 0]},
-        {"prior_covariate": SERIES[:, 0]},
-        {"second": True},
-        {"mask": SERIES[:, 0] > 0},
-    ],
-    ids=["covariate", "row-prior", "two-latents", "mask"],
-)
-def test_rows_that_are_no_mixture(departure: dict[str, Any]) -> None:
-    def model(data: Tensor) -> None:
-        mixture_program(data, **departure)
-
-    assert Program(model, BINARY).as_mixture(MIXTURE) is None
-
-
-@every_program
-def test_other_observations_are_no_mixture(name: str) -> None:
-    model, params, data, _ = CASES[name]
-    assert Program(model, data).as_mixture(params) is None
-
-
 # ---------------------------------------------------------------- no traces left behind
 
 
@@ -619,90 +449,3 @@ def test_another_chunk_of_rows() -> None:
     program = Program(chain, SERIES[:1])
     close(program.with_data(SERIES[2:5]).log_marginal_rows(CHAIN), Program(chain, SERIES).log_marginal_rows(CHAIN)[2:5])
     close(program.log_marginal_rows(CHAIN), Program(chain, SERIES).log_marginal_rows(CHAIN)[:1])
-
-
-# ---------------------------------------------------------------- plain Pyro, without inference
-
-GRAPHS = (((1, 0), (1, 0), (0, 1), (1, 1), (0, 1)), None)
-PLAIN = {
-    "two-layers": DeepDiscreteEncoder(5, (3, 2)),
-    "mixed": DeepDiscreteEncoder(5, (2,), response=Blocks((Bernoulli(), 2), (Normal(), 3)), bound=5.0),
-    "confirmatory-penalised": DeepDiscreteEncoder(5, (2, 1), penalty=TruncatedLasso(1.0, 0.5), graphs=GRAPHS),
-}
-plain_models = pytest.mark.parametrize("name", PLAIN)
-
-
-def plain_data() -> Tensor:
-    data = torch.bernoulli(uniform(20, 5, seed=5))
-    data[0, 0] = math.nan
-    return data
-
-
-def latent_sites(model: DeepDiscreteEncoder) -> list[str]:
-    return [layer.parent for layer in model.layers()]
-
-
-@pytest.fixture
-def store() -> Any:
-    """A parameter store of one's own, as a script would start with."""
-    with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield pyro.get_param_store()
-
-
-@plain_models
-def test_svi_of_pyro_climbs_to_the_same_density(name: str, store: Any) -> None:
-    """The loss of a point guide is minus the log-posterior of :class:`Program`, Jacobians apart."""
-    model, data = PLAIN[name], plain_data()
-    guide = AutoDelta(poutine.block(model, hide=latent_sites(model)))
-    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.02}), TraceEnum_ELBO(max_plate_nesting=1))
-    losses = [svi.step(data) for _ in range(15)]
-    assert losses[-1] < losses[0] - 1
-    params = {site: value.detach() for site, value in guide().items()}
-    program = Program(model, data)
-    close(program.log_marginal(params) + program.log_prior(params), -svi.evaluate_loss(data), 1e-9)
-
-
-@plain_models
-def test_a_normal_guide_of_pyro_runs(name: str, store: Any) -> None:
-    model, data = PLAIN[name], plain_data()
-    guide = AutoNormal(poutine.block(model, hide=latent_sites(model)))
-    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.01}), TraceEnum_ELBO(max_plate_nesting=1))
-    assert math.isfinite(svi.step(data))
-    before = {key: value.detach().clone() for key, value in guide.named_parameters()}
-    assert math.isfinite(svi.step(data))
-    assert all(not torch.equal(value, before[key]) for key, value in guide.named_parameters())
-
-
-@plain_models
-def test_nuts_of_pyro_runs(name: str, store: Any) -> None:
-    """It moves, and its potential is minus the log-posterior of :class:`Program` on the unconstrained scale."""
-    model, data = PLAIN[name], plain_data()
-    kernel = NUTS(model, step_size=0.02, adapt_step_size=False, max_tree_depth=3)
-    mcmc = MCMC(kernel, num_samples=4, warmup_steps=2, disable_progbar=True)
-    mcmc.run(data)
-    program = Program(model, data)
-    samples = mcmc.get_samples()
-    assert set(samples) == set(program.names("parameter"))  # the latents are summed out
-    for site, value in samples.items():
-        assert value.shape == (4, *program.site(site).shape)
-        assert bool(program.site(site).support.check(value).all())
-    assert any(not torch.equal(value[0], value[3]) for value in samples.values())
-
-    kernel.setup(0, data)
-    free = {site: value.detach() for site, value in kernel.initial_params.items()}
-    params = program.constrained(free)
-    jacobian = sum(biject_to(program.site(site).support).log_abs_det_jacobian(free[site], params[site]).sum() for site in free)
-    close(kernel.potential_fn(free), -(program.log_marginal(params) + program.log_prior(params) + jacobian), 1e-9)
-
-
-@plain_models
-def test_predictive_and_poutine_of_pyro_run(name: str, store: Any) -> None:
-    model = PLAIN[name]
-    drawn = Predictive(model, num_samples=3)(None, 7)
-    assert drawn["items"].shape == (3, 7, 5)
-    assert drawn["latents_1"].shape == (3, 7, model.latent_sizes[0])
-    trace = poutine.trace(poutine.uncondition(model)).get_trace(plain_data())
-    assert not trace.nodes["items"]["is_observed"]
-    assert trace.nodes["items"]["value"].shape == (20, 5)
-    assert bool(torch.isfinite(poutine.trace(model).get_trace(plain_data()).log_prob_sum()))

@@ -10,14 +10,7 @@ from support.block_counts import counts, factory
 
 from inference.acdc import KNN, Segment, acdc
 from inference.report import why
-from inference.selection import (
-    ChoiceSpread,
-    LabelledSet,
-    calibrate_rho,
-    fit_grid,
-    repeat_choice,
-    reproducibility,
-)
+from inference.selection import ChoiceSpread, LabelledSet, calibrate_rho, fit_grid, repeat_choice, reproducibility
 from ppl_models import Mixture, Normal
 
 

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from support.small_counts import small_grid
 
-from inference.acdc import (
-    acdc,
-)
+from inference.acdc import acdc
 from inference.plots import plot_scree
 from inference.selection import (
     bic_thesis,
@@ -17,9 +15,7 @@ from inference.selection import (
     held_out_log_likelihood,
     parallel_analysis,
 )
-from ppl_models import (
-    PoissonFactorization,
-)
+from ppl_models import PoissonFactorization
 
 
 @pytest.fixture(scope="module")

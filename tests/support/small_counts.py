@@ -6,15 +6,9 @@ import functools
 
 import numpy as np
 
-from inference.selection import (
-    fit_grid,
-)
-from ppl_models import (
-    PoissonFactorization,
-)
-from ppl_models.datasets import (
-    simulate_mutations,
-)
+from inference.selection import fit_grid
+from ppl_models import PoissonFactorization
+from ppl_models.datasets import simulate_mutations
 
 
 def small_counts(seed=0):

@@ -5,14 +5,7 @@ from __future__ import annotations
 import torch
 
 from inference.programs.program import Program
-from ppl_models import (
-    Bernoulli,
-    Blocks,
-    DeepDiscreteEncoder,
-    LogNormal,
-    Normal,
-    Poisson,
-)
+from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal, Poisson
 
 F64 = torch.float64
 MIXED = Blocks((Bernoulli(), 3), (Normal(), 3), (Poisson(), 3))

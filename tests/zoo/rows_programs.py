@@ -35,6 +35,8 @@ def mixture_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -
 def relabelled_mixture(result: Fit, truth: Params) -> Params:
     order = match_columns(result.params["chance"].mT, truth["chance"].mT).permutation
     return {"weights": result.params["weights"][order], "chance": result.params["chance"][order]}
+
+
 LENGTH = 4
 
 

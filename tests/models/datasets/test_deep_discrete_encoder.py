@@ -8,12 +8,7 @@ import pytest
 import torch
 
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal, Poisson
-from ppl_models.datasets import (
-    deep_design,
-    empty_graph_accuracy,
-    generic_design,
-    strict_design,
-)
+from ppl_models.datasets import deep_design, empty_graph_accuracy, generic_design, strict_design
 
 
 def strict_layer_by_hand(k: int) -> tuple[list[list[float]], list[float]]:

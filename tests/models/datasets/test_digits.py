@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppl_models.datasets import (
-    load_digits,
-)
+from ppl_models.datasets import load_digits
 
 
 def test_digits_of_scikit_learn():

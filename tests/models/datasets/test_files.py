@@ -9,9 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppl_models.datasets import (
-    read_table,
-)
+from ppl_models.datasets import read_table
 
 VALUES = np.array([[0.0, 1.5], [np.nan, -2.0], [3.0, 4e-3]])
 

@@ -6,10 +6,7 @@ import os
 
 import pytest
 
-from ppl_models.datasets import (
-    load_breast,
-    simulate_mutations,
-)
+from ppl_models.datasets import load_breast, simulate_mutations
 
 needs_data = pytest.mark.skipif(
     not os.path.exists(os.path.join(os.environ.get("PPL_MODELS_DATA", ""), "mutational_signatures.npz")),  # noqa: PTH110, PTH118

@@ -3,77 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyro
 import pytest
 import torch
-from typer.testing import CliRunner
+from support.measured_items import SINGLE, diagnosis, encoder, random_params, simulated
 from zoo.rows_measurement import LONG, PAIRS, Q
 
-from inference import EM, SAEM, Fit, fit
-from inference.base.gibbs import GenericGibbs, Scan
-from inference.cli import app
+from inference import EM, SAEM, fit
 from inference.fitting.export import to_arviz
 from inference.identifiability import check_graph, check_identifiability
 from inference.programs.program import Program
 from inference.structures.layers.alignment import canonical_signs, relabel
-from inference.structures.layers.gibbs import LayeredGibbs
-from inference.structures.layers.ideal_responses import ideal_latents
-from inference.structures.layers.renaming import flippable
 from inference.uncertainty import standard_errors
-from ppl_models import (
-    Additive,
-    Bernoulli,
-    Blocks,
-    DeepDiscreteEncoder,
-    ExpDINA,
-    ExpGDM,
-    Normal,
-    TruncatedLasso,
-)
+from ppl_models import Additive, Bernoulli, DeepDiscreteEncoder, ExpDINA, ExpGDM, Normal, TruncatedLasso
 
 F64 = torch.float64
-SINGLE = tuple(tuple(int(k == j % 3) for k in range(3)) for j in range(9))
-
-
-def encoder(graph: Any, bottom: Any, response: Any = None) -> Any:
-    return DeepDiscreteEncoder(len(graph), (len(graph[0]),), response or Bernoulli(), graphs=(graph,), bottom=bottom)
-
-
-def simulated(model: Any, truth: dict[str, torch.Tensor], num_rows: int, seed: int = 0) -> torch.Tensor:
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
-        return pyro.poutine.condition(model, truth)(None, num_rows)
-
-
-def random_params(model: Any, seed: int = 0, size: float = 1.0) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    layer = model.layers()[0]
-    params = {
-        "proportions": 0.2 + 0.6 * torch.rand(model.latent_sizes[-1], generator=generator, dtype=F64),
-        "intercepts_1": torch.randn(layer.num_children, generator=generator, dtype=F64),
-        "loadings_1": size * torch.randn(layer.num_children, layer.num_features, generator=generator, dtype=F64),
-    }
-    if layer.graph is not None:
-        params["loadings_1"] *= layer.graph
-    if layer.dispersion:
-        params["dispersion"] = 0.5 + torch.rand(layer.num_children, generator=generator, dtype=F64)
-    return params
-
-
-def diagnosis(num_rows: int = 1500) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor]:
-    """A DINA model with three attributes, its truth and its answers."""
-    model = encoder(LONG, ExpDINA())
-    truth = {
-        "proportions": torch.tensor([0.5, 0.4, 0.6], dtype=F64),
-        "intercepts_1": torch.full((12,), -1.4, dtype=F64),
-        "loadings_1": 3.0 * model.layers()[0].graph.to(F64),
-    }
-    return model, truth, simulated(model, truth, num_rows)
 
 
 # ---------------------------------------------------------------- the forms among themselves
@@ -152,58 +98,7 @@ def test_with_every_interaction_values_have_other_names(response: Any) -> None:
         assert bool((layers[0].effects(signed["loadings_1"]).sum(0) > 0).all())
 
 
-def test_a_permutation_that_the_graph_allows_is_the_same_law() -> None:
-    model = encoder(((1, 1, 0), (1, 1, 0), (1, 1, 1), (0, 0, 1)), ExpGDM())
-    params, layers, root = random_params(model), model.layers(), model.root()
-    data = simulated(model, params, 30)
-    swapped = relabel(params, layers, root, {"latents_1": torch.tensor([1, 0, 2])}, {})
-    assert not torch.equal(swapped["loadings_1"], params["loadings_1"])
-    rows = [Program(model, data).log_marginal_rows(p) for p in (params, swapped)]
-    torch.testing.assert_close(*rows, rtol=1e-10, atol=1e-10)
-    with pytest.raises(ValueError, match="does not allow"):
-        relabel(params, layers, root, {"latents_1": torch.tensor([2, 1, 0])}, {})
-
-
-def test_a_conjunction_ties_its_latents_to_their_names() -> None:
-    model = encoder(((1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1), (0, 0, 1)), ExpDINA())
-    assert flippable(model.layers()[0]).tolist() == [False, False, True]
-    with pytest.raises(ValueError, match="cannot change names"):
-        relabel(random_params(model), model.layers(), None, {}, {"latents_1": torch.tensor([True, False, False])})
-
-
-def test_a_fit_names_values_by_positive_effects() -> None:
-    """From a start with every value misnamed, the general model comes back with effects that are positive."""
-    model = encoder(PAIRS, ExpGDM(), Normal())
-    layer = model.layers()[0]
-    truth = {"proportions": torch.tensor([0.4, 0.6], dtype=F64), "intercepts_1": torch.zeros(8, dtype=F64)}
-    truth |= {"loadings_1": 2.0 * layer.graph.to(F64), "dispersion": torch.ones(8, dtype=F64)}
-    data = simulated(model, truth, 500)
-    wrong = relabel(truth, model.layers(), model.root(), {}, {"latents_1": torch.tensor([True, True])})
-    result = fit(model, data, EM(), init=wrong)
-    assert bool((layer.effects(result.params["loadings_1"]).sum(0) > 0).all())
-    torch.testing.assert_close(result.params["proportions"], truth["proportions"], rtol=0, atol=0.1)
-
-
 # ---------------------------------------------------------------- engines
-
-
-@pytest.mark.parametrize("bottom", [ExpDINA(), ExpGDM()], ids=repr)
-def test_gibbs_draws_with_the_programs_own_odds(bottom: Any) -> None:
-    blocks = Blocks((Bernoulli(), 2), (Normal(), 3))
-    model = DeepDiscreteEncoder(5, (3,), blocks, graphs=(Q,), bottom=bottom)
-    params = random_params(model) | {"dispersion": torch.tensor([0.5, 1.0, 2.0], dtype=F64)}
-    data = simulated(model, params, 25)
-    data[0, 0] = data[3, 4] = torch.nan
-    batch = {name: value.unsqueeze(0) for name, value in params.items()}
-    fast, slow = LayeredGibbs.build(model, data), GenericGibbs(Program(model, data))
-    generator = torch.Generator().manual_seed(0)
-    latents = slow.begin(batch, generator)
-    forced = {name: value.clone() for name, value in latents.items()}  # both then walk through the same states
-    for backwards in (False, True):
-        one = fast.sweep(batch, latents, generator, Scan(backwards=backwards, forced=forced))
-        two = slow.sweep(batch, latents, generator, Scan(backwards=backwards, forced=forced))
-        torch.testing.assert_close(one[1]["latents_1"], two[1]["latents_1"], rtol=1e-9, atol=1e-9)
-        assert torch.equal(one[0]["latents_1"], two[0]["latents_1"])
 
 
 def test_stochastic_em_agrees_with_exact_em() -> None:
@@ -227,21 +122,6 @@ def test_a_fit_without_settings_finds_guessing_and_slipping() -> None:
     assert 0.6 < float(score.square().mean().sqrt()) < 1.5
     codes = result.decode_latents(data)["latents_1"]
     assert codes.shape == (1500, 3)
-
-
-def test_the_ideal_answers_give_the_latents() -> None:
-    """Without noise the nearest ideal answers are the row's own, and missing answers do not hurt where others tell."""
-    configurations = torch.tensor(list(itertools.product((0.0, 1.0), repeat=3)), dtype=F64)
-    for bottom, answers in (
-        (ExpDINA(), torch.stack([configurations[:, [k for k in range(3) if row[k]]].prod(1) for row in LONG], 1)),
-        (ExpGDM(), torch.stack([configurations[:, [k for k in range(3) if row[k]]].mean(1) for row in LONG], 1)),
-    ):
-        layer = encoder(LONG, bottom, Bernoulli() if isinstance(bottom, ExpDINA) else Normal()).layers()[0]
-        data = answers.repeat(5, 1)
-        data[::4, 1] = torch.nan
-        found = ideal_latents(layer, data, torch.Generator().manual_seed(0))
-        assert found is not None
-        assert torch.equal(found, configurations.repeat(5, 1))
 
 
 # ---------------------------------------------------------------- identifiability
@@ -367,23 +247,3 @@ def test_guessing_and_slipping_need_conjunctions_and_0_1_answers() -> None:
         encoder(Q, ExpGDM()).guess_slip({})
     with pytest.raises(ValueError, match="Bernoulli items were expected"):
         encoder(Q, ExpDINA(), Normal()).guess_slip(random_params(encoder(Q, ExpDINA(), Normal())))
-
-
-# ---------------------------------------------------------------- command line
-
-
-@pytest.mark.parametrize("bottom", ["dina", "gdm"])
-def test_the_command_line_fits_with_a_q_matrix(bottom: str, tmp_path: Path) -> None:
-    _, _, data = diagnosis(300)
-    pd.DataFrame(data.numpy().astype(int)).to_csv(tmp_path / "answers.csv", index=False)
-    pd.DataFrame(np.array(LONG)).to_csv(tmp_path / "q.csv", index=False)
-    common = ["fit", "dde", str(tmp_path / "answers.csv"), "--response", "bernoulli", "--latents", "3", "--no-progress"]
-    common += ["--bottom", bottom, "--out", str(tmp_path / "out")]
-    refused = CliRunner().invoke(app, common)
-    assert refused.exit_code != 0
-    assert "needs the graph" in refused.stderr
-    done = CliRunner().invoke(app, [*common, "--graph", str(tmp_path / "q.csv")], catch_exceptions=False)
-    assert done.exit_code == 0, done.stderr
-    loaded = Fit.load(tmp_path / "out" / "fit")
-    assert loaded.model == encoder(LONG, ExpDINA() if bottom == "dina" else ExpGDM())
-    assert "Π<sub>k∈S</sub>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

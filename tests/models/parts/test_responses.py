@@ -20,14 +20,7 @@ from torch.distributions import Distribution
 import ppl_models.parts.responses as responses
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
-from ppl_models.parts.responses import (
-    Bernoulli,
-    Blocks,
-    LogNormal,
-    Normal,
-    Poisson,
-    ResponseFamily,
-)
+from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson, ResponseFamily
 
 F64 = torch.float64
 NUM_ITEMS = 6

@@ -10,8 +10,6 @@ from inference.programs.program import Program
 from ppl_models import OptionsHMM
 from ppl_models.sequences.option_chain import OptionChain
 
-F64 = torch.float64
-
 
 def test_the_distribution_takes_batches_of_parameters() -> None:
     """One set of parameters a sequence, restarts before sequences, and a single sequence."""

@@ -29,7 +29,7 @@ needs_file = pytest.mark.skipif(
 )
 
 
-# ---------------------------------------------------------------- the program
+# ---------------------------------------------------------------- reported numbers
 
 
 @pytest.mark.parametrize("noise", [0.3, None])

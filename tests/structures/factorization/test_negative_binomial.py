@@ -11,7 +11,6 @@ from scipy import integrate, optimize, stats
 
 from inference import Fit, fit
 from inference.acdc import acdc
-from inference.base.component_noise import negative_binomial_scores
 from inference.metrics import match_components
 from inference.programs.program import Program
 from inference.structures.factorization.factorize import Course, Factorize
@@ -137,17 +136,6 @@ def test_recovery_and_rivalry_with_poisson():
     assert result.bic < plain.bic - 500
     counts = case(4, n=200, j=20, dispersion=0.0)[0]
     assert float(fit(NegativeBinomialFactorization(20, 3), counts, num_restarts=3).params["dispersion"]) < 0.01
-
-
-@pytest.mark.parametrize(("mean", "size"), [(1e-3, 2.0), (0.7, 0.3), (5.0, 4.0), (1e4, 5.0)])
-def test_scores_are_normal_under_the_model(mean, size):
-    rng = np.random.default_rng(1)
-    y = rng.poisson(rng.gamma(size, mean / size, 10_000)).astype(float)
-    scores = negative_binomial_scores(y, np.full(10_000, mean), size, rng)
-    assert stats.kstest(scores, "norm").pvalue > 1e-5
-    far = negative_binomial_scores(np.full(50, 4000.0), np.ones(50), 5.0, rng)
-    assert np.isfinite(far).all()
-    assert len(np.unique(far)) == 50
 
 
 def test_the_truths_noise_is_exact_only_under_its_own_law():

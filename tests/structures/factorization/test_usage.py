@@ -7,17 +7,17 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy import stats
 from scipy.special import gammaln, logsumexp
+from support.usage_counts import simulated
 
-from inference import SAEM, Fit, fit
+from inference import SAEM, fit
 from inference.acdc import acdc
 from inference.base.gibbs import Scan
 from inference.metrics import match_components
-from inference.programs.program import Program, simulate
+from inference.programs.program import Program
 from inference.structures.factorization.usage_gibbs import UsageGibbs
 from inference.structures.registry import structure_of
 from ppl_models import PoissonFactorization, UsageFactorization
@@ -103,19 +103,6 @@ def test_draws_have_the_exact_posterior() -> None:
             assert np.abs(rao - posterior @ configurations).max() < 0.015
             mean = torch.stack(amounts)[:, :, :, n].mean((0, 1)).numpy()
             assert np.abs(mean - posterior @ means).max() < 0.03 * (1 + (posterior @ means).max())
-
-
-def simulated(num_rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
-    """Four components of twenty columns, two of them in few rows: counts, usage, truth."""
-    rng = np.random.default_rng(seed)
-    truth = {
-        "signatures": torch.tensor(rng.dirichlet(np.full(20, 0.3), 4)),
-        "proportions": torch.tensor([0.8, 0.5, 0.3, 0.15], dtype=F64),
-        "amounts": torch.tensor([80.0, 60.0, 100.0, 120.0], dtype=F64),
-    }
-    drawn = simulate(UsageFactorization(20, 4), truth, seed, None, num_rows)
-    some = drawn["items"].sum(-1) > 0
-    return drawn["items"][some], drawn["usage"][some], truth
 
 
 def test_the_samplers_density_is_the_programs() -> None:
@@ -217,23 +204,3 @@ def test_too_few_components_show_in_their_noise() -> None:
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_the_command_line_chooses_among_models_with_usage(tmp_path) -> None:
-    from typer.testing import CliRunner
-
-    from inference.cli import app
-
-    table, out = tmp_path / "counts.csv", tmp_path / "out"
-    pd.DataFrame(simulated(80, 1)[0].numpy(), columns=[f"c{j}" for j in range(20)]).to_csv(table, index=False)
-    asked = ["select", "pmf", str(table), "--k", "1:2", "--usage", "--halves", "0", "--out", str(out)]
-    refused = CliRunner().invoke(app, [*asked, "--criterion", "bic"])
-    assert refused.exit_code == 2
-    assert "known by a bound only" in refused.output
-    done = CliRunner().invoke(app, asked)
-    assert done.exit_code == 0, done.output
-    chances = pd.read_csv(out / "usage.csv", index_col="row")
-    assert chances.shape[1] == Fit.load(out / "fit").model.num_components
-    assert chances.to_numpy().min() >= 0
-    assert chances.to_numpy().max() <= 1
-    assert "BIC" not in pd.read_csv(out / "criteria.csv")["criterion"].tolist()

@@ -14,12 +14,7 @@ from inference.fitting.problem import problem_of
 from inference.structures.layers.draw_steps import LayeredDraws
 from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.glm import LayerStatistics, maximise_layer
-from ppl_models import (
-    Bernoulli,
-    Normal,
-    Poisson,
-    TruncatedLasso,
-)
+from ppl_models import Bernoulli, Normal, Poisson, TruncatedLasso
 
 F64 = torch.float64
 

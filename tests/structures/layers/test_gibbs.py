@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from support.measured_items import random_params, simulated
 from support.small_encoders import MIXED, RESPONSES, example, name_of
+from zoo.rows_measurement import Q
 
 from inference.base.gibbs import GenericGibbs, Scan
 from inference.programs.program import Program
 from inference.structures.layers.gibbs import LayeredGibbs
-from ppl_models import (
-    Bernoulli,
-    DeepDiscreteEncoder,
-    Normal,
-)
+from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, ExpDINA, ExpGDM, Normal
 
 F64 = torch.float64
 
@@ -92,3 +92,25 @@ def test_sweeps_skip_children_without_an_edge_and_find_the_same():
     ours = layered.sweep(params, state, torch.Generator().manual_seed(2))
     theirs = generic.sweep(params, state, torch.Generator().manual_seed(2))
     assert all(torch.allclose(ours[1][name], theirs[1][name], atol=1e-6) for name in state)
+
+
+# ---------------------------------------------------------------- products of attributes
+
+
+@pytest.mark.parametrize("bottom", [ExpDINA(), ExpGDM()], ids=repr)
+def test_gibbs_draws_with_the_programs_own_odds(bottom: Any) -> None:
+    blocks = Blocks((Bernoulli(), 2), (Normal(), 3))
+    model = DeepDiscreteEncoder(5, (3,), blocks, graphs=(Q,), bottom=bottom)
+    params = random_params(model) | {"dispersion": torch.tensor([0.5, 1.0, 2.0], dtype=F64)}
+    data = simulated(model, params, 25)
+    data[0, 0] = data[3, 4] = torch.nan
+    batch = {name: value.unsqueeze(0) for name, value in params.items()}
+    fast, slow = LayeredGibbs.build(model, data), GenericGibbs(Program(model, data))
+    generator = torch.Generator().manual_seed(0)
+    latents = slow.begin(batch, generator)
+    forced = {name: value.clone() for name, value in latents.items()}  # both then walk through the same states
+    for backwards in (False, True):
+        one = fast.sweep(batch, latents, generator, Scan(backwards=backwards, forced=forced))
+        two = slow.sweep(batch, latents, generator, Scan(backwards=backwards, forced=forced))
+        torch.testing.assert_close(one[1]["latents_1"], two[1]["latents_1"], rtol=1e-9, atol=1e-9)
+        assert torch.equal(one[0]["latents_1"], two[0]["latents_1"])

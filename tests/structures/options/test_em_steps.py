@@ -130,9 +130,6 @@ def test_an_unvisited_state_keeps_the_prior_mean() -> None:
     assert any("never occur" in text for text in result.warnings)
 
 
-# ---------------------------------------------------------------- bad input
-
-
 @pytest.mark.parametrize("init", ["random", "spectral"])
 def test_one_step_sequences_are_fitted_at_once(init: str) -> None:
     """They say nothing of the high-level policy, which keeps its prior mean, nor of what tells options apart: all are alike,

@@ -28,7 +28,7 @@ def posterior_by_hand(params: dict[str, Tensor], row: Tensor) -> tuple[np.ndarra
     return np.array(paths), weight / weight.sum()
 
 
-# ---------------------------------------------------------------- likelihood
+# ---------------------------------------------------------------- pieces
 
 
 def test_impossible_data_have_no_likelihood_and_a_reason() -> None:

@@ -14,17 +14,10 @@ from inference import EM, Fit, fit
 from inference.alignment import align
 from inference.fitting.problem import problem_of
 from inference.identifiability import check_options
-from inference.inspection.options import (
-    smooth_options,
-)
+from inference.inspection.options import smooth_options
 from inference.programs.program import Program
 from ppl_models import OptionsHMM
 from ppl_models.descriptions.options import with_high
-
-F64 = torch.float64
-
-
-# ---------------------------------------------------------------- expected counts and EM
 
 
 def test_options_keep_one_order() -> None:
@@ -44,9 +37,6 @@ def test_options_keep_one_order() -> None:
         close(two[name], value)
     assert float(one["low"][:, 0, 0].mean()) >= float(one["low"][:, 1, 0].mean())
     assert structure.num_free(truth) == 3 * 2 * 2 + 3 * 2 + 5 + 3 * 3 * 2
-
-
-# ---------------------------------------------------------------- termination
 
 
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")

@@ -1,0 +1,102 @@
+"""Rows as a finite mixture, where they are one."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pyro.optim
+import pytest
+import torch
+from pyro import poutine
+from pyro.ops.indexing import Vindex
+from support.user_programs import CASES, SERIES, close, every_program, ones, restarts, uniform
+from torch import Tensor
+
+from inference.programs.program import Program
+from ppl_models import Bernoulli, DeepDiscreteEncoder
+from ppl_models.parts.item_response import ItemResponse
+
+F64 = torch.float64
+
+
+def mixture_program(
+    data: Tensor,
+    covariate: Tensor | None = None,
+    prior_covariate: Tensor | None = None,
+    second: bool = False,
+    mask: Tensor | None = None,
+) -> None:
+    """Items on a Categorical class, with departures that make the rows more than a finite mixture."""
+    weights = pyro.sample("weights", dist.Dirichlet(ones(3)))
+    levels = pyro.sample("levels", dist.Normal(0.0, ones(3, 2)).to_event(2))
+    with pyro.plate("rows", len(data)):
+        logits = weights.log() if prior_covariate is None else weights.log() + prior_covariate[:, None]
+        group = pyro.sample("group", dist.Categorical(logits=logits))
+        eta = Vindex(levels)[..., group, :]
+        if covariate is not None:
+            eta = eta + covariate[:, None]
+        if second:
+            other = pyro.sample("other", dist.Bernoulli(0.3 * ones()))
+            eta = eta + other.unsqueeze(-1)
+        with contextlib.nullcontext() if mask is None else poutine.mask(mask=mask):
+            pyro.sample("items", ItemResponse(Bernoulli(), eta), obs=data)
+
+
+MIXTURE = {"weights": torch.tensor([0.2, 0.5, 0.3], dtype=F64), "levels": 4 * uniform(3, 2) - 2}
+BINARY = torch.bernoulli(uniform(6, 2, seed=3))
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_rows_of_a_users_program_as_a_mixture(batched: bool) -> None:
+    program = Program(mixture_program, BINARY)
+    params = restarts(MIXTURE) if batched else MIXTURE
+    mixture = program.as_mixture(params)
+    assert mixture is not None
+    assert mixture.latent == "group"
+    assert torch.equal(mixture.values, torch.arange(3))
+    close(mixture.log_weights, params["weights"].log())
+    close(mixture.log_prior, program.log_prior(params))
+    density = mixture.response.log_prob(BINARY)  # (C, [R,] N)
+    rows = (density.movedim(0, -1) + mixture.log_weights.unsqueeze(-2)).logsumexp(-1)
+    close(rows, program.log_marginal_rows(params))
+
+
+def test_the_upper_factors_of_a_mixture() -> None:
+    """Expected configurations above the observed layer from its counts alone, and from all rows."""
+    model = DeepDiscreteEncoder(5, (3, 2))
+    data = torch.bernoulli(uniform(7, 5, seed=4))
+    program = Program(model, data)
+    params = {name: value / 10 if name != "proportions" else value for name, value in program.draw_prior(1, 1).items()}
+    mixture = program.as_mixture(params)
+    assert mixture is not None
+    assert mixture.latent == "latents_1"
+    counts = program.latent_marginals(params)["latents_1"].sum(1)
+    posteriors = program.factor_posteriors(params).weights
+    for site, value in mixture.upper_posteriors(counts).items():
+        close(value.flatten(), posteriors[site].flatten())
+
+
+@pytest.mark.parametrize(
+    "departure",
+    [
+        {"covariate": SERIES[:, 0]},
+        {"prior_covariate": SERIES[:, 0]},
+        {"second": True},
+        {"mask": SERIES[:, 0] > 0},
+    ],
+    ids=["covariate", "row-prior", "two-latents", "mask"],
+)
+def test_rows_that_are_no_mixture(departure: dict[str, Any]) -> None:
+    def model(data: Tensor) -> None:
+        mixture_program(data, **departure)
+
+    assert Program(model, BINARY).as_mixture(MIXTURE) is None
+
+
+@every_program
+def test_other_observations_are_no_mixture(name: str) -> None:
+    model, params, data, _ = CASES[name]
+    assert Program(model, data).as_mixture(params) is None
