@@ -162,18 +162,9 @@ def _predict(name: str, one: Fit, data: Any, num_folds: int, refit: bool, seed: 
     return cross_validate(one, data, num_folds, seed) if num_folds else None
 
 
-def _continuous(one: Fit) -> int:
-    """How many items the model gives a density, as against a probability."""
-    family: Any = getattr(one.model, "response", getattr(one.model, "component", None))
-    num_items = len(one.item_names)
-    if hasattr(family, "blocks"):
-        return sum(columns.stop - columns.start for part, columns, _ in family.blocks(num_items) if part.is_continuous)
-    return num_items if type(family).__name__ == "MultivariateNormal" or type(one.model).__name__ == "GaussianFactorization" else 0
-
-
 def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]) -> list[str]:
     notes = []
-    continuous = {name: _continuous(one) for name, one in fits.items()}
+    continuous = {name: one.structure.num_densities(len(one.item_names)) for name, one in fits.items()}
     if len(set(continuous.values())) > 1:
         notes.append(f"log densities and log probabilities are not comparable; items that have a density: {continuous}")
     hows = {name: one.how for name, one in predictions.items() if one is not None}

@@ -202,7 +202,13 @@ class Structure:
         """Why the curvature of the log-likelihood gives no standard errors of these estimates; None where it does."""
         if self.local_sites:
             return f"{', '.join(self.local_sites)} of the rows are estimated beside the parameters, so the likelihood is conditional on them"
+        if self.integrated_sites:
+            return f"{', '.join(self.integrated_sites)} of the rows are continuous; Bootstrap() gives intervals here"
         return None
+
+    def num_densities(self, num_items: int) -> int:
+        """How many of the items the model gives a density, as against a probability; 0 where that is not described."""
+        return 0
 
     def num_observations(self, problem: Problem) -> int:
         """Sample size in an information criterion: rows, unless rows are sequences."""

@@ -87,7 +87,7 @@ def _numbers(fit: Fit) -> str:
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     ends = ends[np.isfinite(ends)]
     rows = [
-        ["log-likelihood (latents summed out)", number(fit.log_likelihood)],
+        [f"log-likelihood ({_given(fit)})", number(fit.log_likelihood)],
         ["log-likelihood a row", number(fit.log_likelihood / fit.num_rows, 4)],
         [f"objective: {fit.objective_name}", number(fit.objective)],
         ["free parameters", f"{fit.num_parameters:,}"],
@@ -107,6 +107,11 @@ def _numbers(fit: Fit) -> str:
         rows.append(["starts that converged", f"{converged} of {len(ends)}"])
         rows.append(["starts within 1 nat of the best", f"{near} of {len(ends)}"])
     return table((), rows)
+
+
+def _given(fit: Fit) -> str:
+    sites = fit.structure.local_sites
+    return f"given the rows' {' and '.join(sites)}" if sites else "latents summed out"
 
 
 def _warnings(fit: Fit) -> str:

@@ -96,7 +96,8 @@ def fitted(structure: Structure, subject: Subject) -> str:
         site = program.site(members[0])
         role = {"parameter": "parameter", "local": "continuous latent of the rows", "observed": "observed"}.get(site.kind, "")
         if site.kind == "latent":
-            role = "latent, " + (f"{site.num_values:,} values" if site.num_values else "drawn")
+            bits = site.shape[-1] if site.is_binary and len(site.shape) > 1 else 0
+            role = f"latent, {bits} bits" if bits else f"latent, {site.num_values:,} values" if site.num_values else "latent"
         many = f"{len(members)} of them, such as {members[0]}" if len(members) > 1 else stem
         size = shape_text(fit.params[site.name].shape) if site.name in fit.params else "one a row"
         rows.append([many, role, site.law, size])
@@ -126,7 +127,7 @@ def estimates(subject: Subject) -> Section:
         entries = found.of(site)
         for entry in entries[:MOST_ENTRIES]:
             numbers = (entry.value, entry.error, entry.low, entry.high) if found.source else (entry.value,)
-            rows.append([entry.name, *(f"{value:.4g}" if np.isfinite(value) else "" for value in numbers)])
+            rows.append([entry.name, *(f"{value + 0.0:.4g}" if np.isfinite(value) else "" for value in numbers)])
         if len(entries) > MOST_ENTRIES:
             values = np.array([entry.value for entry in entries])
             size = shape_text(subject.fit.params[site].shape)
@@ -143,6 +144,7 @@ def latents(subject: Subject) -> str:
     if data is None:
         return note("Needs the data.")
     continuous = {*fit.structure.local_sites, *fit.structure.integrated_sites}
+    continuous |= set(subject.program.names("local")) if subject.program is not None else set()
     means = fit.posterior_latents(data)
     posterior = {site: value.detach().cpu().numpy() for site, value in means.items() if site not in continuous}
     bits, values = [], []

@@ -17,7 +17,7 @@ from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
 from ppl_models.descriptions.components import MixtureComponents, MultivariateNormal
 from ppl_models.parts.item_response import ItemResponse
-from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamily, filled
+from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamily, filled, num_densities
 
 if TYPE_CHECKING:
     from inference.base.steps import Steps
@@ -216,6 +216,10 @@ class MixtureStructure(Structure):
         free = sum(value.numel() for name, value in params.items() if name not in ("weights", "precisions"))
         j = self.about.num_items
         return free + k - 1 + (k * j * (j + 1) // 2 if "precisions" in params else 0)
+
+    def num_densities(self, num_items: int) -> int:
+        family = self.about.component
+        return num_densities(family, num_items) if isinstance(family, ResponseFamily) else num_items
 
     def at_bound(self, params: Params) -> list[str]:
         name = "predictors" if "predictors" in params else "means"

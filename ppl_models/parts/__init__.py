@@ -13,7 +13,16 @@ from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpGDM
 from ppl_models.parts.penalties import SCAD, Penalty, PenaltyPrior, Ridge, TruncatedLasso, stacked, taken
 from ppl_models.parts.policies import Network, Policy, SoftmaxLinear
 from ppl_models.parts.precisions import LogCholesky, PositiveDefinite, Precision
-from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson, ResponseFamily, filled
+from ppl_models.parts.responses import (
+    Bernoulli,
+    Blocks,
+    LogNormal,
+    Normal,
+    Poisson,
+    ResponseFamily,
+    filled,
+    num_densities,
+)
 from ppl_models.parts.validation import ConstantColumnWarning, as_items, as_table, check_size, numbers_like
 
 __all__ = [
@@ -49,6 +58,7 @@ __all__ = [
     "Poisson",
     "ResponseFamily",
     "filled",
+    "num_densities",
     "ConstantColumnWarning",
     "as_items",
     "as_table",

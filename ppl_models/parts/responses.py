@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ppl_models.parts.distributions import pairwise_dot, softplus
 
-__all__ = ["Bernoulli", "Blocks", "LogNormal", "Normal", "Poisson", "ResponseFamily", "filled"]
+__all__ = ["Bernoulli", "Blocks", "LogNormal", "Normal", "Poisson", "ResponseFamily", "filled", "num_densities"]
 
 TotalIncrement = Callable[[Tensor, Tensor | None], Tensor]
 MAX_LOG_PRODUCT = 80.0  # e^80 is a finite number in single precision
@@ -387,6 +387,11 @@ def _weighted(weight: Tensor, scale: Tensor | None, change: Callable[[Tensor], T
         return (row @ (value if mask is None else value * mask)).squeeze(1)
 
     return total
+
+
+def num_densities(family: ResponseFamily, num_items: int) -> int:
+    """How many of the items have a density, as against a probability."""
+    return sum(columns.stop - columns.start for part, columns, _ in family.blocks(num_items) if part.is_continuous)
 
 
 def filled(family: ResponseFamily, x: Tensor) -> tuple[Tensor, Tensor | None]:

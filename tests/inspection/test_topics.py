@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from support.fitted_examples import encoder_fit
 
 from inference import EM, fit
 from inference.inspection import (
@@ -20,7 +20,7 @@ from inference.inspection import (
     topic_similarity,
     word_probabilities,
 )
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Poisson
+from ppl_models import DeepDiscreteEncoder, Poisson
 from ppl_models.datasets import split_counts
 
 COUNTS = np.array([[2, 0, 1], [0, 3, 0], [1, 1, 0]])
@@ -86,7 +86,7 @@ def test_predictive_perplexity_of_three_documents(exposure):
 
 def test_other_models_are_refused():
     with pytest.raises(ValueError, match="Poisson"):
-        word_probabilities(SimpleNamespace(model=DeepDiscreteEncoder(3, (1,), Bernoulli())))  # type: ignore[arg-type]
+        word_probabilities(encoder_fit())
 
 
 def test_words_of_three_topics():

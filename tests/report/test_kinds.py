@@ -109,6 +109,14 @@ def test_intervals_of_draws_are_their_quantiles() -> None:
     assert (rate.low, rate.high) == pytest.approx((float(draws.quantile(0.05)), float(draws.quantile(0.95))))
 
 
+def test_latents_of_rows_that_are_continuous_are_not_summarised_as_bits(tmp_path: Path) -> None:
+    for name, word in (("usage", "usage"), ("factors", "")):
+        result, data = fitted(name)
+        found = sections(write_report(result, data, tmp_path / f"{name}.html"))
+        assert "activities" not in found.get("latents", "")
+        assert word in found.get("latents", "")
+
+
 def test_why_there_are_no_intervals_is_said() -> None:
     result, data = fitted("own counts")
     assert estimates_of(result).note == "standard errors need the data"

@@ -73,6 +73,9 @@ class DictionaryStructure(Structure):
         order = params["codes"].sum(-2).argsort(descending=True, stable=True)
         return params | {"dictionary": params["dictionary"][:, order], "codes": params["codes"][:, order]}
 
+    def num_densities(self, num_items: int) -> int:
+        return num_items
+
     def num_free(self, params: Params) -> int:
         """Columns without their length, codes that are not zero, and the noise where it is estimated."""
         j, m = params["dictionary"].shape

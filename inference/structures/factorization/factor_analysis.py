@@ -150,6 +150,9 @@ class FactorAnalysisStructure(Structure):
         phi = left.mT @ params["signatures"]
         return params | {"signatures": phi * torch.where(phi.sum(-1, keepdim=True) < 0, -1.0, 1.0).to(phi)}
 
+    def num_densities(self, num_items: int) -> int:
+        return num_items
+
     def num_free(self, params: Params) -> int:
         """Signatures up to rotation, intercepts, scales."""
         k, j = params["signatures"].shape

@@ -106,6 +106,9 @@ class FactorizationStructure(Structure):
         order = params["activities"].abs().sum(-2).argsort(descending=True)
         return params | {"signatures": params["signatures"][order], "activities": params["activities"][:, order]}
 
+    def num_densities(self, num_items: int) -> int:
+        return 0 if self.about.counts else num_items
+
     def num_free(self, params: Params) -> int:
         """Signatures without their normalisation, activities where given, and the scale."""
         k, j = params["signatures"].shape

@@ -144,6 +144,9 @@ class UsageStructure(Structure):
         k, j = params["signatures"].shape
         return k * (j + 1)
 
+    def why_no_standard_errors(self, params: Params) -> str:
+        return "amounts of the rows are continuous and drawn with their presence, so the likelihood has no curvature at hand"
+
     def recommended(self, problem: Problem) -> Recommendation:
         from inference.engines.saem import SAEM
 

@@ -27,7 +27,7 @@ from inference.structures.layers.spectral import (
     spectral_start,
 )
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
-from ppl_models.parts.responses import Bernoulli, filled
+from ppl_models.parts.responses import Bernoulli, filled, num_densities
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -118,6 +118,9 @@ class LayeredStructure(Structure):
                 Labels(layer.parent, _columns_of(layer.loadings), _renaming(layer.parent, layers, root), True, kinds)
             )
         return tuple(out)
+
+    def num_densities(self, num_items: int) -> int:
+        return num_densities(self.layers[0].response, num_items)
 
     def why_no_standard_errors(self, params: Params) -> str | None:
         if any(layer.penalty is not None for layer in self.layers):
