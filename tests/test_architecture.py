@@ -42,7 +42,9 @@ ONLY = {  # module -> places that may import it
     "dill": (),
     "cloudpickle": (),
 }
-DOORS = {"inference/base/drawing.py"}  # the one lazy arrow upwards: a record's .plot() to the pictures
+BY_NAME = {  # the only files that import by a name they are told: a door to the pictures, saved fits, kinds of pages
+    "inference/base/drawing.py", "inference/fitting/storage.py", "inference/report/sections.py",
+}  # fmt: skip
 MOST_LINES, MOST_FILES = 600, 20
 
 FILES = sorted(path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -104,7 +106,7 @@ def floor_of(name: str) -> int:
 
 @every_file
 def test_imports_point_downwards(name: str) -> None:
-    if name in DOORS or name in ("inference/__init__.py", "ppl_models/__init__.py"):
+    if name in ("inference/__init__.py", "ppl_models/__init__.py"):
         return
     above = {other for other in files_imported(name) if floor_of(other) > floor_of(name)}
     assert not above, f"{name} imports from a floor above its own: {sorted(above)}"
@@ -119,7 +121,7 @@ def test_only_the_command_line_knows_families(name: str) -> None:
 
 
 def test_no_circles() -> None:
-    graph = {name: files_imported(name) for name in FILES if name not in DOORS}
+    graph = {name: files_imported(name) for name in FILES}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as circle:
@@ -140,6 +142,14 @@ def test_libraries_are_imported_in_their_place(name: str) -> None:
     for module, places in ONLY.items():
         if not any(lies_in(name, place) for place in places):
             assert not {m for m in imports(name) if m == module or m.startswith(module + ".")}, f"{name} imports {module}"
+
+
+@every_file
+def test_modules_are_imported_by_statements(name: str) -> None:
+    if name not in (*BY_NAME, "inference/__init__.py", "ppl_models/__init__.py"):
+        found = {module for module in imports(name) if module.split(".")[0] == "importlib"}
+        assert found <= {"importlib", "importlib.metadata"}
+        assert found != {"importlib"}, f"{name} can import by name"
 
 
 @every_file

@@ -1,7 +1,8 @@
-"""The one door from a record's ``.plot()`` up to the pictures; opened when a picture is asked for, and only then."""
+"""The one door from a record's ``.plot()`` up to the pictures: it knows their name, and opens when a picture is asked for."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 __all__ = ["draw"]
@@ -9,6 +10,4 @@ __all__ = ["draw"]
 
 def draw(picture: str, *args: Any, **settings: Any) -> Any:
     """A picture of :mod:`inference.plots` by its name, such as ``plot_comparison``."""
-    import inference.plots
-
-    return getattr(inference.plots, picture)(*args, **settings)
+    return getattr(import_module("inference.plots"), picture)(*args, **settings)
