@@ -24,6 +24,7 @@ from inference.base.relabelling import relabel_draws
 from inference.engines.em import EM
 from inference.programs.program import Params, simulate
 from inference.structures.layers.many_data_sets import fit_sets, fits_sets
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from inference.base.structure import Method, Problem
@@ -50,7 +51,7 @@ class Bootstrap:
     num_replicates: int = 100
 
     def __post_init__(self) -> None:
-        _check_replicates("Bootstrap", self.num_replicates)
+        check_size("Bootstrap", "num_replicates", self.num_replicates, 2, "an integer of 2 or more")
         if isinstance(self.engine, type) or not callable(getattr(self.engine, "run", None)):
             raise ValueError(f"Bootstrap: engine must be an engine such as EM(), got {self.engine!r}")
 
@@ -95,7 +96,7 @@ def bootstrap(
     from inference.fitting.problem import problem_of
     from inference.uncertainty import simulated_data
 
-    _check_replicates("bootstrap", num_replicates)
+    check_size("bootstrap", "num_replicates", num_replicates, 2, "an integer of 2 or more")
     if estimate.draws is not None:
         raise ValueError("bootstrap: a point estimate was expected, got posterior draws")
     rows = simulated_data(estimate, estimate.num_rows, seed) if data is None else data
@@ -175,8 +176,3 @@ def _simulated(problem: Problem, params: Params, seed: int) -> Tensor:
         return simulate(problem.model, params, seed, None, problem.num_rows)[observed[0]]
     except TypeError as error:
         raise ValueError("bootstrap: the program must take (data, num_rows), and draw that many rows where data is None") from error
-
-
-def _check_replicates(caller: str, num_replicates: int) -> None:
-    if isinstance(num_replicates, bool) or not isinstance(num_replicates, int) or num_replicates < 2:
-        raise ValueError(f"{caller}: num_replicates must be an integer of 2 or more, got {num_replicates!r}")

@@ -30,6 +30,7 @@ from inference.engines.nuts_many_data_sets import MOST_SETS, draws_of_sets
 from inference.fitting.fit import fit as fit_one
 from inference.programs.program import Params, Program, simulate
 from inference.structures.registry import structure_of
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,8 +142,7 @@ def simulation_based_calibration(
         ValueError: for numbers out of range, or an engine that gives no draws.
     """
     for name, value in (("num_rows", num_rows), ("num_replicates", num_replicates), ("num_draws", num_draws)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"simulation_based_calibration: {name} must be a positive integer, got {value!r}")
+        check_size("simulation_based_calibration", name, value)
     if not 0 < level < 1:
         raise ValueError(f"simulation_based_calibration: level must lie in (0, 1), got {level!r}")
     structure = structure_of(model)

@@ -30,6 +30,7 @@ from inference.fitting.result import Fit
 from inference.programs.data import map_tensors
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
+from ppl_models.parts.validation import is_integer
 
 __all__ = ["Prediction", "cross_validate", "loo"]
 
@@ -144,7 +145,7 @@ def cross_validate(result: Fit, data: Any, num_folds: int = 10, seed: int = 0) -
         ValueError: for fewer than 2 folds or more than rows, or local sites.
     """
     count = len(_first(data))
-    if isinstance(num_folds, bool) or not isinstance(num_folds, int) or not 2 <= num_folds <= count:
+    if not is_integer(num_folds, least=2) or num_folds > count:
         raise ValueError(f"cross_validate: num_folds must be an integer from 2 to {count}, got {num_folds!r}")
     if result.local:
         raise ValueError(f"cross_validate: the likelihood is conditional on {sorted(result.local)}, which a row left out does not have")

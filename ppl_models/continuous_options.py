@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ppl_models.descriptions.options import PolicyDescription
 from ppl_models.parts.policies import Policy, SoftmaxLinear
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_size, is_number
 from ppl_models.sequences.feature_trajectories import as_feature_trajectories
 from ppl_models.sequences.policy_chain import PolicyChain
 
@@ -85,8 +85,7 @@ class ContinuousOptionsHMM:
             raise ValueError(f"{owner}: policy must be SoftmaxLinear() or Network(), got {self.policy!r}")
         for name, least in (("prior_scale", 0.0), ("concentration", 1.0)):
             value = getattr(self, name)
-            is_number = not isinstance(value, bool) and isinstance(value, int | float) and least <= value < float("inf")
-            if not is_number or (name == "prior_scale" and value == 0):
+            if not is_number(value) or value < least or (name == "prior_scale" and value == 0):
                 raise ValueError(f"{owner}: {name} must be a finite number, {'above 0' if least == 0 else 'at least 1'}, got {value!r}")
             object.__setattr__(self, name, float(value))
 

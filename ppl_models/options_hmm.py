@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.descriptions.options import ChainDescription, high_of_termination
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_flag, check_size, is_number
 from ppl_models.sequences.option_chain import DirichletMatrix, OptionChain
 from ppl_models.sequences.trajectories import as_trajectories
 
@@ -83,11 +83,10 @@ class OptionsHMM:
             check_size(owner, name, getattr(self, name))
         for name, least in (("concentration", 1.0), ("stickiness", 0.0)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
+            if not is_number(value) or value < least:
                 raise ValueError(f"{owner}: {name} must be a finite number, at least {least:g}, got {value!r}")
             object.__setattr__(self, name, float(value))
-        if not isinstance(self.termination, bool):
-            raise ValueError(f"{owner}: termination must be True or False, got {self.termination!r}")
+        check_flag(owner, "termination", self.termination)
 
     def chain(self) -> ChainDescription:
         """The model as engines see it."""

@@ -38,6 +38,7 @@ from inference.base.drawing import draw
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
 from inference.structures.registry import structure_of
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,8 +80,7 @@ class Bootstrap:
     refit: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_data_sets, bool) or not isinstance(self.num_data_sets, int) or self.num_data_sets < 2:
-            raise ValueError(f"Bootstrap: num_data_sets must be an integer of at least 2, got {self.num_data_sets!r}")
+        check_size("Bootstrap", "num_data_sets", self.num_data_sets, least=2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,8 +269,7 @@ def acdc(
     discrepancy = KDE() if discrepancy is None else discrepancy
     table = _check(fits, data, num_draws, calibrate, penalty, min_share)
     max_draws = 4 * num_draws if max_draws is None else max_draws
-    if isinstance(max_draws, bool) or not isinstance(max_draws, int) or max_draws < num_draws:
-        raise ValueError(f"acdc: max_draws must be an integer of at least num_draws = {num_draws}, got {max_draws!r}")
+    check_size("acdc", "max_draws", max_draws, num_draws, f"an integer of at least num_draws = {num_draws}")
     mean: dict[int, np.ndarray] = {}
     sd, used, weights = dict(mean), dict(mean), dict(mean)
     columns: dict[int, list[np.ndarray | None]] = {k: [] for k in sorted(fits)}
@@ -330,8 +329,7 @@ def _check(
 ) -> torch.Tensor:
     if not isinstance(fits, Mapping) or not fits:
         raise ValueError("acdc: fits must be a non-empty mapping from the number of components to its fit")
-    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
-        raise ValueError(f"acdc: num_draws must be a positive integer, got {num_draws!r}")
+    check_size("acdc", "num_draws", num_draws)
     if not isinstance(calibrate, Table | Bootstrap | NoNull):
         raise ValueError(f"acdc: calibrate must be Table(), Bootstrap() or NoNull(), got {calibrate!r}")
     if not (isinstance(penalty, int | float) and penalty >= 0):

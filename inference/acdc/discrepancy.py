@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from inference.base.component_noise import Cells, ComponentNoise, numpy_generator
+from ppl_models.parts.validation import check_flag, check_size
 
 __all__ = [
     "KDE",
@@ -59,12 +60,6 @@ def _uniform(scores: np.ndarray) -> np.ndarray:
     return values
 
 
-def _check_bool(owner: str, **flags: object) -> None:
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise ValueError(f"{owner}: {name} must be True or False, got {value!r}")
-
-
 @dataclass(frozen=True)
 class KDE:
     """Kernel density on the unit interval, one column at a time: Epanechnikov kernel, Silverman's bandwidth, 2048 points.
@@ -79,7 +74,8 @@ class KDE:
     periodic: bool = False
 
     def __post_init__(self) -> None:
-        _check_bool("KDE", mean=self.mean, periodic=self.periodic)
+        check_flag("KDE", "mean", self.mean)
+        check_flag("KDE", "periodic", self.periodic)
 
     @property
     def joint(self) -> bool:
@@ -122,9 +118,8 @@ class Histogram:
     mean: bool = False
 
     def __post_init__(self) -> None:
-        _check_bool("Histogram", mean=self.mean)
-        if isinstance(self.num_bins, bool) or not isinstance(self.num_bins, int) or self.num_bins < 2:
-            raise ValueError(f"Histogram: num_bins must be an integer of at least 2, got {self.num_bins!r}")
+        check_flag("Histogram", "mean", self.mean)
+        check_size("Histogram", "num_bins", self.num_bins, least=2)
 
     @property
     def joint(self) -> bool:
@@ -156,7 +151,8 @@ class KNN:
     mean: bool = False
 
     def __post_init__(self) -> None:
-        _check_bool("KNN", jointly=self.jointly, mean=self.mean)
+        check_flag("KNN", "jointly", self.jointly)
+        check_flag("KNN", "mean", self.mean)
 
     @property
     def joint(self) -> bool:
@@ -244,8 +240,7 @@ class PlugIn:
     num_null: int = 50
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_null, bool) or not isinstance(self.num_null, int) or self.num_null < 2:
-            raise ValueError(f"PlugIn: num_null must be an integer of at least 2, got {self.num_null!r}")
+        check_size("PlugIn", "num_null", self.num_null, least=2)
 
 
 def cells_of(noise: ComponentNoise) -> Cells:

@@ -32,6 +32,7 @@ from torch.distributions import transforms
 
 from inference.programs.potential import Potential
 from inference.programs.program import Params
+from ppl_models.parts.validation import check_size
 
 __all__ = ["FullRank", "LowRank", "MeanField"]
 
@@ -148,8 +149,8 @@ class LowRank:
     rank: int | None = None
 
     def __post_init__(self) -> None:
-        if self.rank is not None and (isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1):
-            raise ValueError(f"LowRank: rank must be a positive integer or None, got {self.rank!r}")
+        if self.rank is not None:
+            check_size("LowRank", "rank", self.rank, wanted="a positive integer or None")
 
     def build(self, model: Callable[..., Any], potential: Potential, point: Tensor) -> AutoContinuous:
         """The guide around a point (P,)."""

@@ -17,6 +17,7 @@ from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.steps import GenericSteps, Steps
 from inference.programs.program import Params
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -62,11 +63,8 @@ class EM:
 
     def __post_init__(self) -> None:
         for name in ("max_iterations", "chunk_elements", "num_inner"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"EM: {name} must be a positive integer, got {value!r}")
-        if isinstance(self.num_relaxed, bool) or not isinstance(self.num_relaxed, int) or self.num_relaxed < 0:
-            raise ValueError(f"EM: num_relaxed must be a non-negative integer, got {self.num_relaxed!r}")
+            check_size("EM", name, getattr(self, name))
+        check_size("EM", "num_relaxed", self.num_relaxed, least=0)
         for name in ("tolerance", "parameter_tolerance"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"EM: {name} must be positive, got {getattr(self, name)!r}")

@@ -30,6 +30,7 @@ from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
 from inference.programs.program import Params, Program
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -54,8 +55,7 @@ class Laplace:
     optimum: EM = dataclasses.field(default_factory=EM)
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_draws, bool) or not isinstance(self.num_draws, int) or self.num_draws < 4:
-            raise ValueError(f"Laplace: num_draws must be an integer of 4 or more, got {self.num_draws!r}")
+        check_size("Laplace", "num_draws", self.num_draws, 4, "an integer of 4 or more")
         if isinstance(self.optimum, type) or not callable(getattr(self.optimum, "run", None)):
             raise ValueError(f"Laplace: optimum must be an engine such as EM(), got {self.optimum!r}")
 

@@ -31,6 +31,7 @@ from inference.engines.em import EM
 from inference.engines.hamiltonian import DualAveraging, Metric, Transition, first_step_size, transition
 from inference.programs.potential import Potential
 from inference.programs.program import Params
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -72,9 +73,7 @@ class NUTS:
 
     def __post_init__(self) -> None:
         for name, least in (("num_chains", 1), ("num_warmup", 20), ("num_draws", 4), ("max_depth", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"NUTS: {name} must be an integer of {least} or more, got {value!r}")
+            check_size("NUTS", name, getattr(self, name), least, f"an integer of {least} or more")
         if not 0 < self.target_acceptance < 1:
             raise ValueError(f"NUTS: target_acceptance must lie in (0, 1), got {self.target_acceptance!r}")
         if self.warm_start is not None and (isinstance(self.warm_start, type) or not callable(getattr(self.warm_start, "run", None))):

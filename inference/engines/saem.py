@@ -19,6 +19,7 @@ from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.engines.gibbs_estimates import log_likelihood_rows
 from inference.programs.program import Params, Program
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -84,20 +85,15 @@ class SAEM:
 
     def __post_init__(self) -> None:
         for name in ("max_iterations", "num_draws", "window", "num_kept"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"SAEM: {name} must be a positive integer, got {value!r}")
+            check_size("SAEM", name, getattr(self, name))
         for name in ("num_burn_in", "num_relaxed"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(f"SAEM: {name} must be a non-negative integer, got {value!r}")
+            check_size("SAEM", name, getattr(self, name), least=0)
         if not 0.5 < self.rate <= 1:
             raise ValueError(f"SAEM: rate must lie in (1/2, 1], got {self.rate!r}")
         if not self.tolerance > 0:
             raise ValueError(f"SAEM: tolerance must be positive, got {self.tolerance!r}")
-        rows = self.batch_rows
-        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
-            raise ValueError(f"SAEM: batch_rows must be a positive integer or None, got {rows!r}")
+        if self.batch_rows is not None:
+            check_size("SAEM", "batch_rows", self.batch_rows, wanted="a positive integer or None")
 
     def steps(self, problem: Problem) -> DrawSteps:
         """Statistics of draws: by layers where the model describes them, else by the program."""

@@ -32,6 +32,7 @@ from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -73,8 +74,7 @@ class SVI:
             value = getattr(self, name)
             if value is None and name == "batch_size":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"SVI: {name} must be an integer of {least} or more, got {value!r}")
+            check_size("SVI", name, value, least, f"an integer of {least} or more")
         if not (isinstance(self.learning_rate, int | float) and 0 < self.learning_rate < math.inf):
             raise ValueError(f"SVI: learning_rate must be a positive number, got {self.learning_rate!r}")
         if isinstance(self.guide, type) or not (hasattr(self.guide, "build") or callable(self.guide)):

@@ -19,6 +19,7 @@ from inference.fitting.problem import problem_of
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.programs.program import Params, Program
+from ppl_models.parts.validation import is_integer
 
 __all__ = ["fit"]
 
@@ -52,9 +53,7 @@ def fit(
     Raises:
         ValueError: for data the model cannot have made (see the model), or settings out of range; before any work.
     """
-    if num_restarts is not None and (
-        isinstance(num_restarts, bool) or not isinstance(num_restarts, int) or num_restarts < 1
-    ):
+    if num_restarts is not None and not is_integer(num_restarts):
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
     if method is not None and (isinstance(method, type) or not callable(getattr(method, "run", None))):
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")

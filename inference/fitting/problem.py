@@ -8,6 +8,7 @@ from typing import Any
 from inference.base.structure import Problem
 from inference.programs.data import checked
 from inference.structures.registry import structure_of
+from ppl_models.parts.validation import is_integer
 
 __all__ = ["problem_of"]
 
@@ -25,7 +26,7 @@ def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: boo
     """
     if not callable(model) or isinstance(model, type):
         raise ValueError(f"model: a Pyro program (a callable, not a class) was expected, got {model!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+    if not is_integer(seed, least=0) or seed >= 2**63:
         raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
     tensors, names = checked(model, data, for_fit=True)
     return Problem(model, tensors, names, seed, start_given, structure_of(model))

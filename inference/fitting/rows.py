@@ -15,6 +15,7 @@ from inference.engines import gibbs_estimates
 from inference.fitting.record import FitRecord
 from inference.programs.data import as_tensors, checks_data, map_tensors
 from inference.programs.program import Params, Program, simulate
+from ppl_models.parts.validation import check_size
 
 __all__ = ["chunks", "decode_latents", "log_likelihood_rows", "posterior_latents", "reconstruct", "simulate_rows", "sums_out"]
 
@@ -141,8 +142,7 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Ten
 
     Activities and the like are those of the fit where the number of rows is the same, else resampled from them.
     """
-    if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
-        raise ValueError(f"simulate: num_rows must be a positive integer, got {num_rows!r}")
+    check_size("simulate", "num_rows", num_rows)
     try:
         inspect.signature(fit.model).bind(None, num_rows)
     except TypeError:

@@ -11,6 +11,7 @@ from torch import Tensor
 from inference.structures.options.forward_backward import Along, parts_of, steps_along, steps_of
 from inference.structures.options.paths import MostProbable, Smoothed, filter_, predict, sample_paths, smooth, viterbi
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription
+from ppl_models.parts.validation import check_size
 from ppl_models.sequences.chain_plan import plan_of
 from ppl_models.sequences.policy_chain import draw_along
 
@@ -85,8 +86,7 @@ def sample_options(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Te
     Raises:
         ValueError: if the model has no options, ``data`` does not fit it, or ``num_draws`` is not positive.
     """
-    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
-        raise ValueError(f"sample_options: num_draws must be a positive integer, got {num_draws!r}")
+    check_size("sample_options", "num_draws", num_draws)
     return sample_paths(_of_fit(fit, data, "sample_options"), num_draws, seed)
 
 

@@ -14,6 +14,7 @@ from inference.fitting.result import Fit
 from inference.metrics import f_measure
 from inference.selection.components import fit_grid
 from inference.selection.reproducibility import reproducibility
+from ppl_models.parts.validation import check_flag, check_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,10 +108,8 @@ def repeat_choice(
     Raises:
         ValueError: for fewer than two repetitions, or as the functions it calls.
     """
-    if isinstance(num_seeds, bool) or not isinstance(num_seeds, int) or num_seeds < 2:
-        raise ValueError(f"repeat_choice: num_seeds must be an integer of at least 2, got {num_seeds!r}")
-    if not isinstance(resample, bool):
-        raise ValueError(f"repeat_choice: resample must be True or False, got {resample!r}")
+    check_size("repeat_choice", "num_seeds", num_seeds, least=2)
+    check_flag("repeat_choice", "resample", resample)
     table, sizes = np.asarray(data), [int(k) for k in grid]  # type: ignore[attr-defined]
     rng = np.random.default_rng(seed)
     results, every = [], []

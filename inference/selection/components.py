@@ -18,6 +18,7 @@ from inference.acdc.criterion import AcdcResult
 from inference.base.progress import NoProgress, RichProgress
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,8 +119,7 @@ def parallel_analysis(data: Any, num_permutations: int = 20, quantile: float = 0
     x = np.asarray(data, float)
     if x.ndim != 2 or len(x) < 3 or not np.isfinite(x).all():
         raise ValueError(f"parallel_analysis: a complete finite table of at least three rows was expected, got shape {x.shape}")
-    if isinstance(num_permutations, bool) or not isinstance(num_permutations, int) or num_permutations < 1:
-        raise ValueError(f"parallel_analysis: num_permutations must be a positive integer, got {num_permutations!r}")
+    check_size("parallel_analysis", "num_permutations", num_permutations)
     if not 0 < quantile < 1:
         raise ValueError(f"parallel_analysis: quantile must lie between 0 and 1, got {quantile!r}")
     counts = bool((x >= 0).all() and (x == np.round(x)).all())

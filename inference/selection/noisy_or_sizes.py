@@ -25,6 +25,7 @@ from inference.programs.program import Params
 from inference.structures.noisy_or.grow_and_prune import padded
 from inference.structures.registry import structure_of
 from ppl_models.descriptions.noisy_or import IndependentCauses
+from ppl_models.parts.validation import check_size, is_integer
 
 __all__ = ["fit_sizes"]
 
@@ -55,11 +56,9 @@ def fit_sizes(
     method = EM() if method is None else method
     if not isinstance(method, EM) or not method.accelerate:
         raise ValueError(f"fit_sizes: method must be EM(), accelerated, got {method!r}")
-    if isinstance(num_restarts, bool) or not isinstance(num_restarts, int) or num_restarts < 1:
-        raise ValueError(f"fit_sizes: num_restarts must be a positive integer, got {num_restarts!r}")
+    check_size("fit_sizes", "num_restarts", num_restarts)
     sizes = tuple(sizes)
-    whole = [isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes]
-    if not sizes or not all(whole) or len(set(sizes)) < len(sizes):
+    if not sizes or not all(map(is_integer, sizes)) or len(set(sizes)) < len(sizes):
         raise ValueError(f"fit_sizes: sizes must be distinct positive integers, got {list(sizes)!r}")
     problems = [problem_of(family(size), data, seed) for size in sizes]
     described = [_described(problem.model, size) for problem, size in zip(problems, sizes, strict=True)]

@@ -14,6 +14,7 @@ from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.inspection.noisy_or import filter_latents, recovery
 from inference.programs.program import Params
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,8 +92,7 @@ def overparameterization(
     """
     if not sizes:
         raise ValueError("overparameterization: at least one number of latents was expected, got none")
-    if isinstance(num_restarts, bool) or not isinstance(num_restarts, int) or num_restarts < 2:
-        raise ValueError(f"overparameterization: num_restarts must be an integer of at least 2, got {num_restarts!r}")
+    check_size("overparameterization", "num_restarts", num_restarts, least=2)
     return [_one_size(family(size), data, truth, size, method, num_restarts, held_out, seed) for size in sizes]
 
 

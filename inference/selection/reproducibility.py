@@ -22,6 +22,7 @@ import torch
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
 from inference.metrics import match_components
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,8 +99,7 @@ def reproducibility(
         ValueError: for no fits, a model without signatures, data of other rows, fewer than 2K rows, or numbers below 1.
     """
     for name, value in (("num_pairs", num_pairs), ("num_restarts", num_restarts)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"reproducibility: {name} must be a positive integer, got {value!r}")
+        check_size("reproducibility", name, value)
     if not isinstance(fits, Mapping) or not fits:
         raise ValueError("reproducibility: fits must be a non-empty mapping from the number of components to its fit")
     for k, fit in fits.items():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file
+from ppl_models.parts.validation import check_size
 
 __all__ = ["SCENES", "Scene", "load_scene", "simulate_scene"]
 
@@ -51,8 +52,7 @@ def simulate_scene(
         ("num_bands", num_bands),
         ("num_endmembers", num_endmembers),
     ):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"simulate_scene: {name} must be a positive integer, got {value!r}")
+        check_size("simulate_scene", name, value)
     if not noise >= 0:
         raise ValueError(f"simulate_scene: noise must not be negative, got {noise!r}")
     from scipy.ndimage import gaussian_filter

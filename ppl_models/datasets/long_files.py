@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from ppl_models.parts.validation import check_size
 from ppl_models.sequences.trajectories import COLUMNS, as_trajectories
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ def stream_sequences(path: str | Path, num_states: int, num_actions: int, num_ro
     """
     import pandas as pd
 
-    if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
-        raise ValueError(f"stream_sequences: num_rows must be a positive integer, got {num_rows!r}")
+    check_size("stream_sequences", "num_rows", num_rows)
     if not Path(path).is_file():
         raise ValueError(f"stream_sequences: no file {str(path)!r}")
     done: set[Any] = set()

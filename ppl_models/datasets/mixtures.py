@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ppl_models.parts.validation import is_integer
+
 __all__ = ["negative_binomial_mixture", "skew_normal_mixture", "skew_normal_mixture_50d", "thresholded_normals"]
 
 
 def _labels(num_rows: int, weights: Sequence[float], rng: np.random.Generator) -> np.ndarray:
-    if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
+    if not is_integer(num_rows):
         raise ValueError(f"num_rows must be a positive integer, got {num_rows!r}")
     if not (min(weights) > 0 and math.isclose(sum(weights), 1.0, abs_tol=1e-9)):
         raise ValueError(f"weights must be positive and sum to 1, got {tuple(weights)}")

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file, prepared
 from ppl_models.descriptions.noisy_or import weight_of_failure, weight_of_leak
+from ppl_models.parts.validation import check_size
 
 __all__ = [
     "NoisyOrSample",
@@ -235,8 +236,7 @@ def image_uniform_design() -> dict[str, Tensor]:
 
 def sample_noisy_or(params: dict[str, Tensor], num_rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Rows (N, J) and their latents (N, m), float64 of 0 and 1."""
-    if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
-        raise ValueError(f"sample_noisy_or: num_rows must be a positive integer, got {num_rows!r}")
+    check_size("sample_noisy_or", "num_rows", num_rows)
     generator = torch.Generator().manual_seed(seed)
     prior = params["prior"].expand(num_rows, -1)
     latents = (torch.rand(prior.shape, generator=generator, dtype=torch.float64) < prior).to(torch.float64)

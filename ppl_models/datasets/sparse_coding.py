@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file
+from ppl_models.parts.validation import check_size, is_integer
 
 __all__ = ["load_paired_dictionary", "paired_dictionary", "sample_sparse_codes"]
 
@@ -30,8 +31,7 @@ def paired_dictionary(angle: float, num_pairs: int = 12, num_items: int = 100, s
     if not 0 < angle <= 90:
         raise ValueError(f"paired_dictionary: angle must lie in (0, 90] degrees, got {angle!r}")
     for name, value, least in (("num_pairs", num_pairs, 1), ("num_items", num_items, 2)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"paired_dictionary: {name} must be an integer of at least {least}, got {value!r}")
+        check_size("paired_dictionary", name, value, least, f"an integer of at least {least}")
     random = np.random.default_rng(seed)
     columns = []
     for _ in range(num_pairs):
@@ -80,9 +80,8 @@ def sample_sparse_codes(
         ValueError: for settings out of range.
     """
     num_columns = dictionary.shape[1]
-    if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
-        raise ValueError(f"sample_sparse_codes: num_rows must be a positive integer, got {num_rows!r}")
-    if isinstance(sparsity, bool) or not isinstance(sparsity, int) or not 1 <= sparsity <= num_columns:
+    check_size("sample_sparse_codes", "num_rows", num_rows)
+    if not is_integer(sparsity) or sparsity > num_columns:
         raise ValueError(f"sample_sparse_codes: sparsity must lie in 1..{num_columns}, got {sparsity!r}")
     if not noise >= 0:
         raise ValueError(f"sample_sparse_codes: noise must not be negative, got {noise!r}")

@@ -23,7 +23,16 @@ from ppl_models.parts.responses import (
     filled,
     num_densities,
 )
-from ppl_models.parts.validation import ConstantColumnWarning, as_items, as_table, check_size, numbers_like
+from ppl_models.parts.validation import (
+    ConstantColumnWarning,
+    as_items,
+    as_table,
+    check_flag,
+    check_size,
+    is_integer,
+    is_number,
+    numbers_like,
+)
 
 __all__ = [
     "BinaryVector",
@@ -62,6 +71,9 @@ __all__ = [
     "ConstantColumnWarning",
     "as_items",
     "as_table",
+    "check_flag",
     "check_size",
+    "is_integer",
+    "is_number",
     "numbers_like",
 ]

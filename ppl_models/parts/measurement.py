@@ -19,6 +19,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ppl_models.parts.validation import check_size
+
 __all__ = ["Additive", "Bottom", "ExpDINA", "ExpGDM"]
 
 MAX_TERMS = 1024  # coefficients of one item: ten attributes with every interaction
@@ -78,8 +80,8 @@ class ExpGDM:
     order: int | None = None
 
     def __post_init__(self) -> None:
-        if self.order is not None and (isinstance(self.order, bool) or not isinstance(self.order, int) or self.order < 1):
-            raise ValueError(f"ExpGDM: order must be a positive integer or None, got {self.order!r}")
+        if self.order is not None:
+            check_size("ExpGDM", "order", self.order, wanted="a positive integer or None")
 
     def subsets(self, attributes: Subset) -> list[Subset] | None:
         size = len(attributes)

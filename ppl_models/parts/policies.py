@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_size, is_number
 
 __all__ = ["Network", "Policy", "SoftmaxLinear"]
 
@@ -68,7 +68,7 @@ class Network:
 
     def __post_init__(self) -> None:
         check_size("Network", "num_hidden", self.num_hidden)
-        if isinstance(self.scale, bool) or not isinstance(self.scale, int | float) or not 0 < self.scale < float("inf"):
+        if not is_number(self.scale) or self.scale <= 0:
             raise ValueError(f"Network: scale must be a positive number, got {self.scale!r}")
 
     def num_outputs(self, num_features: int) -> int:

@@ -11,17 +11,34 @@ from torch import Tensor
 
 from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["ConstantColumnWarning", "as_items", "as_table", "check_size", "numbers_like"]
+__all__ = ["ConstantColumnWarning", "as_items", "as_table", "check_flag", "check_size", "is_integer", "is_number", "numbers_like"]
 
 
 class ConstantColumnWarning(UserWarning):
     """A column holds one value: it says nothing of the latents, and its intercept may run to its bound."""
 
 
-def check_size(owner: str, name: str, value: Any) -> None:
-    """``value`` must be a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{owner}: {name} must be a positive integer, got {value!r}")
+def is_integer(value: Any, least: int = 1) -> bool:
+    """Whether ``value`` is an integer of at least ``least``; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a finite number; True and False are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -float("inf") < value < float("inf")
+
+
+def check_size(owner: str, name: str, value: Any, least: int = 1, wanted: str | None = None) -> None:
+    """``value`` must be an integer of at least ``least``; ``wanted`` says so where a message has words of its own."""
+    if not is_integer(value, least):
+        own = {0: "a non-negative integer", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
+        raise ValueError(f"{owner}: {name} must be {wanted or own}, got {value!r}")
+
+
+def check_flag(owner: str, name: str, value: Any) -> None:
+    """``value`` must be True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{owner}: {name} must be True or False, got {value!r}")
 
 
 def numbers_like(owner: str, data: Tensor | None, num_rows: int | None) -> dict[str, Any]:

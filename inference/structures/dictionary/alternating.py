@@ -16,6 +16,7 @@ from inference.programs.program import Params
 from inference.structures.dictionary.codes import codes_of, decode, finished, objectives, unit_columns
 from inference.structures.dictionary.decoders import BackwardElimination, Decoder, HardThresholding, Pursuit, Shrinkage
 from ppl_models.descriptions.components import DictionaryDescription
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -29,14 +30,10 @@ SMALLEST_RESIDUAL = 1e-16  # of the sum of squares of the data: nothing is left 
 def _check(owner: object, **least: float) -> None:
     for name, bound in least.items():
         value = getattr(owner, name)
-        whole = isinstance(bound, int)
-        if (
-            isinstance(value, bool)
-            or (whole and not isinstance(value, int))
-            or not (value >= bound if whole else value > bound)
-        ):
-            kind = f"an integer of at least {bound}" if whole else "positive"
-            raise ValueError(f"{type(owner).__name__}: {name} must be {kind}, got {value!r}")
+        if isinstance(bound, int):
+            check_size(type(owner).__name__, name, value, bound, f"an integer of at least {bound}")
+        elif isinstance(value, bool) or not value > bound:
+            raise ValueError(f"{type(owner).__name__}: {name} must be positive, got {value!r}")
 
 
 def _described(owner: object, problem: Problem, checkpoint: Path | None) -> DictionaryDescription:

@@ -12,6 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ppl_models.parts.validation import check_size
+
 __all__ = ["BackwardElimination", "Decoder", "HardThresholding", "Pursuit", "Shrinkage"]
 
 RIDGE = 1e-12  # of unit columns: two that coincide still have amounts
@@ -158,6 +160,4 @@ class HardThresholding:
 
 def _check_positive(owner: object, *names: str) -> None:
     for name in names:
-        value = getattr(owner, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{type(owner).__name__}: {name} must be a positive integer, got {value!r}")
+        check_size(type(owner).__name__, name, getattr(owner, name))

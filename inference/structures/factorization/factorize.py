@@ -26,6 +26,7 @@ from inference.structures.factorization.updates import (
     updates_of,
 )
 from ppl_models.descriptions.components import FactorizationDescription
+from ppl_models.parts.validation import check_flag, check_size
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -61,10 +62,8 @@ class Factorize:
     race: bool = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_sweeps, bool) or not isinstance(self.max_sweeps, int) or self.max_sweeps < 1:
-            raise ValueError(f"Factorize: max_sweeps must be a positive integer, got {self.max_sweeps!r}")
-        if not isinstance(self.race, bool):
-            raise ValueError(f"Factorize: race must be True or False, got {self.race!r}")
+        check_size("Factorize", "max_sweeps", self.max_sweeps)
+        check_flag("Factorize", "race", self.race)
         if not self.tolerance > 0:
             raise ValueError(f"Factorize: tolerance must be positive, got {self.tolerance!r}")
 

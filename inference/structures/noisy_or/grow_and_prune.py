@@ -20,6 +20,7 @@ from inference.structures.noisy_or.search import Search
 from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
 from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -73,9 +74,7 @@ class GrowAndPrune:
 
     def __post_init__(self) -> None:
         for name in ("num_search_rows", "num_proposals", "patience", "num_configurations", "max_iterations"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"GrowAndPrune: {name} must be a positive integer, got {value!r}")
+            check_size("GrowAndPrune", name, getattr(self, name))
         if not 0 < self.leak_cap < 1:
             raise ValueError(f"GrowAndPrune: leak_cap must lie in (0, 1), got {self.leak_cap!r}")
         if not self.tolerance > 0:

@@ -26,6 +26,7 @@ from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.programs.program import Params
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -58,9 +59,7 @@ class ScoreFunctionSVI:
 
     def __post_init__(self) -> None:
         for name, least in (("num_epochs", 1), ("batch_size", 2)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"ScoreFunctionSVI: {name} must be an integer of at least {least}, got {value!r}")
+            check_size("ScoreFunctionSVI", name, getattr(self, name), least, f"an integer of at least {least}")
         if not self.rate > 0:
             raise ValueError(f"ScoreFunctionSVI: rate must be positive, got {self.rate!r}")
         if not self.baseline_rate >= 0:

@@ -23,6 +23,7 @@ import numpy as np
 
 from inference.structures.options.moment_counts import OptionMoments
 from inference.structures.options.moments import START_MIX, MomentEstimate, smallest_singular
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -51,8 +52,7 @@ def refine_moments(moments: OptionMoments, estimate: MomentEstimate, max_iterati
     s, a = moments.num_states, moments.num_actions
     if estimate.low.shape[::2] != (s, a) or estimate.high.shape[0] != s:
         raise ValueError(f"refine_moments: policies of {s} states and {a} actions were expected, got low of shape {estimate.low.shape}")
-    if isinstance(max_iterations, bool) or not isinstance(max_iterations, int) or max_iterations < 1:
-        raise ValueError(f"refine_moments: max_iterations must be a positive integer, got {max_iterations!r}")
+    check_size("refine_moments", "max_iterations", max_iterations)
     o = estimate.low.shape[1]
     low, high = (np.maximum(part, START_MIX / part.shape[-1]) for part in (estimate.low, estimate.high))
     low, high = (part / part.sum(-1, keepdims=True) for part in (low, high))  # EM never leaves an exact zero
