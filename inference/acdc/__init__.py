@@ -12,7 +12,7 @@ from inference.acdc.choice import (
     shares_taken,
     taken_beyond,
 )
-from inference.acdc.criterion import AcdcResult, Bootstrap, NoNull, Table, acdc
+from inference.acdc.criterion import AcdcResult, Bootstrap, BootstrapNull, NoNull, Table, acdc
 from inference.acdc.discrepancy import (
     KDE,
     KNN,
@@ -38,6 +38,7 @@ __all__ = [
     "loss",
     "AcdcResult",
     "Bootstrap",
+    "BootstrapNull",
     "NoNull",
     "Table",
     "acdc",

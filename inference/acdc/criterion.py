@@ -33,7 +33,7 @@ from inference.acdc.choice import (
     shares_taken,
 )
 from inference.acdc.discrepancy import KDE, Discrepancy, PlugIn, cells_of, null_moments, plug_in, plug_in_null
-from inference.base.component_noise import ComponentNoise
+from inference.base.component_noise import NoiseDraws
 from inference.base.drawing import draw
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
@@ -43,7 +43,7 @@ from ppl_models.parts.validation import check_size
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["AcdcResult", "Bootstrap", "NoNull", "Table", "acdc"]
+__all__ = ["AcdcResult", "Bootstrap", "BootstrapNull", "NoNull", "Table", "acdc"]
 
 PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
@@ -66,7 +66,7 @@ class NoNull:
 
 
 @dataclass(frozen=True)
-class Bootstrap:
+class BootstrapNull:
     """Null from data simulated from the fitted model.
 
     Args:
@@ -81,6 +81,9 @@ class Bootstrap:
 
     def __post_init__(self) -> None:
         check_size("Bootstrap", "num_data_sets", self.num_data_sets, least=2)
+
+
+Bootstrap = BootstrapNull  # the public name; inference.Bootstrap is an engine
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +233,7 @@ class AcdcResult:
         return draw("plot_choice", self)
 
 
-Null = Table | Bootstrap | NoNull
+Null = Table | BootstrapNull | NoNull
 
 
 def acdc(
@@ -330,7 +333,7 @@ def _check(
     if not isinstance(fits, Mapping) or not fits:
         raise ValueError("acdc: fits must be a non-empty mapping from the number of components to its fit")
     check_size("acdc", "num_draws", num_draws)
-    if not isinstance(calibrate, Table | Bootstrap | NoNull):
+    if not isinstance(calibrate, Table | BootstrapNull | NoNull):
         raise ValueError(f"acdc: calibrate must be Table(), Bootstrap() or NoNull(), got {calibrate!r}")
     if not (isinstance(penalty, int | float) and penalty >= 0):
         raise ValueError(f"acdc: penalty must not be negative, got {penalty!r}")
@@ -352,14 +355,14 @@ def _check(
 
 def _noise(
     fit: Fit, table: torch.Tensor, local: dict[str, torch.Tensor] | None, generator: torch.Generator, num_draws: int
-) -> ComponentNoise:
+) -> NoiseDraws:
     noise = structure_of(fit.model).component_noise(fit.params | (local or {}), table, generator, num_draws)
     if noise is None:
         raise ValueError(f"acdc: {type(fit.model).__name__} does not describe the noise of its components")
     return noise
 
 
-def _values(noise: ComponentNoise, discrepancy: Discrepancy | PlugIn) -> tuple[np.ndarray, np.ndarray | None]:
+def _values(noise: NoiseDraws, discrepancy: Discrepancy | PlugIn) -> tuple[np.ndarray, np.ndarray | None]:
     """Of every component for every draw, (M, K), and by column, averaged over draws, (K, D)."""
     if isinstance(discrepancy, PlugIn):
         return plug_in(cells_of(noise))[None], None
@@ -383,7 +386,7 @@ def _values(noise: ComponentNoise, discrepancy: Discrepancy | PlugIn) -> tuple[n
 
 def _null(
     fit: Fit,
-    noise: ComponentNoise,
+    noise: NoiseDraws,
     discrepancy: Discrepancy | PlugIn,
     calibrate: Null,
     generator: torch.Generator,
@@ -415,7 +418,7 @@ def _null(
     return np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
 
 
-def _null_by_column(noise: ComponentNoise, discrepancy: Discrepancy) -> tuple[np.ndarray, np.ndarray]:
+def _null_by_column(noise: NoiseDraws, discrepancy: Discrepancy) -> tuple[np.ndarray, np.ndarray]:
     """Where the columns of a component have noise in different numbers of rows: a column counts by its noises to one use."""
     counts = (noise.used[..., None] & ~np.isnan(noise.scores)).sum(1).mean(0)  # (K, D)
     each = [[null_moments(discrepancy, round(float(n)), 1) if n >= MIN_COLUMN else (0.0, 0.0) for n in row] for row in counts]

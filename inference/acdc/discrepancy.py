@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from inference.base.component_noise import Cells, ComponentNoise, numpy_generator
+from inference.base.component_noise import Cells, NoiseDraws, numpy_generator
 from ppl_models.parts.validation import check_flag, check_size
 
 __all__ = [
@@ -243,7 +243,7 @@ class PlugIn:
         check_size("PlugIn", "num_null", self.num_null, least=2)
 
 
-def cells_of(noise: ComponentNoise) -> Cells:
+def cells_of(noise: NoiseDraws) -> Cells:
     if noise.cells is None:
         raise ValueError("acdc: PlugIn() needs a mixture of discrete items without missing entries; use KDE() or KNN()")
     return noise.cells

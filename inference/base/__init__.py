@@ -3,7 +3,7 @@
 from inference.base.checkpoint import Checkpoint, read_tensors, write_tensors
 from inference.base.component_noise import (
     Cells,
-    ComponentNoise,
+    NoiseDraws,
     gaussian_split,
     negative_binomial_scores,
     numpy_generator,
@@ -25,7 +25,7 @@ __all__ = [
     "read_tensors",
     "write_tensors",
     "Cells",
-    "ComponentNoise",
+    "NoiseDraws",
     "gaussian_split",
     "negative_binomial_scores",
     "numpy_generator",

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Cells", "ComponentNoise", "gaussian_split", "negative_binomial_scores", "numpy_generator", "poisson_scores", "poisson_split"]
+__all__ = ["Cells", "NoiseDraws", "gaussian_split", "negative_binomial_scores", "numpy_generator", "poisson_scores", "poisson_split"]
 
 USED = 1.0  # expected counts from which a component counts as used by a row
 
@@ -32,7 +32,7 @@ class Cells:
 
 
 @dataclass(frozen=True, eq=False)
-class ComponentNoise:
+class NoiseDraws:
     """Draws of the noise of K components.
 
     Args:

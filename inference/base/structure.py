@@ -30,7 +30,7 @@ from inference.programs.replicates import tables_of
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
 
 if TYPE_CHECKING:
-    from inference.base.component_noise import ComponentNoise
+    from inference.base.component_noise import NoiseDraws
     from inference.base.draw_steps import DrawSteps
     from inference.base.steps import Steps
 
@@ -182,7 +182,7 @@ class Structure:
         """Log-likelihood of each row given parameters and its local sites, (N,); for models with local sites."""
         raise NotImplementedError(f"{type(self).__name__} does not define conditional_rows")
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise | None:
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws | None:
         """Draws of the noise of every component given the data (see :mod:`inference.base.component_noise`), or None."""
         return None
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from inference.base.component_noise import Cells, ComponentNoise, numpy_generator, poisson_scores
+from inference.base.component_noise import Cells, NoiseDraws, numpy_generator, poisson_scores
 from inference.base.relabelling import Labels
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
@@ -230,7 +230,7 @@ class MixtureStructure(Structure):
 
         return Recommendation(EM(), "spectral", 10)
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
         data = data.to(params["weights"])
         joint = component_log_densities(self.about, params, data) + params["weights"].log()
         return mixture_noise(self.about, params, data, joint.softmax(-1), generator, num_draws)
@@ -251,7 +251,7 @@ def _centres(x: Tensor, num: int, spread: bool, generator: Generator) -> Tensor:
 
 def mixture_noise(
     about: MixtureComponents, params: Params, data: Tensor, responsibilities: Tensor, generator: Generator, num_draws: int
-) -> ComponentNoise:
+) -> NoiseDraws:
     """Draws of the noise of every component.
 
     Args:
@@ -266,7 +266,7 @@ def mixture_noise(
     rng = numpy_generator(generator)
     scores = np.stack([_scores(about, params, data, rng) for _ in range(num_draws)])
     shares = responsibilities.mean(0)
-    return ComponentNoise(scores, used, shares.numpy(), _cells(about, params, data, responsibilities))
+    return NoiseDraws(scores, used, shares.numpy(), _cells(about, params, data, responsibilities))
 
 
 def _scores(about: MixtureComponents, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Sequences of states and actions: checks, packing, and their laws with the hidden part summed out."""
 
-from ppl_models.sequences.chain_plan import ChainPlan, log_recursion, plan_of, products, remember
+from ppl_models.sequences.chain_plan import ChainPlan, log_products, log_recursion, plan_of, remember
 from ppl_models.sequences.codes import TABLE_SIZE, Codes, slices, small_integers
 from ppl_models.sequences.feature_trajectories import FeatureScaleWarning, as_feature_trajectories, feature_lengths
 from ppl_models.sequences.option_chain import DirichletMatrix, MatrixSimplex, OptionChain, draw_categorical, draw_paths
@@ -21,14 +21,14 @@ from ppl_models.sequences.trajectories import (
     unpack,
     warn_unvisited,
 )
-from ppl_models.sequences.word_blocks import PIECE, Blocks, gathered, rows_of, scaled
+from ppl_models.sequences.word_blocks import PIECE, WordBlocks, gathered, rows_of, scaled
 from ppl_models.sequences.word_tree import WordTree
 
 __all__ = [
     "ChainPlan",
     "log_recursion",
     "plan_of",
-    "products",
+    "log_products",
     "remember",
     "TABLE_SIZE",
     "Codes",
@@ -56,7 +56,7 @@ __all__ = [
     "unpack",
     "warn_unvisited",
     "PIECE",
-    "Blocks",
+    "WordBlocks",
     "gathered",
     "rows_of",
     "scaled",

@@ -20,7 +20,7 @@ from torch import Tensor
 from ppl_models.sequences.codes import TABLE_SIZE, Codes, slices, small_integers
 from ppl_models.sequences.word_tree import WordTree
 
-__all__ = ["ChainPlan", "log_recursion", "plan_of", "products", "remember"]
+__all__ = ["ChainPlan", "log_products", "log_recursion", "plan_of", "remember"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ class ChainPlan:
     def log_actions(self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor) -> Tensor:
         r"""(R, B), :math:`\log \sum_{options} P(s_1, o_1) \prod_t P(a_t \mid s_t, o_t) P(o_{t+1} \mid s_{t+1}, o_t)`."""
         leaves = self.leaves(initial, low, high, environment)
-        return products(self.tree, leaves, leaves.log)
+        return log_products(self.tree, leaves, leaves.log)
 
     def log_moves(self, environment: Tensor) -> Tensor:
         """(R, B), the log-probability of the next states given states and actions, over steps with known actions."""
@@ -202,7 +202,7 @@ class _Coded:
         return first + found // num_moves, found % num_moves, counts
 
 
-def products(tree: WordTree, leaves: Tensor, log_leaves: Callable[[], Tensor]) -> Tensor:
+def log_products(tree: WordTree, leaves: Tensor, log_leaves: Callable[[], Tensor]) -> Tensor:
     """(R, B), the log of the sum of all entries of every sequence's product; the logs are asked for where it underflows."""
     out = tree.log_sum(leaves)
     lost = out.isneginf()

@@ -18,7 +18,7 @@ from torch.distributions import constraints
 
 from ppl_models.parts.distributions import broadcast_shapes
 from ppl_models.parts.policies import Policy
-from ppl_models.sequences.chain_plan import products, remember
+from ppl_models.sequences.chain_plan import log_products, remember
 from ppl_models.sequences.option_chain import draw_categorical
 from ppl_models.sequences.word_tree import WordTree
 
@@ -116,7 +116,7 @@ class PolicyPlan:
 
     def log_sum(self, log_leaves: Tensor) -> Tensor:
         """(R, B), from the logs of the matrices."""
-        return products(self.tree, log_leaves.exp(), lambda: log_leaves)
+        return log_products(self.tree, log_leaves.exp(), lambda: log_leaves)
 
 
 def policy_plan_of(data: Tensor) -> PolicyPlan:

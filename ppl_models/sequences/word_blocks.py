@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["PIECE", "Blocks", "gathered", "rows_of", "scaled"]
+__all__ = ["PIECE", "WordBlocks", "gathered", "rows_of", "scaled"]
 
 PIECE = 2**12  # words of a piece
 BLOCK = 2**19  # entries of the matrices multiplied at a time, each restart
@@ -19,7 +19,7 @@ WASTE = 2**10  # words of padding that a block may hold in any case; else a quar
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class WordBlocks:
     """Sequences of words cut into pieces, and which pieces are multiplied side by side.
 
     Args:
@@ -34,7 +34,7 @@ class Blocks:
     known: dict[int, tuple[tuple[int, int, int], ...]]
 
     @classmethod
-    def build(cls, words: np.ndarray, lengths: np.ndarray, device: Any) -> tuple[Blocks, np.ndarray, np.ndarray]:
+    def build(cls, words: np.ndarray, lengths: np.ndarray, device: Any) -> tuple[WordBlocks, np.ndarray, np.ndarray]:
         """Blocks; the pieces of all sequences in order, as places among the blocks' products; and pieces a sequence."""
         num = -(-lengths // PIECE)
         owner = np.repeat(np.arange(len(lengths)), num)
@@ -158,7 +158,7 @@ class _Again(torch.autograd.Function):
     """Products of all blocks, of which nothing is kept: the derivative multiplies each block again."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, log_scale: Tensor, blocks: Blocks) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, table: Tensor, log_scale: Tensor, blocks: WordBlocks) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(table, log_scale)
         ctx.of = blocks
         product, logs = blocks.all_products(table, log_scale)

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ppl_models.sequences.codes import Codes, slices, small_integers
-from ppl_models.sequences.word_blocks import PIECE, Blocks, gathered, rows_of, scaled
+from ppl_models.sequences.word_blocks import PIECE, WordBlocks, gathered, rows_of, scaled
 
 __all__ = ["WordTree"]
 
@@ -70,7 +70,7 @@ class WordTree:
     levels: tuple[Tensor, ...]
     words: np.ndarray
     num_steps: np.ndarray
-    stages: tuple[Blocks, ...]
+    stages: tuple[WordBlocks, ...]
     top: Tensor
 
     @classmethod
@@ -97,10 +97,10 @@ class WordTree:
             for part in slices(len(pairs)):
                 ids[part] = codes.places(_coded(pairs[part], count))
             count, lengths = len(codes.distinct), (lengths + 1) // 2
-        stages: list[Blocks] = []
+        stages: list[WordBlocks] = []
         place = ids
         while not stages or lengths.max() > 1:
-            blocks, place, lengths = Blocks.build(place, lengths, device)
+            blocks, place, lengths = WordBlocks.build(place, lengths, device)
             stages.append(blocks)
         return cls(num_words, tuple(levels), ids, num_steps, tuple(stages), torch.from_numpy(place).to(device))
 

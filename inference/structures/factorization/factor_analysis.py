@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from inference.base.component_noise import ComponentNoise, gaussian_split
+from inference.base.component_noise import NoiseDraws, gaussian_split
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
 from ppl_models.parts.responses import Normal, filled
@@ -175,7 +175,7 @@ class FactorAnalysisStructure(Structure):
         # entries creep along near-flat directions for long after the density has settled
         return Recommendation(EM(max_iterations=5000, tolerance=1e-8, parameter_tolerance=1.0), "spectral", 3)
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
         """Splits of the residual at posterior draws of the activities, by the shares of the noise; missing entries are drawn."""
         phi, scales = params["signatures"], params["scales"]
         data = data.to(phi)
@@ -192,7 +192,7 @@ class FactorAnalysisStructure(Structure):
             scores.append(gaussian_split(residual, own, generator, 1)[0])
         stacked = torch.stack(scores).numpy()
         power = (phi / scales).square().sum(-1)
-        return ComponentNoise(stacked, np.ones(stacked.shape[:3], dtype=bool), (power / power.sum()).numpy())
+        return NoiseDraws(stacked, np.ones(stacked.shape[:3], dtype=bool), (power / power.sum()).numpy())
 
 
 def _one(params: Params) -> Params:

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from inference.base.component_noise import (
     USED,
-    ComponentNoise,
+    NoiseDraws,
     gaussian_split,
     negative_binomial_scores,
     numpy_generator,
@@ -77,7 +77,7 @@ class FactorizationStructure(Structure):
             return {"activities": polished(updates_of(data, about, params), phi)}
         return {"activities": torch.linalg.lstsq(phi.mT, data.mT).solution.mT}
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
         """Splits of every entry among the components, as normal scores; missing entries are drawn from the model."""
         about, z, phi = self.about, params["activities"], params["signatures"]
         expected = z.unsqueeze(-1) * phi  # (N, K, J)
@@ -99,7 +99,7 @@ class FactorizationStructure(Structure):
                 draws.append(poisson_scores(y, rates, rng) if size is None else negative_binomial_scores(y, rates, size, rng))
             scores = np.stack(draws)
             used = (z > USED).numpy()
-        return ComponentNoise(scores, np.broadcast_to(used, (num_draws, *used.shape)), shares)
+        return NoiseDraws(scores, np.broadcast_to(used, (num_draws, *used.shape)), shares)
 
     def canonical(self, params: Params) -> Params:
         """Components in the order of falling total activity (size, where activities may be negative)."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from inference.base.component_noise import ComponentNoise, numpy_generator, poisson_scores, poisson_split
+from inference.base.component_noise import NoiseDraws, numpy_generator, poisson_scores, poisson_split
 from inference.base.draw_steps import Averages
 from inference.base.gibbs import Latents
 from inference.base.progress import NoProgress
@@ -152,7 +152,7 @@ class UsageStructure(Structure):
 
         return Recommendation(SAEM(), "spectral", 1)
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
         """Splits of every entry at posterior draws of usage and activities: a row counts where a draw uses the component."""
         gibbs, one = (
             UsageGibbs.build(self.about, data.to(params["signatures"])),
@@ -170,7 +170,7 @@ class UsageStructure(Structure):
             scores.append(poisson_scores(poisson_split(whole, rates, rng), rates, rng))
             used.append(latents["usage"][0].mT.numpy() > 0)
             total += chances["activities"][0].sum(-1).numpy()
-        return ComponentNoise(np.stack(scores), np.stack(used), total / total.sum())
+        return NoiseDraws(np.stack(scores), np.stack(used), total / total.sum())
 
 
 def _filled(data: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -21,7 +21,7 @@ from ppl_models.descriptions.options import PolicyDescription
 from ppl_models.sequences.policy_chain import PolicyPlan, draw_along, policy_plan_of, switch_order
 
 if TYPE_CHECKING:
-    from inference.base.component_noise import ComponentNoise
+    from inference.base.component_noise import NoiseDraws
     from inference.base.steps import Steps
     from inference.base.structure import Problem
 
@@ -190,7 +190,7 @@ class ContinuousOptionsStructure(Structure):
         """Steps."""
         return len(policy_plan_of(problem.data).states)
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
         from inference.structures.options.forward_backward import steps_along
         from inference.structures.options.noise import option_noise
 

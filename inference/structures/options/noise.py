@@ -27,7 +27,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from inference.base.component_noise import ComponentNoise, numpy_generator
+from inference.base.component_noise import NoiseDraws, numpy_generator
 from inference.structures.options.forward_backward import Along
 from inference.structures.options.paths import sample_paths
 
@@ -39,7 +39,7 @@ LEAST_VISITS = 50  # to which the steps of an option are shared out
 
 def option_noise(
     along: Along, actions: np.ndarray, contexts: np.ndarray, generator: torch.Generator, num_draws: int
-) -> ComponentNoise:
+) -> NoiseDraws:
     """Draws of the noise of every option; rows are the steps of all sequences, NaN where a step has no such noise.
 
     Args:
@@ -70,7 +70,7 @@ def option_noise(
     place = np.nonzero(used)
     scores[place] = ndtri(np.clip(kept[place[:2]], 1e-300, 1 - 1e-16))
     visits = (used & ~np.isnan(kept[..., 2:])).sum(1)  # (M, K): a visit has one duration
-    return ComponentNoise(scores, used, used.mean((0, 1)), visits=np.maximum(visits, LEAST_VISITS))
+    return NoiseDraws(scores, used, used.mean((0, 1)), visits=np.maximum(visits, LEAST_VISITS))
 
 
 def _halves(inside: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from ppl_models.sequences.chain_plan import ChainPlan, plan_of
 from ppl_models.sequences.option_chain import draw_paths
 
 if TYPE_CHECKING:
-    from inference.base.component_noise import ComponentNoise
+    from inference.base.component_noise import NoiseDraws
     from inference.base.steps import Steps
     from inference.base.structure import Problem
 
@@ -101,7 +101,7 @@ class OptionsStructure(Structure):
         """Steps."""
         return int(self._plan(problem).lengths.sum())
 
-    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> ComponentNoise:
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
         from inference.structures.options.noise import option_noise
 
         chain = self.model.chain()

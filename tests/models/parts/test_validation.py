@@ -20,7 +20,8 @@ def test_only_integers_are_integers(value: Any) -> None:
 @pytest.mark.parametrize(("least", "words"), [(0, "a non-negative integer"), (1, "a positive integer"), (2, "an integer of at least 2")])
 def test_least_integer(least: int, words: str) -> None:
     check_size("Owner", "num", least, least)
-    assert is_integer(least, least) and not is_integer(least - 1, least)
+    assert is_integer(least, least)
+    assert not is_integer(least - 1, least)
     with pytest.raises(ValueError, match=f"^Owner: num must be {words}, got {least - 1}$"):
         check_size("Owner", "num", least - 1, least)
     with pytest.raises(ValueError, match=f"^Owner: num must be {least} or more, got {least - 1}$"):

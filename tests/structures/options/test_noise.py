@@ -16,7 +16,7 @@ from zoo.rows_continuous_options import chosen_truth
 
 from inference import EM, Fit, fit
 from inference.acdc import KDE, KNN, AcdcResult, Bootstrap, acdc
-from inference.base.component_noise import ComponentNoise
+from inference.base.component_noise import NoiseDraws
 from inference.base.outcome import ConvergenceWarning
 from inference.selection import select_dimension
 from inference.structures.options.noise import COLUMNS
@@ -48,11 +48,11 @@ def at(model: object, params: dict[str, Tensor], data: object) -> Fit:
         return dataclasses.replace(fit(model, data, EM(max_iterations=1), init=params), params=params)
 
 
-def noise_of(model: object, params: dict[str, Tensor], data: Tensor, num_draws: int = 1) -> ComponentNoise:
+def noise_of(model: object, params: dict[str, Tensor], data: Tensor, num_draws: int = 1) -> NoiseDraws:
     return structure_of(model).component_noise(params, data, torch.Generator().manual_seed(0), num_draws)
 
 
-def uniforms(noise: ComponentNoise) -> dict[str, np.ndarray]:
+def uniforms(noise: NoiseDraws) -> dict[str, np.ndarray]:
     """The noise of all options together, by column."""
     return {name: ndtr(value[~np.isnan(value)]) for name, value in zip(COLUMNS, noise.scores[noise.used].T, strict=True)}
 
