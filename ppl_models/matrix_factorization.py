@@ -14,7 +14,7 @@ from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal, Poisson
-from ppl_models.parts.validation import as_items, check_size, numbers_like
+from ppl_models.parts.validation import as_items, check_complete, check_size, numbers_like
 
 __all__ = ["GaussianFactorization", "NegativeBinomialFactorization", "PoissonFactorization"]
 
@@ -233,9 +233,7 @@ class GaussianFactorization:
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a complete tensor (N, J), not negative where the factors are not, and the item names."""
         table, names = as_items(data, self.num_items, Normal(), for_fit=False)
-        if table.isnan().any():
-            row, column = (int(i) for i in table.isnan().nonzero()[0])
-            raise ValueError(f"data: GaussianFactorization needs complete rows; row {row}, column {names[column]!r} is missing")
+        check_complete("GaussianFactorization", table, names)
         if for_fit:
             _check_rows("GaussianFactorization", table, self.num_components)
             if self.nonnegative and (table.sum(0) <= 0).all():

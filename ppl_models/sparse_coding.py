@@ -16,7 +16,7 @@ from ppl_models.descriptions.components import DictionaryDescription
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal
-from ppl_models.parts.validation import as_items, check_size, numbers_like
+from ppl_models.parts.validation import as_items, check_complete, check_size, numbers_like
 
 __all__ = ["SparseCodes", "SparseCoding"]
 
@@ -114,9 +114,7 @@ class SparseCoding:
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a complete tensor (N, J), and the item names."""
         table, names = as_items(data, self.num_items, Normal(), for_fit=False)  # constant columns are no trouble here
-        if table.isnan().any():
-            row, column = (int(i) for i in table.isnan().nonzero()[0])
-            raise ValueError(f"data: SparseCoding needs complete rows; row {row}, column {names[column]!r} is missing")
+        check_complete("SparseCoding", table, names)
         if for_fit:
             if len(table) < self.num_columns:
                 raise ValueError(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file
+from ppl_models.datasets.fetch import needed_file
 from ppl_models.datasets.options import OptionSequences, simulate_options
 
 __all__ = ["TWO_ROOMS", "GridWorld", "UnlockPickup", "load_unlock_pickup"]
@@ -145,12 +145,10 @@ def load_unlock_pickup() -> UnlockPickup:
     Raises:
         FileNotFoundError: if the file is not there.
     """
-    path = local_file(BABYAI_FILE)
-    if path is None:
-        raise FileNotFoundError(
-            f"{BABYAI_FILE} is not in the folder {FOLDER_VARIABLE} names; it was recorded with minigrid's own planner and is "
-            "published nowhere: record episodes of BabyAI-UnlockPickup-v0, or use GridWorld"
-        )
+    path = needed_file(
+        BABYAI_FILE,
+        "it was recorded with minigrid's own planner and is published nowhere: record episodes of BabyAI-UnlockPickup-v0, or use GridWorld",
+    )
     with np.load(path, allow_pickle=False) as file:
         image, action, task, episode = (file[name] for name in ("image", "action", "subtask", "episode"))
     kind, condition = image[..., 0].astype(np.int64), image[..., 2]

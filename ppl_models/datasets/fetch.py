@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["FOLDER_VARIABLE", "fetch", "local_file", "prepared"]
+__all__ = ["FOLDER_VARIABLE", "fetch", "local_file", "needed_file", "prepared"]
 
 FOLDER_VARIABLE = "PPL_MODELS_DATA"
 
@@ -27,6 +27,18 @@ def local_file(name: str) -> Path | None:
         raise ValueError(f"{FOLDER_VARIABLE} must name a folder, got {folder!r}")
     path = Path(folder) / name
     return path if path.is_file() else None
+
+
+def needed_file(name: str, otherwise: str) -> Path:
+    """As :func:`local_file`, for a file that cannot be had in another way; ``otherwise`` says what to do without it.
+
+    Raises:
+        FileNotFoundError: if the file is not there.
+    """
+    path = local_file(name)
+    if path is None:
+        raise FileNotFoundError(f"{name} is not in the folder {FOLDER_VARIABLE} names; {otherwise}")
+    return path
 
 
 def fetch(name: str, url: str, sha256: str) -> Path:

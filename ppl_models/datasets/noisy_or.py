@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file, prepared
+from ppl_models.datasets.fetch import needed_file, prepared
 from ppl_models.descriptions.noisy_or import weight_of_failure, weight_of_leak
 from ppl_models.parts.validation import check_size
 
@@ -105,12 +105,11 @@ def load_noisy_or_sample(name: str) -> NoisyOrSample:
     """
     if name not in DIGESTS:
         raise ValueError(f"name: one of {', '.join(DIGESTS)} was expected, got {name!r}")
-    path = local_file(SAMPLES_FILE)
-    if path is None:
-        raise FileNotFoundError(
-            f"{SAMPLES_FILE} is not in the folder {FOLDER_VARIABLE} names; convert it from the files of clinicalml/overparam, "
-            "or draw data of the same laws with image_design(), uniform_design() or random_design()"
-        )
+    path = needed_file(
+        SAMPLES_FILE,
+        "convert it from the files of clinicalml/overparam, "
+        "or draw data of the same laws with image_design(), uniform_design() or random_design()",
+    )
     with np.load(path, allow_pickle=False) as file:
         num_items = int(file[f"{name}_num_observed"])
         bits = np.unpackbits(file[f"{name}_x"], axis=1)[:, :num_items]
@@ -164,9 +163,7 @@ def load_plant_base() -> dict[str, Tensor]:
     Raises:
         FileNotFoundError: if the file is not there.
     """
-    path = local_file(SAMPLES_FILE)
-    if path is None:
-        raise FileNotFoundError(f"{SAMPLES_FILE} is not in the folder {FOLDER_VARIABLE} names; see load_noisy_or_sample")
+    path = needed_file(SAMPLES_FILE, "see load_noisy_or_sample")
     with np.load(path, allow_pickle=False) as file:
         return _params(file["plnt_base_priors"], file["plnt_base_failure"], 1 - file["plnt_base_off_noise"])
 

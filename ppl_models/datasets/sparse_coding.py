@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file
+from ppl_models.datasets.fetch import needed_file
 from ppl_models.parts.validation import check_size, is_integer
 
 __all__ = ["load_paired_dictionary", "paired_dictionary", "sample_sparse_codes"]
@@ -54,11 +54,7 @@ def load_paired_dictionary(angle: int) -> Tensor:
     """
     if angle not in ANGLES:
         raise ValueError(f"load_paired_dictionary: angle must be one of {ANGLES}, got {angle!r}")
-    path = local_file(FILE)
-    if path is None:
-        raise FileNotFoundError(
-            f"{FILE} is not in the folder {FOLDER_VARIABLE} names; paired_dictionary() draws one of the same law"
-        )
+    path = needed_file(FILE, "paired_dictionary() draws one of the same law")
     with np.load(path, allow_pickle=False) as file:
         return torch.from_numpy(file[f"sparse_gamma{angle}_columns"])
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["ConstantColumnWarning", "as_items", "as_table", "check_flag", "check_size", "is_integer", "is_number", "numbers_like"]
+__all__ = ["ConstantColumnWarning", "as_items", "as_table", "check_complete", "check_flag", "check_size", "is_integer", "is_number", "numbers_like"]
 
 
 class ConstantColumnWarning(UserWarning):
@@ -80,6 +80,14 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
         row, column = (int(i) for i in infinite.nonzero()[0])
         raise ValueError(f"data: finite numbers (or NaN for missing) were expected, got an infinity in row {row}, column {column}")
     return table, names or tuple(str(j) for j in range(table.shape[1]))
+
+
+def check_complete(owner: str, table: Tensor, names: tuple[str, ...]) -> None:
+    """No entry of a table may be missing; the message names the first that is."""
+    missing = table.isnan().nonzero().tolist()
+    if missing:
+        row, column = missing[0]
+        raise ValueError(f"data: {owner} needs complete rows; row {row}, column {names[column]!r} is missing")
 
 
 def _as_floats(data: Any) -> np.ndarray:
