@@ -21,6 +21,7 @@ from inference.base.checkpoint import read_tensors, write_tensors
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress
 from inference.base.relabelling import relabel_draws
+from inference.base.structure import is_method
 from inference.engines.em import EM
 from inference.programs.program import Params, simulate
 from inference.structures.layers.many_data_sets import fit_sets, fits_sets
@@ -52,7 +53,7 @@ class Bootstrap:
 
     def __post_init__(self) -> None:
         check_size("Bootstrap", "num_replicates", self.num_replicates, 2, "an integer of 2 or more")
-        if isinstance(self.engine, type) or not callable(getattr(self.engine, "run", None)):
+        if not is_method(self.engine):
             raise ValueError(f"Bootstrap: engine must be an engine such as EM(), got {self.engine!r}")
 
     @property

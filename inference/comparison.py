@@ -28,6 +28,7 @@ from inference.engines.importance import GOOD_K
 from inference.fitting.result import Fit
 from inference.identifiability.of_fit import identifiability_of
 from inference.loo import Prediction, cross_validate, loo
+from inference.programs.data import first_tensor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,7 +112,7 @@ def compare(
     for name in order:
         one, prediction = fits[name], predictions[name]
         record: dict[str, Any] = {
-            "family": type(one.model).__name__ if dataclasses.is_dataclass(one.model) else getattr(one.model, "__name__", "program"),
+            "family": one.model_name,
             "engine": type(one.method).__name__,
             "elpd": math.nan, "se": math.nan, "elpd_diff": math.nan, "diff_se": math.nan,
             "weight": weights.get(name, math.nan), "how": "none", "bad_rows": 0, "p_eff": math.nan,
@@ -138,9 +139,9 @@ def compare(
 
 def _check_same_data(name: str, one: Fit, data: Any) -> None:
     """A fit knows its rows, its columns and its log-likelihood; other data do not reproduce them."""
-    first = next(iter(data.values())) if isinstance(data, dict) else data
-    if len(first) != one.num_rows:
-        raise ValueError(f"compare: fit {name!r} was made on {one.num_rows} rows, but data has {len(first)}: all fits must be of the same data")
+    num_rows = len(first_tensor(data))
+    if num_rows != one.num_rows:
+        raise ValueError(f"compare: fit {name!r} was made on {one.num_rows} rows, but data has {num_rows}: all fits must be of the same data")
     rows = one.log_likelihood_rows(data)
     total = float(rows.double().sum())
     stored = one.log_likelihood

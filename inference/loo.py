@@ -27,7 +27,7 @@ from inference.engines.importance import GOOD_K
 from inference.fitting.draws import log_likelihood_of_draws
 from inference.fitting.fit import fit as fit_again
 from inference.fitting.result import Fit
-from inference.programs.data import map_tensors
+from inference.programs.data import checked, first_tensor, map_tensors
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
 from ppl_models.parts.validation import is_integer
@@ -144,7 +144,7 @@ def cross_validate(result: Fit, data: Any, num_folds: int = 10, seed: int = 0) -
     Raises:
         ValueError: for fewer than 2 folds or more than rows, or local sites.
     """
-    count = len(_first(data))
+    count = len(first_tensor(data))
     if not is_integer(num_folds, least=2) or num_folds > count:
         raise ValueError(f"cross_validate: num_folds must be an integer from 2 to {count}, got {num_folds!r}")
     if result.local:
@@ -161,7 +161,7 @@ def cross_validate(result: Fit, data: Any, num_folds: int = 10, seed: int = 0) -
 
 def _left_out(result: Fit, data: Any, rows: list[int]) -> np.ndarray:
     """Log predictive density of rows under a fit to the others, (len(rows),)."""
-    count = len(_first(data))
+    count = len(first_tensor(data))
     others = np.setdiff1d(np.arange(count), rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each refit repeats what the fit said
@@ -187,8 +187,7 @@ class _Moves:
     """Draws moved towards the posterior without one row."""
 
     def __init__(self, result: Fit, data: Any, draws: Params) -> None:
-        check = getattr(result.model, "check_data", None)
-        self.data = check(data, for_fit=False)[0] if check is not None else data
+        self.data = checked(result.model, data)[0]
         self.program = Program(result.model, self.data)
         self.potential = Potential(self.program, self.program.draw_prior(1, 0))
         self.draws = self.potential.vector(draws)  # (D, P)
@@ -252,10 +251,6 @@ def _steps(points: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
         full = torch.linalg.solve_triangular(factors[1][0].mT, factors[0][0].mT, upper=True).mT
         maps.append((full, target - full @ mean))
     return maps
-
-
-def _first(data: Any) -> Any:
-    return next(iter(data.values())) if isinstance(data, dict) else data
 
 
 def _rows(data: Any, index: np.ndarray) -> Any:

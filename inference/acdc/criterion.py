@@ -37,6 +37,7 @@ from inference.base.component_noise import NoiseDraws
 from inference.base.drawing import draw
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
+from inference.programs.data import checked
 from inference.structures.registry import structure_of
 from ppl_models.parts.validation import check_size
 
@@ -339,18 +340,18 @@ def _check(
         raise ValueError(f"acdc: penalty must not be negative, got {penalty!r}")
     if not (isinstance(min_share, int | float) and 0 < min_share < 1):
         raise ValueError(f"acdc: min_share must lie between 0 and 1, got {min_share!r}")
-    checked: torch.Tensor | None = None
+    table: torch.Tensor | None = None
     for k, fit in fits.items():
         if not isinstance(fit, Fit):
             raise ValueError(f"acdc: fits[{k!r}] must be a Fit, got {type(fit).__name__}")
         own = getattr(fit.model, "num_components", None)
         if own != k:
             raise ValueError(f"acdc: fits[{k!r}] has num_components = {own!r}")
-        checked, _ = fit.model.check_data(data, for_fit=False)  # type: ignore[attr-defined]
-        if len(checked) != fit.num_rows:
-            raise ValueError(f"acdc: fits[{k}] was fitted to {fit.num_rows} rows, the data have {len(checked)}")
-    assert checked is not None  # fits is not empty
-    return checked
+        table, _ = checked(fit.model, data)
+        if len(table) != fit.num_rows:
+            raise ValueError(f"acdc: fits[{k}] was fitted to {fit.num_rows} rows, the data have {len(table)}")
+    assert table is not None  # fits is not empty
+    return table
 
 
 def _noise(

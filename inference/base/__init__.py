@@ -18,7 +18,7 @@ from inference.base.outcome import BoundWarning, ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress, RichProgress
 from inference.base.relabelling import Alignment, Labels, Matching, align_labels, match_columns, relabel_draws
 from inference.base.steps import GenericSteps, Steps, maximise_free
-from inference.base.structure import Method, Problem, Recommendation, Structure, is_large
+from inference.base.structure import Method, Problem, Recommendation, Structure, is_large, is_method
 
 __all__ = [
     "Checkpoint",
@@ -59,6 +59,7 @@ __all__ = [
     "Recommendation",
     "Structure",
     "is_large",
+    "is_method",
     "Method",
     "Problem",
 ]

@@ -24,7 +24,7 @@ from inference.base.gibbs import GenericGibbs, Gibbs
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.base.relabelling import Alignment, Labels, align_labels
-from inference.programs.data import checks_data, map_tensors
+from inference.programs.data import checks_data, first_tensor, map_tensors
 from inference.programs.program import Params, Program
 from inference.programs.replicates import tables_of
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
 MAX_VALUES = 2**16  # of one latent site
 
-__all__ = ["Recommendation", "Structure", "is_large", "Method", "Problem"]
+__all__ = ["Recommendation", "Structure", "is_large", "is_method", "Method", "Problem"]
 
 
 @dataclass(frozen=True)
@@ -257,6 +257,11 @@ class Method(Protocol):
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome: ...
 
 
+def is_method(value: Any) -> bool:
+    """Whether ``value`` is an engine, and not the class of one."""
+    return not isinstance(value, type) and callable(getattr(value, "run", None))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
     """A model with checked data: what engines are given.
@@ -289,8 +294,7 @@ class Problem:
     @property
     def num_rows(self) -> int:
         """Rows of the table, or of the first tensor."""
-        first = next(iter(self.data.values())) if isinstance(self.data, dict) else self.data
-        return len(first)
+        return len(first_tensor(self.data))
 
     def fingerprint(self, method: Any, start: Params) -> str:
         """A digest of model, data, method, start and seed."""

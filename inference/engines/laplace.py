@@ -25,6 +25,7 @@ from torch import Tensor
 
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
+from inference.base.structure import is_method
 from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.programs.coordinates import Coordinates
@@ -56,7 +57,7 @@ class Laplace:
 
     def __post_init__(self) -> None:
         check_size("Laplace", "num_draws", self.num_draws, 4, "an integer of 4 or more")
-        if isinstance(self.optimum, type) or not callable(getattr(self.optimum, "run", None)):
+        if not is_method(self.optimum):
             raise ValueError(f"Laplace: optimum must be an engine such as EM(), got {self.optimum!r}")
 
     @property

@@ -26,6 +26,7 @@ from torch import Tensor
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
+from inference.base.structure import is_method
 from inference.engines.chains import posterior_outcome
 from inference.engines.em import EM
 from inference.engines.hamiltonian import DualAveraging, Metric, Transition, first_step_size, transition
@@ -76,7 +77,7 @@ class NUTS:
             check_size("NUTS", name, getattr(self, name), least, f"an integer of {least} or more")
         if not 0 < self.target_acceptance < 1:
             raise ValueError(f"NUTS: target_acceptance must lie in (0, 1), got {self.target_acceptance!r}")
-        if self.warm_start is not None and (isinstance(self.warm_start, type) or not callable(getattr(self.warm_start, "run", None))):
+        if self.warm_start is not None and not is_method(self.warm_start):
             raise ValueError(f"NUTS: warm_start must be an engine such as EM(), or None, got {self.warm_start!r}")
 
     @property

@@ -26,9 +26,11 @@ from torch import Tensor
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.relabelling import relabel_draws
+from inference.base.structure import is_method
 from inference.engines.autoguides import FullRank, LowRank, MeanField
 from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
+from inference.programs.data import checks_data
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
@@ -79,7 +81,7 @@ class SVI:
             raise ValueError(f"SVI: learning_rate must be a positive number, got {self.learning_rate!r}")
         if isinstance(self.guide, type) or not (hasattr(self.guide, "build") or callable(self.guide)):
             raise ValueError(f"SVI: guide must be MeanField(), FullRank(), LowRank() or a Pyro guide, got {self.guide!r}")
-        if self.warm_start is not None and (isinstance(self.warm_start, type) or not callable(getattr(self.warm_start, "run", None))):
+        if self.warm_start is not None and not is_method(self.warm_start):
             raise ValueError(f"SVI: warm_start must be an engine such as EM(), or None, got {self.warm_start!r}")
 
     @property
@@ -90,7 +92,7 @@ class SVI:
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """See :class:`inference.base.structure.Method`; with a checkpoint named, the state of an interrupted run is kept there."""
         program = problem.program()
-        if self.batch_size is not None and not (isinstance(problem.data, Tensor) and hasattr(problem.model, "check_data")):
+        if self.batch_size is not None and not (isinstance(problem.data, Tensor) and checks_data(problem.model)):
             raise ValueError("SVI: batch_size needs a model of this library and a table of rows")
         with pyro.get_param_store().scope():
             run = _Run.begin(self, problem, program, self._first(problem, start, progress))

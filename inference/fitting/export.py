@@ -20,7 +20,7 @@ from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites
 from inference.fitting.rows import chunks, simulate_rows
-from inference.programs.data import checks_data
+from inference.programs.data import checks_data, first_tensor
 from inference.programs.program import Program
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def _prior(fit: FitRecord, data: Any, num_draws: int, seed: int) -> tuple[Variab
 
 def _predictive(fit: FitRecord, data: Any, draws: Mapping[str, Tensor], picked: np.ndarray, seed: int) -> Variables:
     num_chains = next(iter(draws.values())).shape[0]
-    num_rows = fit.num_rows if data is None else len(next(iter(data.values())) if isinstance(data, Mapping) else data)
+    num_rows = fit.num_rows if data is None else len(first_tensor(data))
     observed = observed_sites(fit, data)
     kept: dict[str, list[np.ndarray]] = {site: [] for site in observed}
     for i, (chain, draw) in enumerate(itertools.product(range(num_chains), picked)):

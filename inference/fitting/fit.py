@@ -13,7 +13,7 @@ import torch
 
 from inference.base.outcome import BoundWarning, Outcome
 from inference.base.progress import NoProgress, RichProgress
-from inference.base.structure import Method, Problem
+from inference.base.structure import Method, Problem, is_method
 from inference.engines.em import EM
 from inference.fitting.problem import problem_of
 from inference.fitting.record import Restarts, Trace
@@ -55,7 +55,7 @@ def fit(
     """
     if num_restarts is not None and not is_integer(num_restarts):
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
-    if method is not None and (isinstance(method, type) or not callable(getattr(method, "run", None))):
+    if method is not None and not is_method(method):
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
     path = _checkpoint_path(checkpoint)
     began = time.monotonic()

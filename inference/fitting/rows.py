@@ -13,7 +13,7 @@ from torch import Tensor
 from inference.base.structure import is_large
 from inference.engines import gibbs_estimates
 from inference.fitting.record import FitRecord
-from inference.programs.data import as_tensors, checks_data, map_tensors
+from inference.programs.data import as_tensors, checked, checks_data, first_tensor, map_tensors
 from inference.programs.program import Params, Program, simulate
 from ppl_models.parts.validation import check_size
 
@@ -27,18 +27,18 @@ def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
     if not checks_data(fit.model):
         yield Program(fit.model, as_tensors(data))
         return
-    checked, names = fit.model.check_data(data, for_fit=False)  # type: ignore[attr-defined]
+    tensors, names = checked(fit.model, data)
     if names != fit.item_names and sorted(names) == sorted(fit.item_names):
         raise ValueError(f"data: columns in the order of the fit, {fit.item_names}, were expected, got {names}")
     like = next(iter(fit.params.values()))  # the estimate's dtype and device
-    checked = map_tensors(lambda x: x.to(like if x.is_floating_point() else like.device), checked)
-    first = checked if isinstance(checked, Tensor) else next(iter(checked.values()))
-    program = Program(fit.model, map_tensors(lambda x: x[:1], checked))
+    tensors = map_tensors(lambda x: x.to(like if x.is_floating_point() else like.device), tensors)
+    first = first_tensor(tensors)
+    program = Program(fit.model, map_tensors(lambda x: x[:1], tensors))
     values = 1 if is_large(program) else max(site.num_values or 1 for site in program.sites)
     rows = max(1, CHUNK_ELEMENTS // max(first[:1].numel(), values))
     for start in range(0, len(first), rows):
         chunk = slice(start, start + rows)
-        yield program.with_data(map_tensors(operator.itemgetter(chunk), checked))
+        yield program.with_data(map_tensors(operator.itemgetter(chunk), tensors))
 
 
 def _by_row(fit: FitRecord, data: Any, ask: Callable[[FitRecord, Program, Params], dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from inference.programs.data import checked
 from inference.structures.options.forward_backward import Along, parts_of, steps_along, steps_of
 from inference.structures.options.paths import MostProbable, Smoothed, filter_, predict, sample_paths, smooth, viterbi
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription
@@ -40,15 +41,15 @@ class LikelihoodParts:
 def _checked(fit: Fit, data: Any, caller: str) -> Tensor:
     if not isinstance(fit.structure.about, ChainDescription | PolicyDescription):
         raise ValueError(f"{caller}: a model of hidden options was expected, got {type(fit.model).__name__}")
-    checked: Tensor = fit.model.check_data(data, for_fit=False)[0]  # type: ignore[attr-defined]
-    return checked
+    packed: Tensor = checked(fit.model, data)[0]
+    return packed
 
 
 def _of_fit(fit: Fit, data: Any, caller: str) -> Along:
-    checked, about = _checked(fit, data, caller), fit.structure.about
+    packed, about = _checked(fit, data, caller), fit.structure.about
     if isinstance(about, PolicyDescription):
-        return steps_along(about, fit.params, checked)
-    return steps_of(parts_of(about, fit.params), checked)
+        return steps_along(about, fit.params, packed)
+    return steps_of(parts_of(about, fit.params), packed)
 
 
 def filter_options(fit: Fit, data: Any) -> Tensor:

@@ -2,7 +2,7 @@
 
 from inference.programs.coordinates import Coordinates, entry_names
 from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
-from inference.programs.data import as_tensors, checked, checks_data, map_tensors
+from inference.programs.data import as_tensors, checked, checks_data, first_tensor, map_tensors
 from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, narrow_repeated
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential, PotentialOfSets
@@ -19,6 +19,7 @@ __all__ = [
     "some_names",
     "checked",
     "checks_data",
+    "first_tensor",
     "as_tensors",
     "map_tensors",
     "FactorPosteriors",

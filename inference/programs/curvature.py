@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.programs.data import as_tensors, map_tensors
+from inference.programs.data import checked, checks_data, first_tensor, map_tensors
 from inference.programs.program import Program
 
 __all__ = ["data_chunks", "inverse_information", "minus_hessian", "some_names"]
@@ -23,18 +23,15 @@ CHUNK_ELEMENTS = 2**21
 
 def data_chunks(model: Callable[..., Any], data: Any) -> Iterator[Program]:
     """The program on consecutive rows, in double precision."""
-    check = getattr(model, "check_data", None)
-    checked = check(data, for_fit=False)[0] if check is not None else as_tensors(data)
-    checked = map_tensors(lambda x: x.double() if x.is_floating_point() else x, checked)
-    program = Program(model, checked)
-    if check is None:
+    tensors = map_tensors(lambda x: x.double() if x.is_floating_point() else x, checked(model, data)[0])
+    program = Program(model, tensors)
+    if not checks_data(model):
         yield program
         return
-    first = next(iter(checked.values())) if isinstance(checked, dict) else checked
     values = max([1, *(site.num_values or 1 for site in program.sites)])
     size = max(1, CHUNK_ELEMENTS // values)
-    for start in range(0, len(first), size):
-        yield program.with_data(map_tensors(operator.itemgetter(slice(start, start + size)), checked))
+    for start in range(0, len(first_tensor(tensors)), size):
+        yield program.with_data(map_tensors(operator.itemgetter(slice(start, start + size)), tensors))
 
 
 def minus_hessian(function: Callable[[Tensor], Tensor], free: Tensor) -> Tensor:

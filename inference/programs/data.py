@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["checked", "checks_data", "as_tensors", "map_tensors"]
+__all__ = ["as_tensors", "checked", "checks_data", "first_tensor", "map_tensors"]
 
 
 def as_tensors(data: Any) -> Any:
@@ -24,6 +24,11 @@ def as_tensors(data: Any) -> Any:
 def map_tensors(change: Callable[[Tensor], Tensor], data: Any) -> Any:
     """``change`` applied to a tensor, or to every tensor of a dict."""
     return {name: change(value) for name, value in data.items()} if isinstance(data, dict) else change(data)
+
+
+def first_tensor(data: Any) -> Any:
+    """The table, or the first tensor of a dict: its length is the number of rows."""
+    return next(iter(data.values())) if isinstance(data, Mapping) else data
 
 
 def checks_data(model: Callable[..., Any]) -> bool:

@@ -18,6 +18,7 @@ from inference.acdc.criterion import AcdcResult
 from inference.base.progress import NoProgress, RichProgress
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
+from inference.programs.data import checked
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def held_out_log_likelihood(
     if not 0 < share < 1:
         raise ValueError(f"held_out_log_likelihood: share must lie between 0 and 1, got {share!r}")
     model = factory(num_components)
-    table, _ = model.check_data(data)
+    table, _ = checked(model, data, for_fit=True)
     generator = torch.Generator().manual_seed(seed)
     out = (torch.rand(table.shape, generator=generator) < share) & ~table.isnan()
     result = fit(model, table.masked_fill(out, math.nan), num_restarts=num_restarts, seed=seed)
@@ -181,13 +182,11 @@ def cophenetic_correlation(result: Fit, data: Any) -> float:
     from scipy.cluster.hierarchy import average, cophenet
     from scipy.spatial.distance import squareform
 
-    from inference.structures.registry import structure_of
-
-    structure, (table, _) = structure_of(result.model), result.model.check_data(data, for_fit=False)  # type: ignore[attr-defined]
+    table, _ = checked(result.model, data)
     together = np.zeros((len(table), len(table)))
     for r in range(len(signatures)):
         own = {name: value[r] for name, value in result.restarts.params.items()}
-        group = structure.solve_local(own, table)["activities"].argmax(-1).numpy()
+        group = result.structure.solve_local(own, table)["activities"].argmax(-1).numpy()
         together += group[:, None] == group
     distance = squareform(1 - together / len(signatures), checks=False)
     if distance.max() == distance.min():

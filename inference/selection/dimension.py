@@ -26,7 +26,7 @@ from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
-from inference.programs.data import map_tensors
+from inference.programs.data import first_tensor, map_tensors
 from inference.selection.sparsity import ebic, polish
 from inference.structures.registry import structure_of
 
@@ -256,8 +256,7 @@ class HeldOut:
             raise ValueError(f"HeldOut: share must lie in (0, 1), got {self.share!r}")
 
     def choose(self, study: Study) -> Selection:
-        first = next(iter(study.checked.values())) if isinstance(study.checked, dict) else study.checked
-        rows = len(first)
+        rows = len(first_tensor(study.checked))
         if rows < 2:
             raise ValueError("HeldOut: at least two rows were expected, got one; cut a long sequence into several")
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(study.seed))

@@ -22,6 +22,7 @@ import torch
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
 from inference.metrics import match_components
+from inference.programs.data import checked
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def reproducibility(
     for k, fit in fits.items():
         if "signatures" not in fit.params:
             raise ValueError(f"reproducibility: a factorization was expected, got {type(fit.model).__name__}")
-        table, _ = fit.model.check_data(data)  # type: ignore[attr-defined]
+        table, _ = checked(fit.model, data, for_fit=True)
         if len(table) != fit.num_rows or len(table) < 2 * k:
             raise ValueError(
                 f"reproducibility: fits[{k}] was fitted to {fit.num_rows} rows and needs at least {2 * k}; the data have {len(table)}"

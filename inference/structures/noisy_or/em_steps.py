@@ -237,9 +237,6 @@ class CauseSteps:
     def relax(self) -> None:
         return None
 
-    def with_rows(self, rows: CauseRows) -> CauseSteps:
-        return replace(self, rows=rows)
-
     # ---------------------------------------------------------------- the M-step of the weights
 
     def _concentrations(self, like: Tensor) -> tuple[Tensor, Tensor]:

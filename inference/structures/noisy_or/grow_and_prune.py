@@ -82,10 +82,9 @@ class GrowAndPrune:
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """As many searches as ``start`` has restarts."""
-        describe = getattr(problem.model, "causes", None)
-        if describe is None:
+        causes = problem.structure.about
+        if not isinstance(causes, IndependentCauses):
             raise ValueError(f"method: GrowAndPrune is for models that offer causes() (NoisyOr), got {problem.model!r}")
-        causes: IndependentCauses = describe()
         rows = CauseRows.merge(problem.data)
         generator = torch.Generator().manual_seed(problem.seed)
         store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))

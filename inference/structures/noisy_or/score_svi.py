@@ -69,12 +69,11 @@ class ScoreFunctionSVI:
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """All epochs of every restart from ``start`` (R, ...)."""
-        describe = getattr(problem.model, "causes", None)
-        if describe is None:
+        causes = problem.structure.about
+        if not isinstance(causes, IndependentCauses):
             raise ValueError(f"ScoreFunctionSVI: a noisy-OR network was expected, got {type(problem.model).__name__}")
         if checkpoint is not None:
             raise ValueError("checkpoint: ScoreFunctionSVI is not checkpointed; leave it out")
-        causes: IndependentCauses = describe()
         priors = (causes.prior_concentration, causes.failure_concentration, causes.leak_concentration)
         if any(tuple(prior) != (1, 1) for prior in priors):
             raise ValueError(f"ScoreFunctionSVI: flat priors, concentrations (1, 1), were expected, got {priors}")

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from inference.base.relabelling import Alignment
 from inference.base.steps import maximise_free
 from inference.base.structure import Recommendation, Structure
+from inference.programs.data import checked
 from inference.programs.program import Params, Program
 from inference.structures.options.alignment import align_policies, permute_policy_options
 from inference.structures.options.em_steps import MAX_ELEMENTS, mode
@@ -207,7 +208,7 @@ class ContinuousOptionsStructure(Structure):
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
         """Actions along the states of the data, missing where they are."""
-        packed = self.model.check_data(data, for_fit=False)[0]
+        packed = checked(self.model, data)[0]
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             one = {name: value[None] for name, value in params.items()}

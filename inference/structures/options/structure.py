@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from inference.base.relabelling import Alignment, Labels
 from inference.base.structure import Recommendation, Structure
+from inference.programs.data import checked
 from inference.programs.program import Params, Program
 from inference.structures.options.alignment import align_options, permute_options
 from inference.structures.options.em_steps import OptionSteps
@@ -114,7 +115,7 @@ class OptionsStructure(Structure):
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
         """Sequences as long as those of the data, with actions missing where they are."""
-        packed = self.model.check_data(data, for_fit=False)[0]
+        packed = checked(self.model, data)[0]
         parts = parts_of(self.model.chain(), params)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
