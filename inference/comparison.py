@@ -100,7 +100,7 @@ def compare(
         raise ValueError(f"compare: a dict of at least two fits by name was expected, got {type(fits).__name__} of {len(fits)}")
     for name, one in fits.items():
         _check_same_data(name, one, data)
-    predictions = {name: _predict(name, one, data, num_folds, refit, seed) for name, one in fits.items()}
+    predictions = {name: _predict(one, data, num_folds, refit, seed) for name, one in fits.items()}
     notes = _notes(fits, predictions)
     for note in notes:
         warnings.warn(note, UserWarning, stacklevel=2)
@@ -153,7 +153,7 @@ def _check_same_data(name: str, one: Fit, data: Any) -> None:
         )
 
 
-def _predict(name: str, one: Fit, data: Any, num_folds: int, refit: bool, seed: int) -> Prediction | None:
+def _predict(one: Fit, data: Any, num_folds: int, refit: bool, seed: int) -> Prediction | None:
     if one.local:
         return None
     ratio = (one.sample_stats or {}).get("log_importance")

@@ -20,9 +20,7 @@ __all__ = ["posterior_outcome"]
 GOOD_RHAT = 1.01  # Vehtari et al. 2021, doi:10.1214/20-BA1221
 
 
-def posterior_outcome(
-    problem: Problem, params: Params, sample_stats: Params, log_density: Tensor, relabel: bool, num_iterations: int | None = None
-) -> Outcome:
+def posterior_outcome(problem: Problem, params: Params, sample_stats: Params, log_density: Tensor, relabel: bool) -> Outcome:
     """An outcome from draws.
 
     Args:
@@ -31,7 +29,6 @@ def posterior_outcome(
         sample_stats: (C, D) each; whether a draw was renamed is added.
         log_density: (C, D), what the names of latents are taken from the best of, and the history.
         relabel: whether to rename latents.
-        num_iterations: as reported; the draws a chain if None.
 
     Warns:
         ConvergenceWarning: where R-hat of some parameter is above 1.01.

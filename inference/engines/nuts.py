@@ -120,7 +120,7 @@ class NUTS:
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        return posterior_outcome(problem, params, sample_stats, sample_stats["lp"], self.relabel, run.count)
+        return posterior_outcome(problem, params, sample_stats, sample_stats["lp"], self.relabel)
 
     def _optimum(self, problem: Problem, start: Params, progress: Progress) -> Params:
         """The point each chain starts around, (1, ...) or (C, ...)."""
@@ -196,7 +196,6 @@ class Run:
     def __init__(self, method: NUTS, potential: Potential, chains: list[Chain], seed: int) -> None:
         self.method, self.potential, self.chains, self.seed = method, potential, chains, seed
         self.ends = window_ends(method.num_warmup)
-        self.count = 0  # evaluations of the whole batch
 
     def sample(self, progress: Progress, store: Checkpoint | None) -> None:
         """Run every chain to its end."""
@@ -223,7 +222,6 @@ class Run:
                 for c, position in asked.items():
                     positions[c] = torch.from_numpy(position)
                 values, gradients = self.potential(positions)
-                self.count += 1
                 table, slopes = values.cpu().double().numpy(), gradients.cpu().double().numpy()
                 answers = {c: (float(table[c]), slopes[c]) for c in asked}
                 asked = {}

@@ -207,7 +207,7 @@ class _Run:
         optimiser = ClippedAdam({"lr": method.learning_rate, "lrd": decay})
         svi = PyroSVI(self.model, self.guide, optimiser, elbo)
         store = _Store(checkpoint, fingerprint)
-        history = store.load(self.guide)
+        history = store.load()
         try:
             while len(history) < method.num_steps:
                 rows = None
@@ -223,7 +223,7 @@ class _Run:
                 history.append(-float(loss))
                 progress.update(len(history), objective=history[-1], active=1)
         except BaseException:
-            store.save(self.guide, history)
+            store.save(history)
             raise
         return torch.tensor(history, dtype=torch.float64)
 
@@ -249,7 +249,7 @@ class _Store:
     path: Path | None
     fingerprint: str
 
-    def save(self, guide: Guide, history: list[float]) -> None:
+    def save(self, history: list[float]) -> None:
         from inference.base.checkpoint import write_tensors
 
         if self.path is not None:
@@ -257,7 +257,7 @@ class _Store:
             record = {"fingerprint": self.fingerprint}
             write_tensors(self.path, values | {"history": torch.tensor(history, dtype=torch.float64)}, record)
 
-    def load(self, guide: Guide) -> list[float]:
+    def load(self) -> list[float]:
         from inference.base.checkpoint import read_tensors
 
         if self.path is None or not self.path.exists():
