@@ -26,9 +26,9 @@ from ppl_models.sequences.word_tree import WordTree
 
 __all__ = [
     "ChainPlan",
+    "log_products",
     "log_recursion",
     "plan_of",
-    "log_products",
     "remember",
     "TABLE_SIZE",
     "Codes",
