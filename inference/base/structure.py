@@ -27,7 +27,7 @@ from inference.base.relabelling import Alignment, Labels, align_labels
 from inference.programs.data import checks_data, first_tensor, map_tensors
 from inference.programs.program import Params, Program
 from inference.programs.replicates import tables_of
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 
 if TYPE_CHECKING:
     from inference.base.component_noise import NoiseDraws
@@ -83,7 +83,7 @@ class Structure:
         return ()
 
     @property
-    def root(self) -> RootLayer | None:
+    def root(self) -> Root | None:
         """The law of the deepest of these layers."""
         return None
 

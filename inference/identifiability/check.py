@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from inference.identifiability.report import IdentifiabilityReport, LayerReport, Violation
@@ -39,7 +40,7 @@ from ppl_models.parts.distributions import binary_configurations
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
-    from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
+    from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 
 __all__ = ["check_graph", "check_identifiability"]
 
@@ -58,7 +59,7 @@ def check_identifiability(
     item_names: Sequence[str] | None = None,
     latent_names: Mapping[str, Sequence[str]] | None = None,
     layers: Sequence[GeneralizedLinearLayer] | None = None,
-    root: RootLayer | None = None,
+    root: Root | None = None,
     bottom: Bottom | None = None,
     predictors: Tensor | None = None,
 ) -> IdentifiabilityReport:
@@ -73,7 +74,7 @@ def check_identifiability(
         item_names: J names; None for the fit's.
         latent_names: names by latent site, for example ``{"latents_1": ["Number", "Algebra"]}``.
         layers: the layers of the parameters, bottom-up; None for the model's.
-        root: the deepest layer's proportions; None for the model's, or where there are none.
+        root: the law of the deepest latents; None for the model's, or where it has no sites.
         bottom: how items depend on their latents: ``"additive"``; ``"dina"``, on the product of all of them;
             ``"gdm"``, on every interaction. The last two need the bottom layer's graph, and its verdict then stands for
             sign rules of its own (Lee and Gu, S.1.5). None for what the bottom layer says of itself.
@@ -102,7 +103,8 @@ def check_identifiability(
         thresholds.append(float(least))
         proportions = None
         if root is not None and root.latent == layer.parent:
-            proportions = _array(params.get(root.proportions), root.proportions, (root.num_latents,))
+            own = {name: torch.tensor(_array(params.get(name), name, shape)) for name, shape in root.sites().items()}
+            proportions = root.marginals(own).numpy()
         kind: Bottom = bottom if d == 0 and bottom is not None else layer.form
         loadings: np.ndarray | None = None
         table: Tensor | np.ndarray | None = predictors if d == 0 else None
@@ -261,9 +263,9 @@ def _table(params: Mapping[str, Tensor], layer: GeneralizedLinearLayer) -> np.nd
 def _unpack(
     fit: Any,
     layers: Sequence[GeneralizedLinearLayer] | None,
-    root: RootLayer | None,
+    root: Root | None,
     item_names: Sequence[str] | None,
-) -> tuple[Mapping[str, Tensor], Sequence[GeneralizedLinearLayer], RootLayer | None, Sequence[str] | None]:
+) -> tuple[Mapping[str, Tensor], Sequence[GeneralizedLinearLayer], Root | None, Sequence[str] | None]:
     """Parameters, layers, root and item names, whichever way they came."""
     params = fit if isinstance(fit, Mapping) else getattr(fit, "params", None)
     if params is None:

@@ -25,8 +25,8 @@ from inference.fitting.fit import assemble
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.programs.program import Program
-from inference.structures.layers.em_steps import LayeredSteps
-from inference.structures.layers.glm import LayerStatistics, Params
+from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
+from inference.structures.layers.glm import Params
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.penalties import Penalty, stacked, taken
 
@@ -49,7 +49,7 @@ class GridSteps:
     offsets: Tensor
     penalty: Penalty | None
 
-    def e_step(self, params: Params) -> tuple[dict[str, LayerStatistics], Tensor, Tensor]:
+    def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
         statistics, log_likelihood, log_prior = self.base.e_step(_without_entries(params))
         index = params[POINT].long()
         log_prior = log_prior + self.offsets.to(log_prior)[index]
@@ -59,7 +59,7 @@ class GridSteps:
                 log_prior = log_prior - own(params[layer.loadings]).sum((-2, -1))
         return statistics, log_likelihood, log_prior
 
-    def m_step(self, statistics: dict[str, LayerStatistics], params: Params) -> Params:
+    def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
         own = None if self.penalty is None else taken(self.penalty, params[POINT].long())
         layers = []
         for layer in self.base.layers:

@@ -5,16 +5,22 @@ A description is derived from the same fields as the program and never holds a f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
     from ppl_models.parts.penalties import Penalty
     from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["GeneralizedLinearLayer", "RootLayer", "products"]
+__all__ = ["GeneralizedLinearLayer", "Root", "RootLayer", "products"]
+
+Params = dict[str, Tensor]
+PROPORTION_LIMIT = 1e-6  # estimated proportions stay so far from 0 and 1
+START_RANGE = (0.05, 0.95)  # of a proportion at the start
 
 
 def products(bits: Tensor, terms: Tensor) -> Tensor:
@@ -108,9 +114,92 @@ class GeneralizedLinearLayer:
         return self.bound if self.item_bounds is None else self.item_bounds[columns.start]
 
 
+class Root(Protocol):
+    """The law of the deepest latents, K bits: all that engines ask of it, so that another law is another class.
+
+    Parameters are by site name and may hold more than the root's own sites; unless said otherwise they have a leading
+    dim of R restarts. The program draws the latents from the same law as one enumerated site.
+    """
+
+    @property
+    def latent(self) -> str:
+        """Name of the site of the latents, event shape (K,)."""
+        ...
+
+    @property
+    def num_latents(self) -> int:
+        """K."""
+        ...
+
+    @property
+    def num_free(self) -> int:
+        """Free parameters."""
+        ...
+
+    @property
+    def renamable(self) -> bool:
+        """Whether the latents, and the values of each, may exchange names; if not, they keep those they have."""
+        ...
+
+    def sites(self) -> dict[str, tuple[int, ...]]:
+        """The parameter sites and their shapes, without restarts."""
+        ...
+
+    def start(self, latents: Tensor) -> Params:
+        """Parameters to start from, (1, ...), where the latents are guessed, (N, K)."""
+        ...
+
+    def uniform(self, like: Tensor) -> Params:
+        """Parameters (1, ...) under which all configurations are equally likely, of the dtype and device of ``like``."""
+        ...
+
+    def marginals(self, params: Mapping[str, Tensor]) -> Tensor:
+        """P(latent = 1), (..., K), for parameters with any leading dims."""
+        ...
+
+    def draw(self, params: Params, uniform: Tensor) -> Tensor:
+        """Latents (R, K, N), made of as many uniform numbers."""
+        ...
+
+    def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
+        """Of latent k given the other latents (R, K, N), (R, N); (R, 1) where they do not matter."""
+        ...
+
+    def expected(self, configurations: Tensor, counts: Tensor) -> Tensor:
+        """The statistic that :meth:`maximise` wants, (R, S), a sum over rows.
+
+        Args:
+            configurations: (C, K), 0/1.
+            counts: expected rows in each, (R, C).
+        """
+        ...
+
+    def drawn(self, latents: Tensor, chances: Tensor, scale: float) -> Tensor:
+        """The same statistic of drawn latents, (R, S), which is averaged over draws.
+
+        Args:
+            latents: (R, K, N), 0/1; chances: P(latent = 1 | all else) as each was drawn, (R, K, N).
+            scale: weight of a row.
+        """
+        ...
+
+    def maximise(self, statistic: Tensor, params: Params) -> Params:
+        """The root's sites where the expected complete-data log-posterior is largest, at least not below ``params``."""
+        ...
+
+    def rename(self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None) -> Params:
+        """The root's sites under other names of the latents, for parameters with any leading dims.
+
+        Args:
+            permutation: (K,) long, new latent l is old latent ``permutation[l]``; None where they stay.
+            flips: (K,) bool in the new order, whose values change names; None for none.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class RootLayer:
-    """The deepest layer: ``latent_k ~ Bernoulli(proportions_k)``, independent.
+    """The deepest layer: ``latent_k ~ Bernoulli(proportions_k)``, independent, with a flat prior. A :class:`Root`.
 
     Args:
         proportions: name of the site with the proportions, shape (num_latents,).
@@ -121,3 +210,48 @@ class RootLayer:
     proportions: str
     latent: str
     num_latents: int
+
+    @property
+    def num_free(self) -> int:
+        return self.num_latents
+
+    @property
+    def renamable(self) -> bool:
+        return True
+
+    def sites(self) -> dict[str, tuple[int, ...]]:
+        return {self.proportions: (self.num_latents,)}
+
+    def start(self, latents: Tensor) -> Params:
+        return {self.proportions: latents.mean(0).clamp(*START_RANGE).unsqueeze(0)}
+
+    def uniform(self, like: Tensor) -> Params:
+        return {self.proportions: like.new_full((1, self.num_latents), 0.5)}
+
+    def marginals(self, params: Mapping[str, Tensor]) -> Tensor:
+        return params[self.proportions]
+
+    def draw(self, params: Params, uniform: Tensor) -> Tensor:
+        chances = torch.sigmoid(torch.logit(params[self.proportions])).unsqueeze(-1)  # as a sweep would have them
+        return (uniform < chances).to(chances.dtype)
+
+    def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
+        return torch.logit(params[self.proportions][:, k, None])
+
+    def expected(self, configurations: Tensor, counts: Tensor) -> Tensor:
+        """Rows, and rows with each latent on, (R, 1 + K)."""
+        return torch.cat([counts.sum(-1, keepdim=True), counts @ configurations], -1)
+
+    def drawn(self, latents: Tensor, chances: Tensor, scale: float) -> Tensor:
+        """One, and the mean chance of each latent: the maximiser asks for their ratio, whatever a row weighs."""
+        share = chances.mean(-1)
+        return torch.cat([torch.ones_like(share[:, :1]), share], -1)
+
+    def maximise(self, statistic: Tensor, params: Params) -> Params:
+        share = statistic[:, 1:] / statistic[:, :1]
+        return {self.proportions: share.clamp(PROPORTION_LIMIT, 1 - PROPORTION_LIMIT)}
+
+    def rename(self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None) -> Params:
+        share = params[self.proportions]
+        share = share if permutation is None else share.index_select(-1, permutation)
+        return {self.proportions: share if flips is None else torch.where(flips, 1 - share, share)}

@@ -96,9 +96,10 @@ def test_chunks_do_not_matter():
     whole = LayeredSteps.build(model, x, 2**20).e_step(start)
     small = LayeredSteps.build(model, x, 64).e_step(start)
     assert torch.allclose(whole[1], small[1], rtol=1e-12)
-    for name, stats in whole[0].items():
-        assert torch.allclose(stats.cross, small[0][name].cross, rtol=1e-10, atol=1e-12)
-        assert torch.allclose(stats.counts, small[0][name].counts, rtol=1e-10, atol=1e-12)
+    assert torch.allclose(whole[0].root, small[0].root, rtol=1e-10, atol=1e-12)
+    for name, stats in whole[0].layers.items():
+        assert torch.allclose(stats.cross, small[0].layers[name].cross, rtol=1e-10, atol=1e-12)
+        assert torch.allclose(stats.counts, small[0].layers[name].counts, rtol=1e-10, atol=1e-12)
 
 
 def test_the_m_step_sees_no_rows():
@@ -106,7 +107,8 @@ def test_the_m_step_sees_no_rows():
         model, x = encoder(num_rows=num_rows)
         start = spectral_start(model.layers(), model.root(), x)
         statistics, _, _ = LayeredSteps.build(model, x).e_step(start)
-        sizes = {tuple(v.shape) for s in statistics.values() for v in (s.counts, s.cross, s.configurations)}
+        sizes = {tuple(v.shape) for s in statistics.layers.values() for v in (s.counts, s.cross, s.configurations)}
+        sizes.add(tuple(statistics.root.shape))
         assert all(num_rows not in size for size in sizes)
 
 

@@ -2,7 +2,7 @@
 
 from inference.structures.layers.alignment import align_layers, canonical_signs, relabel
 from inference.structures.layers.draw_steps import LayeredDraws
-from inference.structures.layers.em_steps import LayeredSteps, expected_statistics
+from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics, expected_statistics
 from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.glm import (
     LayerStatistics,
@@ -32,6 +32,7 @@ __all__ = [
     "relabel",
     "LayeredDraws",
     "LayeredSteps",
+    "TowerStatistics",
     "expected_statistics",
     "LayeredGibbs",
     "LayerStatistics",

@@ -7,7 +7,7 @@ d with loadings :math:`W_d` and intercepts :math:`b_d`, renaming the values of l
     b_d \leftarrow b_d + W_{d,\cdot k}, \quad W_{d,\cdot k} \leftarrow -W_{d,\cdot k}, \quad
     (b_{d+1,k}, W_{d+1,k\cdot}) \leftarrow -(b_{d+1,k}, W_{d+1,k\cdot}),
 
-or :math:`\pi_k \leftarrow 1 - \pi_k` in the deepest layer, leaves every probability of the items unchanged; so does
+or, of independent latents in the deepest layer, :math:`\pi_k \leftarrow 1 - \pi_k`, leaves every probability of the items unchanged; so does
 permuting the latents of a layer. A layer of K latents therefore has :math:`K! \, 2^K` equivalent labellings, and two
 fits, or a fit and a truth, can only be compared after one is relabelled like the other. That is for scoring and for
 comparing: no fit may use it.
@@ -28,7 +28,7 @@ from inference.base.relabelling import Alignment, _match
 from inference.structures.layers.renaming import flippable, flipped, permuted
 
 if TYPE_CHECKING:
-    from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
+    from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 
 __all__ = ["align_layers", "canonical_signs", "relabel"]
 
@@ -40,7 +40,7 @@ def align_layers(
     params: Mapping[str, Tensor],
     reference: Mapping[str, Tensor],
     layers: Sequence[GeneralizedLinearLayer],
-    root: RootLayer | None = None,
+    root: Root | None = None,
     signs: bool = True,
 ) -> Alignment:
     r"""Relabel the latents of generalised-linear layers like a reference.
@@ -54,7 +54,7 @@ def align_layers(
         params: the parameters to relabel, by site name, without leading dims.
         reference: the parameters to relabel them like; only the loadings are looked at.
         layers: bottom-up.
-        root: the deepest layer's proportions; None where the deepest latents have none among the parameters.
+        root: the law of the deepest latents; None where it has no sites among the parameters.
         signs: whether latents may be flipped.
 
     Raises:
@@ -74,10 +74,12 @@ def align_layers(
             signs_below[flips[layer.child]] = -1
         estimate = signs_below[:, None] * layer.effects(loadings)[order]
         forbidden, edges = None, layer.edges
+        if _keeps_names(layer, root):
+            forbidden, edges = ~torch.eye(layer.num_parents, dtype=torch.bool, device=loadings.device), None
         if edges is not None:
             edges = edges.to(loadings.device)
             forbidden = (edges[order].mT[:, None, :] != edges.mT).any(-1)  # (K, K): old k, new l
-        allowed = flippable(layer).to(loadings.device) if signs else False
+        allowed = _flippable(layer, root).to(loadings.device) if signs else False
         matching = _match(estimate, layer.effects(reference[layer.loadings].to(loadings)), allowed, forbidden)
         permutations[layer.parent], flips[layer.parent] = matching.permutation, matching.flips
         cost += matching.cost
@@ -88,7 +90,7 @@ def align_layers(
 def relabel(
     params: Mapping[str, Tensor],
     layers: Sequence[GeneralizedLinearLayer],
-    root: RootLayer | None,
+    root: Root | None,
     permutations: Mapping[str, Tensor],
     flips: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
@@ -97,14 +99,14 @@ def relabel(
     Args:
         params: by site name; leading dims (restarts, chains, draws) are allowed and share one relabelling.
         layers: bottom-up.
-        root: the deepest layer's proportions, or None.
+        root: the law of the deepest latents, or None.
         permutations: latent site -> (K,) long, new latent l is old latent ``permutation[l]``; a site left out stays.
         flips: latent site -> (K,) bool in the new order; a site left out stays.
     """
     out = dict(params)
     for layer in layers:
         out[layer.loadings] = permuted(layer, params[layer.loadings], permutations.get(layer.parent))
-    for layer in layers:  # what stands in the role of a child: the layer above, or the proportions
+    for layer in layers:  # what stands in the role of a child
         out[layer.loadings] = _permuted(out[layer.loadings], permutations.get(layer.child), -2)
         out[layer.intercepts] = _permuted(params[layer.intercepts], permutations.get(layer.child), -1)
         if layer.child in flips:
@@ -116,16 +118,14 @@ def relabel(
                 layer, out[layer.loadings], out[layer.intercepts], flips[layer.parent]
             )
     if root is not None:
-        proportions = _permuted(params[root.proportions], permutations.get(root.latent), -1)
-        flip = flips.get(root.latent, torch.zeros((), dtype=torch.bool, device=proportions.device))
-        out[root.proportions] = torch.where(flip, 1 - proportions, proportions)
+        out |= root.rename(params, permutations.get(root.latent), flips.get(root.latent))
     return out
 
 
 def canonical_signs(
     params: Mapping[str, Tensor],
     layers: Sequence[GeneralizedLinearLayer],
-    root: RootLayer | None = None,
+    root: Root | None = None,
     convention: Literal["column_sum", "first", "as_is"] = "column_sum",
 ) -> Alignment:
     """Name the values of every latent by a convention on the signs of its loadings, bottom-up.
@@ -136,7 +136,7 @@ def canonical_signs(
     Args:
         params: by site name, without leading dims.
         layers: bottom-up.
-        root: the deepest layer's proportions, or None.
+        root: the law of the deepest latents, or None.
         convention: ``"column_sum"``, the loadings of a latent sum to a positive number (Assumption 1(c) of Lee and Gu
             2025; a sum within 1e-12 of zero is decided by the first nonzero entry); ``"first"``, its first nonzero
             loading is positive; ``"as_is"``, no change. Where items depend on products of latents, the loading of a latent is
@@ -155,8 +155,18 @@ def canonical_signs(
         permutations[layer.parent] = permutations[layer.parent].to(loadings.device)
         if layer.child in flips:
             loadings = torch.where(flips[layer.child][:, None], -loadings, loadings)
-        flips[layer.parent] = _is_negative(layer.effects(loadings), convention) & flippable(layer).to(loadings.device)
+        flips[layer.parent] = _is_negative(layer.effects(loadings), convention) & _flippable(layer, root).to(loadings.device)
     return Alignment(relabel(params, layers, root, permutations, flips), permutations, flips, 0.0)
+
+
+def _keeps_names(layer: GeneralizedLinearLayer, root: Root | None) -> bool:
+    """Whether the root ties the layer's parents to their names."""
+    return root is not None and root.latent == layer.parent and not root.renamable
+
+
+def _flippable(layer: GeneralizedLinearLayer, root: Root | None) -> Tensor:
+    """The parents (K,) whose values have other names within the same model."""
+    return flippable(layer) & (not _keeps_names(layer, root))
 
 
 def _permuted(value: Tensor, permutation: Tensor | None, dim: int) -> Tensor:
@@ -177,7 +187,7 @@ def _is_negative(loadings: Tensor, convention: str) -> Tensor:
 def _check(
     params: Mapping[str, Any],
     layers: Sequence[GeneralizedLinearLayer],
-    root: RootLayer | None,
+    root: Root | None,
     argument: str,
     only_loadings: bool = False,
 ) -> None:
@@ -190,7 +200,7 @@ def _check(
         if not only_loadings:
             expected[layer.intercepts] = (layer.num_children,)
     if root is not None:
-        expected[root.proportions] = (root.num_latents,)
+        expected |= root.sites()
     for site, shape in expected.items():
         value = params.get(site)
         if not isinstance(value, Tensor):

@@ -23,7 +23,6 @@ from torch import Tensor
 from inference.base.draw_steps import Averages
 from inference.base.gibbs import Latents
 from inference.programs.program import Params
-from inference.structures.layers.em_steps import PROPORTION_LIMIT
 from inference.structures.layers.gibbs import LayeredGibbs, features
 from inference.structures.layers.glm import (
     drawn_statistics,
@@ -76,7 +75,8 @@ class LayeredDraws:
             out[f"{layer.loadings}/linear"] = gradient + (hessian @ beta.unsqueeze(-1)).squeeze(-1)
             out[f"{layer.loadings}/hessian"] = hessian
         out = {name: value * self.scale for name, value in out.items()}
-        out[self.gibbs.root.proportions] = chances[self.gibbs.root.latent].mean(-1)
+        latent = self.gibbs.root.latent
+        out[latent] = self.gibbs.root.drawn(latents[latent], chances[latent], self.scale)
         return out, self.log_joint(params, latents)
 
     def log_joint(self, params: Params, latents: Latents) -> Tensor:
@@ -110,13 +110,11 @@ class LayeredDraws:
                 new[layer.dispersion] = maximise_dispersion(
                     layer, squares - 2 * (beta * linear).sum(-1) + fitted, weight
                 )
-        share = averages[self.gibbs.root.proportions]
-        new[self.gibbs.root.proportions] = share.clamp(PROPORTION_LIMIT, 1 - PROPORTION_LIMIT)
-        return new
+        return new | self.gibbs.root.maximise(averages[self.gibbs.root.latent], params)
 
     def maximise_draw(self, params: Params, latents: Latents, chances: Latents) -> Params:
-        restarts = []
-        for r in range(len(params[self.gibbs.root.proportions])):
+        restarts, root = [], self.gibbs.root
+        for r in range(len(next(iter(params.values())))):
             own = {name: value[r : r + 1] for name, value in params.items()}
             new = dict(own)
             for depth, layer in enumerate(self.layers):
@@ -124,9 +122,8 @@ class LayeredDraws:
                 mask = self.gibbs.mask if depth == 0 else None
                 stats = drawn_statistics(layer, below, mask, latents[layer.parent][r], self.scale)
                 new.update(maximise_layer(layer, stats, own, num_steps=1))
-            share = chances[self.gibbs.root.latent][r : r + 1].mean(-1)
-            new[self.gibbs.root.proportions] = share.clamp(PROPORTION_LIMIT, 1 - PROPORTION_LIMIT)
-            restarts.append(new)
+            drawn = root.drawn(latents[root.latent][r : r + 1], chances[root.latent][r : r + 1], self.scale)
+            restarts.append(new | root.maximise(drawn, own))
         return {name: torch.cat([new[name] for new in restarts]) for name in params}
 
     def relax(self) -> LayeredDraws | None:

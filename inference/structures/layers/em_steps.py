@@ -10,14 +10,24 @@ from torch import Tensor
 
 from inference.programs.program import Program
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import ResponseFamily, filled
 
-__all__ = ["LayeredSteps", "expected_statistics"]
+__all__ = ["LayeredSteps", "TowerStatistics", "expected_statistics"]
 
 
-PROPORTION_LIMIT = 1e-6
+@dataclass(frozen=True)
+class TowerStatistics:
+    """Expected sufficient statistics of all layers, summed over rows.
+
+    Args:
+        layers: those of each layer, by the site of its loadings.
+        root: those of the deepest latents, (R, S), as the root wants them.
+    """
+
+    layers: dict[str, LayerStatistics]
+    root: Tensor
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class LayeredSteps:
 
     program: Program
     layers: tuple[GeneralizedLinearLayer, ...]
-    root: RootLayer
+    root: Root
     data: Tensor
     mask: Tensor | None
     chunk_elements: int = 2**18
@@ -52,7 +62,7 @@ class LayeredSteps:
         one = complete.reshape(-1, complete.shape[-1])[:1]
         return cls(Program(model, one), layers, root, complete, mask, chunk_elements, num_newton)
 
-    def e_step(self, params: Params) -> tuple[dict[str, LayerStatistics], Tensor, Tensor]:
+    def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
         mixture = self.program.as_mixture(params)
         if mixture is None:
             raise ValueError("the program's rows are not a finite mixture over one latent site; use EM(accelerate=False)")
@@ -67,7 +77,7 @@ class LayeredSteps:
             self.chunk_elements,
             None if self.layers[0].terms is None else self.layers[0].features(mixture.values),
         )
-        statistics = {self.layers[0].loadings: bottom}
+        layers = {self.layers[0].loadings: bottom}
         counts = bottom.counts if bottom.row_counts is None else bottom.row_counts
         posteriors = mixture.upper_posteriors(counts)
         child_values = mixture.values
@@ -78,10 +88,9 @@ class LayeredSteps:
             expected = joint.mT @ child_values  # (R, b, children)
             own_counts = joint.sum(1)
             cross = expected.mT @ torch.nn.functional.pad(values, (1, 0), value=1.0)
-            stats = LayerStatistics(values, own_counts, cross)
-            statistics[layer.loadings] = stats
+            layers[layer.loadings] = LayerStatistics(values, own_counts, cross)
             child_values, counts = values, own_counts
-        statistics[self.root.proportions] = LayerStatistics(child_values, counts, (counts @ child_values).unsqueeze(-1))
+        statistics = TowerStatistics(layers, self.root.expected(child_values, counts))
         return statistics, log_likelihood, self._relaxed_prior(params) if self.relaxed else mixture.log_prior
 
     def relax(self) -> LayeredSteps | None:
@@ -95,14 +104,11 @@ class LayeredSteps:
         """Minus the convex penalties, up to a constant."""
         return -sum((x.penalty(params[x.loadings]).sum((-2, -1)) for x in self.layers if x.penalty), torch.zeros(()))
 
-    def m_step(self, statistics: dict[str, LayerStatistics], params: Params) -> Params:
+    def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
         new = dict(params)
         for layer in self.layers:
-            new.update(maximise_layer(layer, statistics[layer.loadings], params, self.num_newton))
-        root = statistics[self.root.proportions]
-        share = root.cross.squeeze(-1) / root.counts.sum(-1, keepdim=True)
-        new[self.root.proportions] = share.clamp(PROPORTION_LIMIT, 1 - PROPORTION_LIMIT)
-        return new
+            new.update(maximise_layer(layer, statistics.layers[layer.loadings], params, self.num_newton))
+        return new | self.root.maximise(statistics.root, params)
 
 
 def expected_statistics(

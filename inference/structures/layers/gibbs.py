@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from inference.base.gibbs import CHUNK_ELEMENTS, FORWARD, GenericGibbs, Latents, Scan, _bits
+from inference.base.gibbs import CHUNK_ELEMENTS, FORWARD, GenericGibbs, Latents, Scan, _bits, _uniform
 from inference.programs.program import Params, Program
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, filled
 
 __all__ = ["LayeredGibbs"]
+
+Prior = Callable[[int, Tensor, slice], Tensor]  # latent k, its layer (R, K, n), which rows these are -> log-odds (R, n or 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +32,7 @@ class LayeredGibbs:
 
     model: Any
     layers: tuple[GeneralizedLinearLayer, ...]
-    root: RootLayer
+    root: Root
     data: Tensor
     statistic: Tensor
     mask: Tensor | None
@@ -50,12 +53,11 @@ class LayeredGibbs:
         return replace(self, data=self.data[index], statistic=self.statistic[:, index], mask=mask)
 
     def begin(self, params: Params, generator: torch.Generator) -> Latents:
-        proportions = params[self.root.proportions]
-        logits = torch.logit(proportions).unsqueeze(-1).expand(*proportions.shape, self.statistic.shape[1])
-        latents: Latents = {}
-        for layer in reversed(self.layers):
-            latents[layer.parent] = _bits(torch.sigmoid(logits), generator)
-            logits = predictor(layer, params, latents)
+        like = next(iter(params.values()))
+        shape = (len(like), self.root.num_latents, self.statistic.shape[1])
+        latents = {self.root.latent: self.root.draw(params, _uniform(like.new_empty(shape), generator))}
+        for layer in reversed(self.layers[1:]):
+            latents[layer.child] = _bits(torch.sigmoid(predictor(layer, params, latents)), generator)
         return latents
 
     def sweep(
@@ -66,18 +68,19 @@ class LayeredGibbs:
             state = latents if scan.synchronous else new
             below = self.statistic if depth == 0 else state[layer.child]
             mask = self.mask if depth == 0 else None
-            prior = self.prior_logits(depth, params, state)
+            prior = self._prior(depth, params, state)
             uniform = scan.uniform(layer.parent, latents[layer.parent], generator)
             new[layer.parent], chances[layer.parent] = _sweep_layer(
                 layer, params, state, below, mask, prior, uniform, scan
             )
         return new, chances
 
-    def prior_logits(self, depth: int, params: Params, latents: Latents) -> Tensor:
-        """Log-odds of the parents of layer ``depth`` given the layer above, (R, K, N) or (R, K, 1)."""
-        if depth + 1 < len(self.layers):
-            return predictor(self.layers[depth + 1], params, latents)
-        return torch.logit(params[self.root.proportions]).unsqueeze(-1)
+    def _prior(self, depth: int, params: Params, latents: Latents) -> Prior:
+        """Log-odds of a parent of layer ``depth`` given the layer above, or the latents beside it in the root."""
+        if depth + 1 == len(self.layers):
+            return lambda k, state, part: self.root.log_odds(params, k, state)
+        odds = predictor(self.layers[depth + 1], params, latents)
+        return lambda k, state, part: odds[:, k, part]
 
     def log_joint_rows(self, params: Params, latents: Latents) -> Tensor:
         return self._whole.log_joint_rows(params, latents)
@@ -105,7 +108,7 @@ def _sweep_layer(
     latents: Latents,
     below: Tensor,
     mask: Tensor | None,
-    prior: Tensor,
+    prior: Prior,
     uniform: Tensor,
     scan: Scan,
 ) -> tuple[Tensor, Tensor]:
@@ -125,11 +128,10 @@ def _sweep_layer(
     for start in range(0, num_rows, rows):
         part = slice(start, start + rows)
         own = None if mask is None else mask[:, part].to(kind)
-        odds = prior if prior.shape[-1] == 1 else prior[..., part]
-        state = parents[..., part].to(kind)
-        conditionals.begin(state, below[..., part].to(kind), own, odds.to(kind))
+        conditionals.begin(parents[..., part].to(kind), below[..., part].to(kind), own)
         for k in scan.order(range(parents.shape[1])):
-            chance = torch.sigmoid(conditionals.logit(k))  # (R, n)
+            odds = prior(k, conditionals.parents, part).to(kind)
+            chance = torch.sigmoid(conditionals.logit(k, odds))  # (R, n)
             draw = (uniform[:, k, part] < chance).to(kind)
             new[:, k, part], chances[:, k, part] = draw, chance
             if not scan.synchronous:
@@ -163,15 +165,15 @@ class _Conditionals:
             self.moves.append(moved)
         self.num_moved = max(1, int(touched.sum(0).max()))
 
-    def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None, prior: Tensor) -> None:
-        """Take up rows: parents (R, K, n), children's statistics (C, n) or (R, C, n), mask (C, n), prior log-odds."""
+    def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None) -> None:
+        """Take up rows: parents (R, K, n), children's statistics (C, n) or (R, C, n), mask (C, n)."""
         self.parents, self.mask = parents.clone(), mask
         self.eta = self.loadings @ parents + self.intercepts  # (R, C, n)
-        self.linear = prior + self.weighted.mT @ below  # (R, K, n)
+        self.linear = self.weighted.mT @ below  # (R, K, n)
 
-    def logit(self, k: int) -> Tensor:
-        """Of parent k, (R, n)."""
-        total = self.linear[:, k]
+    def logit(self, k: int, prior: Tensor) -> Tensor:
+        """Of parent k, (R, n), with its log-odds (R, n or 1) without the children."""
+        total = prior + self.linear[:, k]
         for children, step, increment in self.moves[k]:
             off = self.eta.index_select(1, children).addcmul_(step, self.parents[:, k, None], value=-1.0)  # at a_k = 0
             total = total - increment(off, None if self.mask is None else self.mask[children])
@@ -199,13 +201,13 @@ class _ProductConditionals:
         self.layer, self.loadings, self.intercepts, self.scale = layer, loadings, intercepts.unsqueeze(-1), scale
         self.num_moved = max(layer.num_children, layer.num_features)
 
-    def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None, prior: Tensor) -> None:
-        self.parents, self.below, self.mask, self.prior = parents.clone(), below, mask, prior.expand(parents.shape)
+    def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None) -> None:
+        self.parents, self.below, self.mask = parents.clone(), below, mask
 
-    def logit(self, k: int) -> Tensor:
+    def logit(self, k: int, prior: Tensor) -> Tensor:
         off, on = self.parents.clone(), self.parents.clone()
         off[:, k], on[:, k] = 0.0, 1.0
-        return self.prior[:, k] + self._log_density(on, k) - self._log_density(off, k)
+        return prior + self._log_density(on, k) - self._log_density(off, k)
 
     def put(self, k: int, value: Tensor) -> None:
         self.parents[:, k] = value

@@ -17,8 +17,7 @@ from inference.base.outcome import Outcome
 from inference.base.progress import NoProgress
 from inference.engines.em import EM
 from inference.programs.program import Params
-from inference.structures.layers.em_steps import LayeredSteps
-from inference.structures.layers.glm import LayerStatistics
+from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -38,12 +37,12 @@ class SetSteps:
 
     base: LayeredSteps
 
-    def e_step(self, params: Params) -> tuple[dict[str, LayerStatistics], Tensor, Tensor]:
+    def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
         index = params[SET].long()
         mask = None if self.base.mask is None else self.base.mask[index]
         return replace(self.base, data=self.base.data[index], mask=mask).e_step(_own(params))
 
-    def m_step(self, statistics: dict[str, LayerStatistics], params: Params) -> Params:
+    def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
         return self.base.m_step(statistics, _own(params)) | {SET: params[SET]}
 
     def relax(self) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from inference.structures.layers.glm import Params, drawn_statistics, maximise_layer
 from inference.structures.layers.ideal_responses import ideal_latents
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import ResponseFamily
 
 __all__ = ["LayerFactors", "centred_values", "layer_factors", "random_start", "spectral_start", "varimax"]
@@ -192,7 +192,7 @@ def _without_penalty(layer: GeneralizedLinearLayer) -> GeneralizedLinearLayer:
 
 
 def spectral_start(
-    layers: tuple[GeneralizedLinearLayer, ...], root: RootLayer, data: Tensor, num_starts: int = 1, seed: int = 0
+    layers: tuple[GeneralizedLinearLayer, ...], root: Root, data: Tensor, num_starts: int = 1, seed: int = 0
 ) -> Params:
     """Starts for every layer, bottom-up: the spectral one first, the others from it with a tenth of the latents flipped.
 
@@ -233,8 +233,7 @@ def spectral_start(
                 latents = torch.where(flip.to(latents.device), 1 - latents, latents)
             params |= _regression(layer, below, latents)
             below = latents
-        params[root.proportions] = below.mean(0).clamp(0.05, 0.95).unsqueeze(0)
-        starts.append(params)
+        starts.append(params | root.start(below))
     return {name: torch.cat([params[name] for params in starts]) for name in starts[0]}
 
 
@@ -252,7 +251,7 @@ def _matched_to_graph(factors: LayerFactors, graph: Tensor) -> Tensor:
 
 
 def random_start(
-    layers: tuple[GeneralizedLinearLayer, ...], root: RootLayer, data: Tensor, num_starts: int = 1, seed: int = 0
+    layers: tuple[GeneralizedLinearLayer, ...], root: Root, data: Tensor, num_starts: int = 1, seed: int = 0
 ) -> Params:
     """Starts without a look at the structure: fair random latents for every row, and regressions on them plus noise."""
     generator = torch.Generator().manual_seed(seed)
@@ -278,6 +277,5 @@ def random_start(
             params[layer.intercepts] = base[layer.intercepts] - loadings.sum(-1) / 2
             if layer.dispersion:
                 params[layer.dispersion] = base[layer.dispersion]
-        params[root.proportions] = data.new_full((1, root.num_latents), 0.5)
-        starts.append(params)
+        starts.append(params | root.uniform(data))
     return {name: torch.cat([params[name] for params in starts]) for name in starts[0]}

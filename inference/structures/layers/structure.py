@@ -26,7 +26,7 @@ from inference.structures.layers.spectral import (
     random_start,
     spectral_start,
 )
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, filled, num_densities
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class LayeredStructure(Structure):
         return tuple(self.model.layers())
 
     @property
-    def root(self) -> RootLayer:
-        root: RootLayer = self.model.root()
+    def root(self) -> Root:
+        root: Root = self.model.root()
         return root
 
     def observed_sites(self) -> tuple[str, ...]:
@@ -109,6 +109,8 @@ class LayeredStructure(Structure):
         for layer in layers:
             if layer.terms is not None:  # products of attributes with a given graph: the attributes have names
                 continue
+            if layer.parent == root.latent and not root.renamable:
+                continue
             kinds = None
             edges = [layer.graph.mT] if layer.graph is not None else []
             edges += [above.graph for above in layers if above.child == layer.parent and above.graph is not None]
@@ -143,11 +145,14 @@ class LayeredStructure(Structure):
     def num_free(self, params: Params) -> int:
         """Loadings that are exactly zero are not counted."""
         loadings = {layer.loadings for layer in self.layers}
-        return sum(int((value != 0).sum()) if name in loadings else value.numel() for name, value in params.items())
+        others = {name: value for name, value in params.items() if name not in self.root.sites()}
+        free = sum(int((value != 0).sum()) if name in loadings else value.numel() for name, value in others.items())
+        return free + self.root.num_free
 
     def num_possible(self, params: Params) -> int:
         fixed = sum(int((~layer.graph).sum()) for layer in self.layers if layer.graph is not None)
-        return super().num_possible(params) - fixed
+        others = {name: value for name, value in params.items() if name not in self.root.sites()}
+        return super().num_possible(others) + self.root.num_free - fixed
 
     def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
         below, layers = problem.data, self.layers
