@@ -17,7 +17,7 @@ from inference.base.gibbs import GenericGibbs, Gibbs, Scan
 from inference.base.outcome import BoundWarning, ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress, RichProgress
 from inference.base.relabelling import Alignment, Labels, Matching, align_labels, match_columns, relabel_draws
-from inference.base.steps import GenericSteps, Steps, maximise_free
+from inference.base.steps import GenericSteps, Steps, add_statistics, maximise_free, summed_statistics
 from inference.base.structure import Method, Problem, Recommendation, Structure, is_large, is_method
 
 __all__ = [
@@ -55,7 +55,9 @@ __all__ = [
     "relabel_draws",
     "GenericSteps",
     "Steps",
+    "add_statistics",
     "maximise_free",
+    "summed_statistics",
     "Recommendation",
     "Structure",
     "is_large",

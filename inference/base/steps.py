@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,18 +12,31 @@ from torch import Tensor
 from inference.programs.elimination import FactorPosteriors
 from inference.programs.program import Params, Program
 
-__all__ = ["GenericSteps", "Steps", "maximise_free"]
+__all__ = ["GenericSteps", "Steps", "add_statistics", "maximise_free", "summed_statistics"]
+
+S = TypeVar("S")
 
 
 class Steps(Protocol):
     """What the EM loop asks of a model. Parameters carry a leading dim of R restarts."""
 
     def e_step(self, params: Params) -> tuple[Any, Tensor, Tensor]:
-        """Expected statistics, log-likelihood (R,) and log-prior (R,) at ``params``."""
+        """Expected statistics of the rows, their log-likelihood (R,), and log-prior (R,) at ``params``.
+
+        Statistics of parts of the rows are added up by :func:`add_statistics`.
+        """
         ...
 
     def m_step(self, statistics: Any, params: Params) -> Params:
         """Parameters whose expected complete-data log-posterior is not below that of ``params``."""
+        ...
+
+    def on(self, data: Any) -> Steps:
+        """The same steps on other rows of the same model, their statistics to be added to those of these rows.
+
+        Args:
+            data: as the model checks it. Where these rows have missing entries, the statistics of others allow for them too.
+        """
         ...
 
     def relax(self) -> Steps | None:
@@ -56,8 +69,84 @@ class GenericSteps:
 
         return maximise_free(self.program, bound, params, self.num_steps)
 
+    def on(self, data: Any) -> GenericSteps:
+        """Whose posteriors belong to those rows: log-likelihoods add up, posteriors do not."""
+        return replace(self, program=self.program.with_data(data))
+
     def relax(self) -> None:
         return None
+
+
+def add_statistics(parts: Sequence[S]) -> S:
+    """Statistics of all rows from those of parts of the rows.
+
+    Tensors, and tensors in dicts and records, are summed. A record tells what is no sum in the metadata of its fields:
+    ``{"sum": False}``, the same in all parts (a table of configurations); ``{"join": dim}``, one entry a row, in order.
+
+    Args:
+        parts: of one kind, at least one.
+
+    Raises:
+        ValueError: for parts that do not fit together.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if any(type(part) is not type(first) for part in parts):
+        kinds = sorted({type(part).__name__ for part in parts})
+        raise ValueError(f"statistics of one kind were expected, got {kinds}: are entries missing in some of the parts only?")
+    if first is None:
+        return first
+    if isinstance(first, Tensor):
+        shapes = sorted({tuple(part.shape) for part in parts})  # type: ignore[attr-defined]
+        if len(shapes) > 1:
+            raise ValueError(f"statistics of one shape were expected, got {shapes}: are entries missing in some of the parts only?")
+        return torch.stack(list(parts)).sum(0)  # type: ignore[arg-type, return-value]
+    if isinstance(first, dict):
+        if any(part.keys() != first.keys() for part in parts):  # type: ignore[attr-defined]
+            raise ValueError(f"statistics by one set of names were expected, got {sorted({*map(tuple, parts)})}")  # type: ignore[arg-type]
+        return {name: add_statistics([part[name] for part in parts]) for name in first}  # type: ignore[index, return-value]
+    if not is_dataclass(first):
+        raise ValueError(f"statistics must be tensors, dicts of them or records, got {type(first).__name__}")
+    added = {}
+    for field in fields(first):
+        values = [getattr(part, field.name) for part in parts]
+        if "join" in field.metadata:
+            added[field.name] = torch.cat(values, field.metadata["join"])
+        elif field.metadata.get("sum", True):
+            added[field.name] = add_statistics(values)
+        elif all(_same(value, values[0]) for value in values):
+            added[field.name] = values[0]
+        else:
+            raise ValueError(f"{type(first).__name__}.{field.name} is not a sum over rows, and differs between the parts")
+    return replace(first, **added)  # type: ignore[type-var]
+
+
+def _same(value: Any, other: Any) -> bool:
+    if isinstance(value, Tensor) and isinstance(other, Tensor):
+        return value is other or torch.equal(value, other)
+    return bool(value == other) if not isinstance(value, dict) else all(_same(value[name], other[name]) for name in value)
+
+
+def summed_statistics(steps: Steps, params: Params, parts: Iterable[Any]) -> tuple[Any, Tensor]:
+    """Statistics and log-likelihood (R,) of rows that come in parts, of which one is held at a time.
+
+    Args:
+        steps: of any rows of the model.
+        params: (R, ...).
+        parts: the data, part by part.
+
+    Raises:
+        ValueError: for no parts.
+    """
+    statistics, log_likelihood = None, torch.zeros(())
+    for data in parts:
+        own, value, _ = steps.on(data).e_step(params)
+        statistics = own if statistics is None else add_statistics([statistics, own])
+        log_likelihood = log_likelihood + value
+    if statistics is None:
+        raise ValueError("parts: at least one part of the rows was expected, got none")
+    return statistics, log_likelihood
 
 
 def maximise_free(program: Program, bound: Callable[[Params], Tensor], params: Params, num_steps: int) -> Params:

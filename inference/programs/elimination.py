@@ -6,7 +6,7 @@ Pyro's plated sum-product contraction does the work; this file holds the factors
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -30,9 +30,9 @@ class FactorPosteriors:
         log_prior: of the parameters, () or (R,).
     """
 
-    weights: dict[str, Tensor]
+    weights: dict[str, Tensor] = field(metadata={"sum": False})
     log_marginal: Tensor
-    log_prior: Tensor
+    log_prior: Tensor = field(metadata={"sum": False})
 
 
 @dataclass(frozen=True)

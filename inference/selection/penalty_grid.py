@@ -68,6 +68,9 @@ class GridSteps:
         new = replace(self.base, layers=tuple(layers)).m_step(statistics, _without_entries(params))
         return {name: new.get(name, value) for name, value in params.items()}
 
+    def on(self, data: Tensor) -> GridSteps:
+        return replace(self, base=self.base.on(data))
+
     def relax(self) -> GridSteps | None:
         return None if self.penalty is None else replace(self, penalty=self.penalty.convex())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from inference.base.component_noise import Cells, NoiseDraws, numpy_generator, poisson_scores
 from inference.base.relabelling import Labels
+from inference.base.steps import add_statistics
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
 from ppl_models.descriptions.components import MixtureComponents, MultivariateNormal
@@ -37,12 +38,14 @@ class MixtureStatistics:
         item_counts: the same by item, for entries may be missing, (R, K, J).
         sums: responsibility-weighted sums of the centred statistics, (R, K, J).
         squares: of their squares (R, K, J), or outer products (R, K, J, J); None where not needed.
+        centre: about which they are taken, (J,).
     """
 
     counts: Tensor
     item_counts: Tensor
     sums: Tensor
     squares: Tensor | None
+    centre: Tensor = field(metadata={"sum": False})
 
 
 def component_log_densities(about: MixtureComponents, params: Params, data: Tensor) -> Tensor:
@@ -71,12 +74,18 @@ class MixtureSteps:
         program: the program, for the prior; one row of data will do.
         data: (N, J).
         chunk_elements: rows times components times restarts in memory at once.
+        given_centre: about which sums are taken, (J,); the mean of these rows if None.
     """
 
     about: MixtureComponents
     program: Program
     data: Tensor
     chunk_elements: int
+    given_centre: Tensor | None = None
+
+    def on(self, data: Tensor) -> MixtureSteps:
+        """Sums stay about the same centre, or they could not be added."""
+        return replace(self, data=data, given_centre=self._centre)
 
     def relax(self) -> Steps | None:
         return None
@@ -84,7 +93,7 @@ class MixtureSteps:
     @cached_property
     def _centre(self) -> Tensor:
         """Sums are taken about the overall mean, or variances would drown in rounding."""
-        return self._statistic(self.data)[0].mean(0)
+        return self._statistic(self.data)[0].mean(0) if self.given_centre is None else self.given_centre
 
     def _statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
         if not isinstance(self.about.component, ResponseFamily):
@@ -103,7 +112,7 @@ class MixtureSteps:
             peak = joint.logsumexp(-1, keepdim=True)
             total = total + peak.sum((-2, -1))
             parts.append(self.statistics((joint - peak).exp(), slice(start, start + rows)))
-        return _added(parts), total, self.program.log_prior(params)
+        return add_statistics(parts), total, self.program.log_prior(params)
 
     def statistics(self, responsibilities: Tensor, rows: slice) -> MixtureStatistics:
         """Of some rows, with responsibilities (R, n, K)."""
@@ -119,7 +128,7 @@ class MixtureSteps:
             squares = (weight @ (t.unsqueeze(-1) * t.unsqueeze(-2)).flatten(1)).unflatten(-1, (j, j))
         elif self.about.component.num_dispersed(t.shape[1]):
             squares = weight @ t.square()
-        return MixtureStatistics(counts, item_counts, weight @ t, squares)
+        return MixtureStatistics(counts, item_counts, weight @ t, squares, self._centre)
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
         about, counts = self.about, statistics.counts
@@ -131,7 +140,7 @@ class MixtureSteps:
         number = statistics.item_counts.clamp(min=1e-10)
         centred = statistics.sums / number
         empty = statistics.item_counts <= 1e-10
-        means = centred + self._centre
+        means = centred + statistics.centre
         if isinstance(about.component, MultivariateNormal):
             assert statistics.squares is not None
             new["means"] = torch.where(empty, params["means"], means.clamp(-about.bound, about.bound))
@@ -146,7 +155,7 @@ class MixtureSteps:
         new["predictors"] = torch.where(empty, params["predictors"], predictors)
         if statistics.squares is not None:
             # about the predictor kept, which differs from the mean only at the bound
-            gap = about.component.mean(new["predictors"]) - self._centre
+            gap = about.component.mean(new["predictors"]) - statistics.centre
             variances = (statistics.squares - 2 * gap * statistics.sums) / number + gap.square()
             dispersed = torch.cat([
                 variances[..., columns] for family, columns, _ in about.component.blocks(about.num_items)
@@ -154,14 +163,6 @@ class MixtureSteps:
             ], -1)
             new["dispersion"] = dispersed.clamp(*about.variance_range)
         return new
-
-
-def _added(parts: list[MixtureStatistics]) -> MixtureStatistics:
-    def total(name: str) -> Any:
-        values = [getattr(part, name) for part in parts]
-        return None if values[0] is None else torch.stack(values).sum(0)
-
-    return MixtureStatistics(total("counts"), total("item_counts"), total("sums"), total("squares"))
 
 
 class MixtureStructure(Structure):

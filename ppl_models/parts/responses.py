@@ -394,11 +394,11 @@ def num_densities(family: ResponseFamily, num_items: int) -> int:
     return sum(columns.stop - columns.start for part, columns, _ in family.blocks(num_items) if part.is_continuous)
 
 
-def filled(family: ResponseFamily, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """``x`` with a valid value at missing entries, and the 0/1 mask of observed ones (None if all are)."""
+def filled(family: ResponseFamily, x: Tensor, with_mask: bool = False) -> tuple[Tensor, Tensor | None]:
+    """``x`` with a valid value at missing entries, and the 0/1 mask of observed ones (None if all are, but ``with_mask``)."""
     missing = torch.isnan(x)
     if not missing.any():
-        return x, None
+        return x, torch.ones_like(x) if with_mask else None
     out = x.clone()
     for part, columns, _ in family.blocks(x.shape[-1]):
         out[..., columns] = x[..., columns].masked_fill(missing[..., columns], part.fill)

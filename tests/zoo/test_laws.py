@@ -45,11 +45,13 @@ from zoo.table import (
 from inference import EM, Fit, fit
 from inference.alignment import align
 from inference.base.progress import NoProgress
-from inference.base.steps import GenericSteps
+from inference.base.steps import GenericSteps, summed_statistics
+from inference.base.structure import Structure
 from inference.fitting import export
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.structures.layers.em_steps import LayeredSteps
+from inference.structures.registry import structure_of
 from ppl_models import (
     Ridge,
 )
@@ -426,6 +428,42 @@ def test_both_m_steps_reach_one_optimum(name: str) -> None:
         torch.testing.assert_close(fast[site], slow[site], rtol=1e-4, atol=1e-4)
     values = [program.expected_complete_log_density(params, posteriors).sum() for params in (fast, slow)]
     close(values[0], values[1], 1e-6)
+
+
+def numbers_of(statistics: Any) -> dict[str, Tensor]:
+    """Every tensor of a record of statistics, by its path."""
+    if isinstance(statistics, Tensor) or statistics is None:
+        return {} if statistics is None else {"": statistics}
+    parts = statistics if isinstance(statistics, dict) else vars(statistics)
+    return {f"{name}/{path}": value for name, part in parts.items() for path, value in numbers_of(part).items()}
+
+
+ACCELERATED = tuple(row for row in ZOO if type(structure_of(row.model)).steps is not Structure.steps)
+
+
+@pytest.mark.parametrize("row", ACCELERATED, ids=lambda row: row.name)
+def test_statistics_are_sums_over_rows(row: Row) -> None:
+    """Split at random places, the rows' statistics and log-likelihoods add up, and so the M-step is that of all rows."""
+    data, params = data_of(row), near(row, NUM_RESTARTS, seed=6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a constant column
+        problem = problem_of(row.model, data, 0, start_given=True)
+    steps = EM().steps(problem)
+    assert not isinstance(steps, GenericSteps)
+    whole, log_likelihood, _ = steps.e_step(params)
+    moved = steps.m_step(whole, params)
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        num_cuts = int(torch.randint(1, NUM_ROWS, (1,), generator=generator))
+        cuts = (1 + torch.randperm(NUM_ROWS - 1, generator=generator)[:num_cuts]).sort().values
+        added, total = summed_statistics(steps, params, data.tensor_split(cuts))
+        close(total, log_likelihood, 1e-9)
+        found, expected = numbers_of(added), numbers_of(whole)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            close(found[name], value, 1e-9)
+        for name, value in steps.m_step(added, params).items():
+            close(value, moved[name], 1e-9)
 
 
 @every_row

@@ -11,7 +11,7 @@ The M-step regresses every item on (1, z) with the second moments of z expected 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,6 +64,21 @@ def posterior(params: Params, x: Tensor, mask: Tensor | None) -> Posterior:
 
 
 @dataclass(frozen=True, eq=False)
+class FactorStatistics:
+    """Expected moments of the design (1, z), summed over rows.
+
+    Args:
+        cross: of the design, by item where entries are missing, (R, J or 1, K + 1, K + 1).
+        with_x: of the design with x, (R, J, K + 1).
+        squares: of x, (J,).
+    """
+
+    cross: Tensor
+    with_x: Tensor
+    squares: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class FactorSteps:
     """Both halves of EM.
 
@@ -77,11 +92,14 @@ class FactorSteps:
     x: Tensor
     mask: Tensor | None
 
+    def on(self, data: Tensor) -> FactorSteps:
+        x, mask = filled(Normal(), data, with_mask=self.mask is not None)
+        return replace(self, x=x, mask=mask)
+
     def relax(self) -> None:
         return None
 
-    def e_step(self, params: Params) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:
-        """Moments of (1, z) by item, (R, J or 1, K + 1, K + 1), and with x, (R, J, K + 1); squares of x, (J,)."""
+    def e_step(self, params: Params) -> tuple[FactorStatistics, Tensor, Tensor]:
         found = posterior(params, self.x, self.mask)
         design = torch.nn.functional.pad(found.mean, (1, 0), value=1.0)  # (R, N, K + 1)
         second = torch.nn.functional.pad(found.covariance, (1, 0, 1, 0))
@@ -92,10 +110,10 @@ class FactorSteps:
             second = second + design.unsqueeze(-1) * design.unsqueeze(-2)
             cross = torch.einsum("nj,rnkl->rjkl", self.mask, second)
             with_x, squares = (self.x * self.mask).mT @ design, (self.x.square() * self.mask).sum(0)
-        return (cross, with_x, squares), found.log_likelihood.sum(-1), self.program.log_prior(params)
+        return FactorStatistics(cross, with_x, squares), found.log_likelihood.sum(-1), self.program.log_prior(params)
 
-    def m_step(self, statistics: tuple[Tensor, Tensor, Tensor], params: Params) -> Params:
-        cross, with_x, squares = statistics
+    def m_step(self, statistics: FactorStatistics, params: Params) -> Params:
+        cross, with_x, squares = statistics.cross, statistics.with_x, statistics.squares
         beta = torch.linalg.solve(cross, with_x.unsqueeze(-1)).squeeze(-1)  # (R, J, K + 1)
         beta = beta.clamp(-self.about.bound, self.about.bound)
         fitted = (beta.unsqueeze(-2) @ cross @ beta.unsqueeze(-1)).flatten(-3)

@@ -93,6 +93,10 @@ class LayeredSteps:
         statistics = TowerStatistics(layers, self.root.expected(child_values, counts))
         return statistics, log_likelihood, self._relaxed_prior(params) if self.relaxed else mixture.log_prior
 
+    def on(self, data: Tensor) -> LayeredSteps:
+        complete, mask = filled(self.layers[0].response, data, with_mask=self.mask is not None)
+        return replace(self, data=complete, mask=mask)
+
     def relax(self) -> LayeredSteps | None:
         """The same steps under convex penalties, or None where no layer is penalised."""
         if all(layer.penalty is None for layer in self.layers):

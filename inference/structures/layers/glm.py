@@ -12,7 +12,7 @@ if they have as many coefficients as predictors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -50,12 +50,12 @@ class LayerStatistics:
         features: (C, P), what the predictor is linear in, where that is not the configurations themselves.
     """
 
-    configurations: Tensor
+    configurations: Tensor = field(metadata={"sum": False})
     counts: Tensor
     cross: Tensor
     squares: Tensor | None = None
     row_counts: Tensor | None = None
-    features: Tensor | None = None
+    features: Tensor | None = field(default=None, metadata={"sum": False})
 
     @property
     def design(self) -> Tensor:

@@ -45,6 +45,10 @@ class SetSteps:
     def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
         return self.base.m_step(statistics, _own(params)) | {SET: params[SET]}
 
+    def on(self, data: Tensor) -> SetSteps:
+        """Other rows of every data set, (S, N, J)."""
+        return SetSteps(self.base.on(data))
+
     def relax(self) -> None:
         return None
 

@@ -234,6 +234,12 @@ class CauseSteps:
         cheapest = unpaid & (cost == cost.amin(0))
         return edges & ~torch.where(dear, cheapest, unpaid)
 
+    def on(self, data: Tensor) -> CauseSteps:
+        rows = CauseRows.merge(data)
+        if rows.seen is None and self.rows.seen is not None:
+            rows = replace(rows, seen=torch.ones_like(rows.ones))
+        return self.with_rows(rows)
+
     def relax(self) -> None:
         return None
 

@@ -127,6 +127,9 @@ class TruncatedSteps(CauseSteps):
         statistics = CauseStatistics(per_configuration.unsqueeze(0), seen, totals[0])
         return statistics, (bound @ self.rows.counts).unsqueeze(0), log_beta_prior(self.causes, params)
 
+    def on(self, data: Tensor) -> TruncatedSteps:
+        raise ValueError("states belong to their rows: begin or open truncated steps on the others")
+
     @torch.no_grad()
     def refreshed(self, params: Params) -> TruncatedSteps:
         """The same with better states: neighbours of each row's best ones are tried; the bound does not fall."""

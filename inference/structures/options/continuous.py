@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,6 +34,17 @@ STAY = 2.0  # log-odds of keeping an option in a random start
 NUM_GRADIENT_STEPS = 10  # of one M-step where the features have parameters
 
 
+@dataclass(frozen=True)
+class PairPosteriors:
+    """What an M-step needs of the options; logistic regressions have no smaller statistic, so parts are joined.
+
+    Args:
+        pairs: P(option before, option), P(first option) in row 0 where a sequence begins, one step after another, (R, N, O, O).
+    """
+
+    pairs: Tensor = field(metadata={"join": 1})
+
+
 @dataclass(frozen=True, eq=False)
 class PolicySteps:
     r"""EM for policies that are functions of the state.
@@ -55,8 +66,7 @@ class PolicySteps:
     program: Program
     num_inner: int = 1
 
-    def e_step(self, params: Params) -> tuple[Tensor, Tensor, Tensor]:
-        """P(option before, option) (R, N, O, O), P(first option) in row 0 where a sequence begins; log-likelihood, log-prior."""
+    def e_step(self, params: Params) -> tuple[PairPosteriors, Tensor, Tensor]:
         each = self.plan.tree.num_held(self.about.num_options) * self.about.num_options**2
         step = max(1, MAX_ELEMENTS // each)
         pairs, values = [], []
@@ -70,16 +80,20 @@ class PolicySteps:
                 value = self.plan.log_sum(log_leaves).sum(-1)
                 pairs.append(torch.autograd.grad(value.sum(), log_leaves)[0])
             values.append(value.detach())
-        return torch.cat(pairs), torch.cat(values), self.program.log_prior(params).detach()
+        return PairPosteriors(torch.cat(pairs)), torch.cat(values), self.program.log_prior(params).detach()
 
-    def m_step(self, statistics: Tensor, params: Params) -> Params:
+    def m_step(self, statistics: PairPosteriors, params: Params) -> Params:
         concentration = torch.full_like(params["initial"][0], self.about.concentration)
-        new = params | {"initial": mode(statistics[:, self.plan.first, 0].sum(1), concentration)}
+        new = params | {"initial": mode(statistics.pairs[:, self.plan.first, 0].sum(1), concentration)}
         if self.about.policy.sites(self.about.num_features):
             return new | self._gradient_steps(statistics, new)
         for _ in range(self.num_inner):
-            new = new | self._newton(statistics, new)
+            new = new | self._newton(statistics.pairs, new)
         return new
+
+    def on(self, data: Tensor) -> PolicySteps:
+        """Other packed sequences, (B, T, D + 1); the M-step of joined statistics is that of the steps on all of them."""
+        return replace(self, plan=policy_plan_of(data))
 
     def relax(self) -> None:
         return None
@@ -103,19 +117,20 @@ class PolicySteps:
             out[f"{name}_weights"], out[f"{name}_intercepts"] = weights[..., :-1], weights[..., -1]
         return out
 
-    def _gradient_steps(self, pairs: Tensor, params: Params) -> Params:
+    def _gradient_steps(self, statistics: PairPosteriors, params: Params) -> Params:
         """All weights together, the first options as they are."""
         initial = {"initial": params["initial"]}
         free = {name: value for name, value in params.items() if name != "initial"}
         return maximise_free(
             self.program,
-            lambda values: self.expected(pairs, initial | values),
+            lambda values: self.expected(statistics, initial | values),
             free,
             NUM_GRADIENT_STEPS * self.num_inner,
         )
 
-    def expected(self, pairs: Tensor, params: Params) -> Tensor:
+    def expected(self, statistics: PairPosteriors, params: Params) -> Tensor:
         """E[log p(actions, options)] under given posteriors of pairs, and the log-prior, (R,)."""
+        pairs = statistics.pairs
         log_leaves = self.plan.log_leaves(params, self.about.policy)
         product = torch.where(pairs == 0, torch.zeros_like(pairs), pairs * log_leaves)  # 0 * -inf is 0
         return product.sum((1, 2, 3)) + self.program.log_prior(params)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from inference.programs.program import Params
 from ppl_models.descriptions.options import ChainDescription, with_high
-from ppl_models.sequences.chain_plan import ChainPlan
+from ppl_models.sequences.chain_plan import ChainPlan, plan_of
 
 __all__ = ["OptionSteps"]
 
@@ -118,6 +118,10 @@ class OptionSteps:
             self.chain.termination: torch.stack([ended.sum(-1), stayed * (1 - share)], -1),
             self.chain.choice: ended.sum(-2),
         }
+
+    def on(self, data: Tensor) -> OptionSteps:
+        """Other packed sequences, (B, T, 2)."""
+        return replace(self, plan=plan_of(data, self.chain.num_states, self.chain.num_actions))
 
     def relax(self) -> None:
         return None
