@@ -141,6 +141,11 @@ class Root(Protocol):
         """Whether the latents, and the values of each, may exchange names; if not, they keep those they have."""
         ...
 
+    @property
+    def law(self) -> str:
+        """The law in symbols, as a page shows it; with ``_k`` where it is that of each latent by itself."""
+        ...
+
     def sites(self) -> dict[str, tuple[int, ...]]:
         """The parameter sites and their shapes, without restarts."""
         ...
@@ -218,6 +223,10 @@ class RootLayer:
     @property
     def renamable(self) -> bool:
         return True
+
+    @property
+    def law(self) -> str:
+        return "Bernoulli(π_k)"
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         return {self.proportions: (self.num_latents,)}

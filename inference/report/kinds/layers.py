@@ -21,8 +21,9 @@ def _(structure: LayeredStructure, subject: Subject) -> str:
     fit, text = subject.fit, ""
     layers, root = structure.layers, structure.root
     depth = len(layers)
-    equations = [f"a<sub>{depth},k</sub> ~ Bernoulli(π<sub>k</sub>)"]
-    rows = [["π", root.proportions, shape_text((root.num_latents,)), "probabilities"]]
+    each = escape(root.law).replace("_k", "<sub>k</sub>")
+    equations = [f"a<sub>{depth},k</sub> ~ {each}" if "_k" in root.law else f"a<sub>{depth}</sub> ~ {each}"]
+    rows = [["π", name, shape_text(shape), "probabilities"] for name, shape in root.sites().items()]
     for d in range(depth, 0, -1):
         layer = layers[d - 1]
         eta = f"b<sub>{d},j</sub> + Σ<sub>k</sub> W<sub>{d},jk</sub> a<sub>{d},k</sub>"

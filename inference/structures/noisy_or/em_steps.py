@@ -238,7 +238,7 @@ class CauseSteps:
         rows = CauseRows.merge(data)
         if rows.seen is None and self.rows.seen is not None:
             rows = replace(rows, seen=torch.ones_like(rows.ones))
-        return self.with_rows(rows)
+        return replace(self, rows=rows)
 
     def relax(self) -> None:
         return None

@@ -86,6 +86,10 @@ class ProfileTable:
     def num_free(self) -> int:
         return 2**self.num_latents - 1
 
+    @property
+    def law(self) -> str:
+        return "Categorical(π) over all profiles"
+
     def sites(self) -> dict[str, tuple[int, ...]]:
         return {self.weights: (2**self.num_latents,)}
 
