@@ -1,4 +1,11 @@
-"""Engines for the zoo's programs, and what is asked of a fit afterwards."""
+"""Engines for the zoo's programs, and what is asked of a fit afterwards.
+
+The engines are names of this package. Its other public modules (``inference.plots``, ``inference.loo``, ``inference.selection``, ...)
+and ``inference.compare`` are imported on first use, so that ``import inference`` stays quick and needs no library for pictures.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
 
 from inference.base.outcome import BoundWarning, ConvergenceWarning
 from inference.bootstrap import Bootstrap
@@ -16,6 +23,23 @@ from inference.structures.dictionary.decoders import BackwardElimination, HardTh
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
 from inference.structures.noisy_or.score_svi import ScoreFunctionSVI
+
+if TYPE_CHECKING:  # what comes on first use, for type checkers and editors
+    from inference import acdc as acdc
+    from inference import alignment as alignment
+    from inference import bootstrap as bootstrap
+    from inference import calibration as calibration
+    from inference import comparison as comparison
+    from inference import identifiability as identifiability
+    from inference import inspection as inspection
+    from inference import loo as loo
+    from inference import metrics as metrics
+    from inference import plots as plots
+    from inference import predictive as predictive
+    from inference import report as report
+    from inference import selection as selection
+    from inference import uncertainty as uncertainty
+    from inference.comparison import compare as compare
 
 __all__ = [
     "EM",
@@ -43,3 +67,35 @@ __all__ = [
     "Trace",
     "fit",
 ]
+
+_MODULES = (
+    "acdc",
+    "alignment",
+    "bootstrap",
+    "calibration",
+    "comparison",
+    "identifiability",
+    "inspection",
+    "loo",
+    "metrics",
+    "plots",
+    "predictive",
+    "report",
+    "selection",
+    "uncertainty",
+)
+_FUNCTIONS = {"compare": "inference.comparison"}
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_MODULES, *_FUNCTIONS])
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of this package
+
+    def __getattr__(name: str) -> object:
+        if name in _MODULES:
+            return importlib.import_module(f"inference.{name}")
+        if name in _FUNCTIONS:
+            return getattr(importlib.import_module(_FUNCTIONS[name]), name)
+        raise AttributeError(f"module 'inference' has no attribute {name!r}")

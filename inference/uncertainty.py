@@ -30,10 +30,20 @@ from inference.fitting.observed import observed_sites
 from inference.fitting.result import Fit
 from inference.identifiability.fisher import InformationReport, information_from_scores
 from inference.programs.coordinates import Coordinates
-from inference.programs.curvature import _curved, data_chunks, inverse_information, some_names
+from inference.programs.curvature import _curved, data_chunks, inverse_information, minus_hessian, some_names
 from inference.programs.program import Params, Program
 
-__all__ = ["Uncertainty", "check_information", "row_scores", "simulated_data", "standard_errors"]
+__all__ = [
+    "Uncertainty",
+    "check_information",
+    "data_chunks",
+    "inverse_information",
+    "minus_hessian",
+    "row_scores",
+    "simulated_data",
+    "some_names",
+    "standard_errors",
+]
 
 KINDS = ("hessian", "scores", "sandwich")
 

@@ -1,4 +1,7 @@
-"""Probabilistic programs with discrete latent variables, each declared once in Pyro."""
+"""Probabilistic programs with discrete latent variables, each declared once in Pyro; ``ppl_models.datasets`` has data for them."""
+
+import importlib
+from typing import TYPE_CHECKING
 
 from ppl_models.continuous_options import ContinuousOptionsHMM
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
@@ -15,6 +18,9 @@ from ppl_models.parts.policies import Network, SoftmaxLinear
 from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 from ppl_models.sparse_coding import SparseCoding
 from ppl_models.usage_factorization import UsageFactorization
+
+if TYPE_CHECKING:  # what comes on first use, for type checkers and editors
+    from ppl_models import datasets as datasets
 
 __all__ = [
     "SCAD",
@@ -44,3 +50,15 @@ __all__ = [
     "TruncatedLasso",
     "UsageFactorization",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "datasets"])
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of this package
+
+    def __getattr__(name: str) -> object:
+        if name == "datasets":
+            return importlib.import_module("ppl_models.datasets")
+        raise AttributeError(f"module 'ppl_models' has no attribute {name!r}")

@@ -31,7 +31,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("inference/cli",),
 )
 FAMILIES_SEEN_BY = ("ppl_models", "inference/cli")  # inference knows kinds of description, never a family
-DATASETS_SEEN_BY = ("ppl_models/datasets", "inference/cli")
+DATASETS_SEEN_BY = ("ppl_models/__init__.py", "ppl_models/datasets", "inference/cli")  # the face brings them on first use
 ONLY = {  # module -> places that may import it
     "arviz": ("inference/base/diagnostics.py", "inference/fitting/export.py"),
     "matplotlib": ("inference/plots", "inference/report/page.py"),

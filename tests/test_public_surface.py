@@ -1,0 +1,120 @@
+"""What a user sees: the names of the packages, when they are loaded, and that no name that was public is lost."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import inference
+import ppl_models
+
+ROOT = Path(__file__).parent.parent
+ON_FIRST_USE = [
+    "acdc", "alignment", "bootstrap", "calibration", "comparison", "identifiability", "inspection",
+    "loo", "metrics", "plots", "predictive", "report", "selection", "uncertainty",
+]  # fmt: skip
+
+# what each module promised before the files moved into folders
+PUBLIC = {
+    "inference": """
+        Bootstrap BoundWarning ConvergenceWarning EM Fit FullRank GrowAndPrune Laplace LowRank MeanField NUTS
+        SAEM SVI fit
+    """,
+    "inference.plots": """
+        plot_latent_graph plot_loading_images plot_loadings plot_posterior_predictive plot_reconstructions
+        plot_restarts plot_trace
+    """,
+    "inference.report": "HasText write_report",
+    "inference.comparison": "Comparison compare",
+    "inference.loo": "Prediction cross_validate loo",
+    "inference.calibration": "Calibration simulation_based_calibration",
+    "inference.selection": "ComponentNoise HeldOut InformationCriterion LikelihoodRatio Selection SpectralRatio select_dimension",
+    "inference.acdc": "AcdcResult Bootstrap Choice NoNull PlugIn Table acdc",
+    "inference.identifiability": "IdentifiabilityReport LayerReport Violation check_graph check_identifiability",
+    "inference.alignment": "Alignment Matching align align_layers canonical_signs match_columns relabel",
+    "inference.uncertainty": """
+        Uncertainty check_information data_chunks inverse_information minus_hessian row_scores simulated_data
+        some_names standard_errors
+    """,
+    "inference.cli": "app main",
+    "ppl_models": """
+        Additive Bernoulli Blocks ContinuousOptionsHMM DeepDiscreteEncoder DeepNoisyOr ExpDINA ExpGDM
+        FactorAnalysis GaussianFactorization LogNormal Mixture MultivariateNormal NegativeBinomialFactorization
+        Network NoisyOr Normal OptionsHMM Poisson PoissonFactorization Ridge SCAD SoftmaxLinear SparseCoding
+        TruncatedLasso UsageFactorization
+    """,
+    "ppl_models.datasets": """
+        Digits GridWorld MnistDigits MutationCounts Newsgroups NoisyOrSample OptionSequences PlantRegions
+        ResponseTimes SCENES SYNTHETIC_BREAST Scene Table UnlockPickup deep_design empty_graph_accuracy fetch
+        flip_columns generic_design image_design image_uniform_design load_breast load_digits load_mnist_digits
+        load_newsgroups load_noisy_or_sample load_paired_dictionary load_plant_base load_plant_regions
+        load_response_times load_scene load_timss load_unlock_pickup local_file negative_binomial_mixture
+        options_chain paired_dictionary random_design random_options read_table sample_noisy_or
+        sample_sparse_codes simulate_mutations simulate_options simulate_scene skew_normal_mixture
+        skew_normal_mixture_50d split_counts stream_sequences strict_design thresholded thresholded_normals
+        uniform_design
+    """,
+}
+
+both = pytest.mark.parametrize("package", [inference, ppl_models], ids=lambda package: package.__name__)
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_names_are_where_they_were(module: str) -> None:
+    found = importlib.import_module(module)
+    assert [name for name in PUBLIC[module].split() if not hasattr(found, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "more"), [(inference, [*ON_FIRST_USE, "compare"]), (ppl_models, ["datasets"])], ids=["inference", "ppl_models"]
+)
+def test_dir(package: ModuleType, more: list[str]) -> None:
+    assert dir(package) == sorted([*package.__all__, *more])
+
+
+@both
+def test_dir_names_classes_functions_and_public_modules(package: ModuleType) -> None:
+    for name in dir(package):
+        value = getattr(package, name)
+        if inspect.ismodule(value):
+            assert value.__name__ == f"{package.__name__}.{name}"
+        else:
+            assert inspect.isclass(value) or inspect.isfunction(value), name
+
+
+@both
+def test_an_unknown_name_is_refused(package: ModuleType) -> None:
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'plot'"):
+        package.plot  # noqa: B018
+
+
+def answers(code: str) -> dict[str, object]:
+    """What a fresh interpreter prints, as JSON."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return json.loads(done.stdout)
+
+
+def test_modules_are_loaded_on_first_use() -> None:
+    code = """
+import json, sys
+import pyro
+before = set(sys.modules)
+import inference, ppl_models
+new = set(sys.modules) - before
+heavy = {"matplotlib", "arviz", "pandas", "sklearn", "scipy.optimize", "typer", "rich"} & new
+early = [name for name in new if name.split(".")[:2] in (["inference", "plots"], ["inference", "loo"], ["ppl_models", "datasets"])]
+dir(inference), dir(ppl_models)
+named = set(sys.modules) - before - new
+plots = inference.plots is sys.modules["inference.plots"]
+compare = inference.compare is sys.modules["inference.comparison"].compare
+data = ppl_models.datasets is sys.modules["ppl_models.datasets"]
+print(json.dumps({"heavy": list(heavy), "early": early, "named": list(named), "same": [plots, compare, data]}))
+"""
+    assert answers(code) == {"heavy": [], "early": [], "named": [], "same": [True, True, True]}
