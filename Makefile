@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-BENCHMARKS ?= $(wildcard benchmarks/*.py)
+BENCHMARKS ?= $(wildcard benchmarks/[a-z]*.py)
+BENCH_ARGS ?=
 
 .PHONY: demo test bench lint install
 .DELETE_ON_ERROR:
@@ -20,12 +21,13 @@ test: export MKL_NUM_THREADS := 1
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
+# all of them, whatever one does; BENCH_ARGS=--quick for small ones
 bench: $(STAMP)
-	mkdir -p benchmarks/results
-	for script in $(BENCHMARKS); do \
+	failed=; for script in $(BENCHMARKS); do \
 	    echo "# $$script" >&2; \
-	    $(BIN)/python $$script | tee benchmarks/results/$$(basename $$script .py).jsonl; \
-	done
+	    $(BIN)/python $$script --out benchmarks/results/$$(basename $$script .py).jsonl $(BENCH_ARGS) || failed+=" $$script"; \
+	done; \
+	[[ -z $$failed ]] || { echo "failed:$$failed" >&2; exit 1; }
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -10,9 +10,9 @@ Needs the folder PPL_MODELS_DATA. Run: ``python benchmarks/acdc_breast.py [--see
 from __future__ import annotations
 
 import argparse
-import json
-import time
-import warnings
+from collections.abc import Sequence
+
+from _bench import Lines, command_line, run, seeds, timed
 
 from inference.acdc import acdc
 from inference.metrics import match_components
@@ -23,32 +23,17 @@ from ppl_models.datasets import SYNTHETIC_BREAST, load_breast, simulate_mutation
 SHARES, WIDTHS = (0.4, 0.45, 0.55, 0.6), (0.1, 0.3, 0.5)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--restarts", type=int, default=10)
-    parser.add_argument("--sets", nargs="*", default=list(SYNTHETIC_BREAST))
-    parser.add_argument("--smallest", type=int, default=2)
-    parser.add_argument("--largest", type=int, default=13)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--draws", type=int, default=4)
-    parser.add_argument("--fresh", action="store_true")
-    parser.add_argument("--usage", action="store_true")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
-        for name in options.sets:
+def measure(args: argparse.Namespace) -> Lines:
+    for seed in seeds(args):
+        for name in args.sets:
             data = load_breast(name)
             counts = data.counts
-            if options.fresh:
+            if args.fresh:
                 counts = simulate_mutations(data.signatures, data.activities, name, 100 + seed)
-            began, cpu = time.perf_counter(), time.process_time()
-            family, starts = (UsageFactorization, 1) if options.usage else (PoissonFactorization, options.restarts)
-            sizes = range(options.smallest, options.largest + 1)
-            fits = fit_grid(lambda k, family=family: family(96, k), counts, sizes, starts, seed)
-            fitted = time.perf_counter() - began
-            result = acdc(fits, counts, seed=seed, num_draws=options.draws)
-            seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+            family, starts = (UsageFactorization, 1) if args.usage else (PoissonFactorization, args.restarts)
+            sizes = range(args.smallest, args.largest + 1)
+            fits, fitted = timed(lambda: fit_grid(lambda k: family(96, k), counts, sizes, starts, seed))  # noqa: B023
+            result, judged = timed(lambda: acdc(fits, counts, seed=seed, num_draws=args.draws))  # noqa: B023
             choice, table = result.select(), compare_criteria(fits, counts, result)
             errors = {}
             for k, fit in fits.items():
@@ -59,18 +44,30 @@ def main() -> None:
                     "cosine_median": round(float(sorted(match.cosine_error)[len(match.cosine_error) // 2]), 4),
                     "activity_worst": round(float(match.relative_difference.max()), 4),
                 }
-            record = {
-                "benchmark": "acdc_breast", "set": name, "seed": seed, "usage": options.usage, "restarts": starts,
-                "acdc": result.chosen, "stable": choice.stable, "fresh": options.fresh,
+            yield {
+                "set": name, "seed": seed, "usage": args.usage, "restarts": starts,
+                "acdc": result.chosen, "stable": choice.stable, "fresh": args.fresh,
                 "left": {k: round(v, 4) for k, v in result.left.items()}, "by_share": {s: result.select(s).num_components for s in SHARES},
-                "segments": [[round(float(s.start), 3), round(float(s.end), 3), s.num_components] for s in result.segments], "by_width": {w: result.select(min_width=w).num_components for w in WIDTHS},
+                "segments": [[round(float(s.start), 3), round(float(s.end), 3), s.num_components] for s in result.segments],
+                "by_width": {w: result.select(min_width=w).num_components for w in WIDTHS},
                 "agreement": result.agreement,
                 "rivals": {row: int(value) for row, value in table["chosen"].items()},
                 "worst_at_choice": errors[result.chosen], "errors": errors,
                 "log_likelihood": {k: round(fit.log_likelihood, 1) for k, fit in fits.items()},
-                "seconds_fits": round(fitted, 2), "seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2),
+                "seconds_fits": fitted, "seconds_acdc": judged,
             }  # fmt: skip
-            print(json.dumps(record), flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=3)
+    parser.add_argument("--restarts", type=int, default=10)
+    parser.add_argument("--sets", nargs="+", default=list(SYNTHETIC_BREAST))
+    parser.add_argument("--smallest", type=int, default=2)
+    parser.add_argument("--largest", type=int, default=13)
+    parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--fresh", action="store_true", help="draw the counts anew for every seed")
+    parser.add_argument("--usage", action="store_true", help="components that may be absent from rows")
+    run(parser, measure, argv, {"replicates": 1, "restarts": 1, "sets": ["well_specified"], "smallest": 7, "largest": 9, "draws": 1})
 
 
 if __name__ == "__main__":

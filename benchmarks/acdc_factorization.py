@@ -9,12 +9,10 @@ Run: ``python benchmarks/acdc_factorization.py [--quick]``; needs PPL_MODELS_DAT
 from __future__ import annotations
 
 import argparse
-import json
-import time
-import warnings
+from collections.abc import Sequence
 
 import numpy as np
-import torch
+from _bench import Lines, command_line, run, timed
 from scipy import stats
 from sklearn.decomposition import NMF
 
@@ -34,53 +32,36 @@ def theirs(x: np.ndarray, k: int, starts: int) -> float:
     return best
 
 
-def timed(call):
-    """What a call returns, and its seconds on the clock and of the processor: on a busy machine only the latter compare."""
-    began, cpu = time.perf_counter(), time.process_time()
-    value = call()
-    return value, [round(time.perf_counter() - began, 2), round(time.process_time() - cpu, 2)]
-
-
-def measure(name: str, x: np.ndarray, starts: int) -> None:
+def compared(name: str, x: np.ndarray, starts: int) -> dict[str, object]:
     model = PoissonFactorization(96, 8)
-    race, race_s = timed(lambda: fit(model, x, num_restarts=starts))
+    line: dict[str, object] = {"data": name, "starts": starts}
+    race, line["ours_s"] = timed(lambda: fit(model, x, num_restarts=starts))
+    other, line["scikit_learn_s"] = timed(lambda: theirs(x, 8, starts))
+    line |= {"ours": round(race.log_likelihood, 1), "scikit_learn": round(other, 1)}
     if starts == 1:
-        other, other_s = timed(lambda: theirs(x, 8, 1))
         passed = race.trace.objective.numpy() - (race.objective - race.log_likelihood) >= other
         sweeps = 15 * (int(passed.argmax()) + 1 if passed.any() else len(passed))  # fifteen updates count as one iteration
-        there, there_s = timed(lambda: fit(model, x, Factorize(max_sweeps=sweeps), num_restarts=1))
-        record = {
-            "benchmark": "acdc_factorization", "data": name, "starts": 1, "threads": torch.get_num_threads(), "ours": round(race.log_likelihood, 1),
-            "ours_s": race_s, "ours_there": round(there.log_likelihood, 1), "ours_there_s": there_s, "scikit_learn": round(other, 1), "scikit_learn_s": other_s,
-        }  # fmt: skip
-        print(json.dumps(record), flush=True)
-        return
-    full, full_s = timed(lambda: fit(model, x, Factorize(race=False), num_restarts=starts))
-    _, loop_s = timed(lambda: [fit(model, x, Factorize(race=False), init="random", seed=s) for s in range(starts)])
-    other, other_s = timed(lambda: theirs(x, 8, starts))
-    record = {
-        "benchmark": "acdc_factorization", "data": name, "starts": starts, "threads": torch.get_num_threads(),
-        "ours": round(race.log_likelihood, 1), "ours_s": race_s, "ours_without_race": round(full.log_likelihood, 1),
-        "ours_without_race_s": full_s, "ours_loop_s": loop_s, "scikit_learn": round(other, 1), "scikit_learn_s": other_s,
-    }  # fmt: skip
-    print(json.dumps(record), flush=True)
+        there, line["ours_there_s"] = timed(lambda: fit(model, x, Factorize(max_sweeps=sweeps), num_restarts=1))
+        return line | {"ours_there": round(there.log_likelihood, 1)}
+    full, line["ours_without_race_s"] = timed(lambda: fit(model, x, Factorize(race=False), num_restarts=starts))
+    _, line["ours_loop_s"] = timed(lambda: [fit(model, x, Factorize(race=False), init="random", seed=s) for s in range(starts)])
+    return line | {"ours_without_race": round(full.log_likelihood, 1)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
+def measure(args: argparse.Namespace) -> Lines:
+    data = load_breast("well_specified")
+    if not args.tall:
+        yield compared("breast", data.counts, args.starts)
+    if not args.quick:
+        rows = np.random.default_rng(0).integers(len(data.activities), size=10_000)
+        yield compared("10000 x 96", simulate_mutations(data.signatures, data.activities[rows], seed=1), 1)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__)
     parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("--tall", action="store_true", help="the 10,000 rows only")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    data = load_breast("well_specified")
-    cases = [("breast", data.counts, options.starts)] if not options.tall else []
-    if not options.quick:
-        rng = np.random.default_rng(0)
-        rows = rng.integers(len(data.activities), size=10_000)
-        cases.append(("10000 x 96", simulate_mutations(data.signatures, data.activities[rows], seed=1), 1))
-    for name, x, starts in cases:
-        measure(name, x, starts)
+    run(parser, measure, argv, {"starts": 2})
 
 
 if __name__ == "__main__":

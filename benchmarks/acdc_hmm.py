@@ -1,29 +1,29 @@
 """How many options (or states of a plain hidden Markov model): BIC beside ACDC, where the model is right and where it is not.
 
-Usage: acdc_hmm.py [NUM_SEEDS] [FIRST_SEED], by default 4 from 0. ACDC by its defaults, the same as for tables. One
+ACDC by its defaults, the same as for tables. One
 JSON line a design: of K = 1..4 the choices over seeds, the largest
 discrepancy in standard errors of its null at the true K and at one less, and seconds. Designs: two options in two states;
 a plain categorical HMM of three states; the first with visits of even length about 20 (semi-Markov); the first with 1 % of all
-actions at random.
+actions at random. Run: ``python benchmarks/acdc_hmm.py [--replicates 4] [--designs "two options"]``.
 """
 
 from __future__ import annotations
 
-import json
-import sys
+import argparse
 import time
-import warnings
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+from _bench import Lines, command_line, run, seeds
 
 from inference import EM, Fit, fit
 from inference.acdc import AcdcResult, acdc
 from ppl_models import OptionsHMM
 from ppl_models.datasets import simulate_options
 
-GRID, SEQUENCES, STEPS = (1, 2, 3, 4), 20, 150
+SEQUENCES, STEPS = 20, 150
 
 PLAIN = {
     "initial": np.full((1, 3), 1 / 3),
@@ -74,16 +74,16 @@ def in_errors(result: AcdcResult, num: int) -> float:
     return float(((result.raw[num] - result.null_mean[num]) / result.null_sd[num]).max())
 
 
-def main() -> None:
-    warnings.simplefilter("ignore")
-    num_seeds, first = (int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((1, 4), (2, 0)))
+def measure(args: argparse.Namespace) -> Lines:
     method = EM(max_iterations=500, tolerance=1e-6, parameter_tolerance=1e-3)
-    for name, (states, actions, truth, draw) in DESIGNS.items():
+    for name in args.designs:
+        states, actions, truth, draw = DESIGNS[name]
         began, choices, errors = time.perf_counter(), {"bic": Counter(), "acdc": Counter(), "acdc_rho_0": Counter()}, []
-        for seed in range(first, first + num_seeds):
+        for seed in seeds(args):
             data = draw(seed)
             fits: dict[int, Fit] = {
-                k: fit(OptionsHMM(states, actions, k), data, method, num_restarts=2, seed=seed) for k in GRID
+                k: fit(OptionsHMM(states, actions, k), data, method, num_restarts=2, seed=seed)
+                for k in range(1, args.largest + 1)
             }
             result = acdc(fits, data)
             choices["bic"][min(fits, key=lambda k: fits[k].bic)] += 1
@@ -91,12 +91,19 @@ def main() -> None:
             choices["acdc_rho_0"][result.select(rho=0.0).num_components] += 1
             errors.append((in_errors(result, truth), in_errors(result, truth - 1)))
         median = np.median(errors, axis=0).round(1).tolist()
-        print(json.dumps({
-            "design": name, "true_K": truth, "steps": SEQUENCES * STEPS, "seeds": [first, num_seeds],
+        yield {
+            "design": name, "true_K": truth, "steps": SEQUENCES * STEPS, "seeds": [args.first_seed, args.replicates],
             **{key: dict(sorted(value.items())) for key, value in choices.items()},
             "discrepancy_in_errors_at_true_K": median[0], "at_one_less": median[1],
             "seconds": round(time.perf_counter() - began, 1),
-        }), flush=True)  # fmt: skip
+        }  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=4)
+    parser.add_argument("--designs", nargs="+", default=list(DESIGNS), choices=list(DESIGNS))
+    parser.add_argument("--largest", type=int, default=4)
+    run(parser, measure, argv, {"replicates": 1, "designs": ["two options"], "largest": 3})
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ Run: ``python benchmarks/acdc_mixtures.py [--replicates 50] [--cases "negative b
 from __future__ import annotations
 
 import argparse
-import json
 import time
-import warnings
 from collections import Counter
+from collections.abc import Sequence
+
+from _bench import Lines, command_line, run, seeds
 
 from inference import EM, fit
 from inference.acdc import KNN, PlugIn, acdc
@@ -39,26 +40,20 @@ def draw(name: str, rows: int, seed: int):
     return skew_normal_mixture(*SKEWED[name], rows, seed)[0], Normal()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--replicates", type=int, default=50)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--rows", type=int, default=5000)
-    parser.add_argument("--largest", type=int, default=5)
-    parser.add_argument("--restarts", type=int, default=3)
-    parser.add_argument("--cases", nargs="*", default=list(TRUTH), choices=list(TRUTH))
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    for name in options.cases:
+def counted(choices: list[int], name: str) -> dict[str, object]:
+    return {"choices": dict(sorted(Counter(choices).items())), "true": choices.count(TRUTH[name]) / len(choices)}
+
+
+def measure(args: argparse.Namespace) -> Lines:
+    for name in args.cases:
         chosen, bic, began = [], [], time.perf_counter()
         other: dict[str, list[int]] = {}
-        for seed in range(options.first_seed, options.first_seed + options.replicates):
-            x, family = draw(name, options.rows, seed)
+        for seed in seeds(args):
+            x, family = draw(name, args.rows, seed)
+            method = EM(max_iterations=200)
             fits = {
-                k: fit(
-                    Mixture(k, family, x.shape[1]), x, EM(max_iterations=200), num_restarts=options.restarts, seed=seed
-                )
-                for k in range(1, options.largest + 1)
+                k: fit(Mixture(k, family, x.shape[1]), x, method, num_restarts=args.restarts, seed=seed)
+                for k in range(1, args.largest + 1)
             }
             result = acdc(fits, x, discrepancy=PlugIn() if isinstance(family, Poisson) else KNN(), seed=seed)
             chosen.append(result.chosen)
@@ -67,17 +62,22 @@ def main() -> None:
                 other.setdefault(f"share {share}", []).append(result.select(share).num_components)
             for width in WIDTHS:
                 other.setdefault(f"width {width}", []).append(result.select(min_width=width).num_components)
-        record = {
-            "benchmark": "acdc_mixtures", "case": name, "truth": TRUTH[name], "rows": options.rows, "seeds": [options.first_seed, options.replicates],
-            "largest": options.largest, "acdc": counted(chosen, name), "bic": counted(bic, name),
+        yield {
+            "case": name, "truth": TRUTH[name], "rows": args.rows, "seeds": [args.first_seed, args.replicates],
+            "largest": args.largest, "acdc": counted(chosen, name), "bic": counted(bic, name),
             "acdc_by_other_rules": {rule: counted(values, name) for rule, values in other.items()},
             "seconds": round(time.perf_counter() - began, 1),
         }  # fmt: skip
-        print(json.dumps(record), flush=True)
 
 
-def counted(choices: list[int], name: str) -> dict[str, object]:
-    return {"choices": dict(sorted(Counter(choices).items())), "true": choices.count(TRUTH[name]) / len(choices)}
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=50)
+    parser.add_argument("--rows", type=int, default=5000)
+    parser.add_argument("--largest", type=int, default=5)
+    parser.add_argument("--restarts", type=int, default=3)
+    parser.add_argument("--cases", nargs="+", default=list(TRUTH), choices=list(TRUTH))
+    cases = ["big-small", "negative binomial"]
+    run(parser, measure, argv, {"replicates": 1, "rows": 500, "largest": 4, "restarts": 1, "cases": cases})
 
 
 if __name__ == "__main__":

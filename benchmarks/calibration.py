@@ -4,17 +4,18 @@
 pictures with ``--figure FOLDER``. ``coverage``: one truth, intervals of each engine on fresh data; the standard error is over data
 sets. One JSON line a family and engine.
 
-Run: ``python benchmarks/calibration.py ranks|coverage [--family ...] [--engine ...] [--replicates 100] [--rows 500] [--figure FOLDER]``.
+Run: ``python benchmarks/calibration.py [--study ranks coverage] [--family ...] [--engine ...] [--replicates 100] [--rows 500] [--figure FOLDER]``.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
+from _bench import Lines, command_line, run
 
 from inference import NUTS, SVI, Bootstrap, FullRank, Laplace, MeanField
 from inference.calibration import simulation_based_calibration
@@ -61,43 +62,54 @@ ENGINES = {
     "SVI, full rank": SVI(FullRank(), 150, num_draws=400),
     "SVI, mean field": SVI(MeanField(), 150, num_draws=400),
     "Bootstrap": Bootstrap(num_replicates=60),
-    "NUTS": NUTS(2, 150, 200, warm_start=None),
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=["ranks", "coverage"])
-    parser.add_argument("--replicates", type=int, default=100)
-    parser.add_argument("--rows", type=int, default=None)
-    parser.add_argument("--family", nargs="*", default=None)
-    parser.add_argument("--engine", nargs="*", default=None)
-    parser.add_argument("--figure", type=Path, default=None)
-    args = parser.parse_args()
-    if args.study == "ranks":
-        sampler = NUTS(2, 150, 95, warm_start=None)
-        cases = [(name, "NUTS", model, sampler, None, args.rows or 60) for name, model in FAMILIES.items()]
+def sampler(args: argparse.Namespace, num_draws: int) -> NUTS:
+    return NUTS(2, args.warmup, args.draws or num_draws, warm_start=None)
+
+
+def cases(args: argparse.Namespace, study: str) -> Iterator[tuple]:
+    """Family, engine, model, method, truth (None: drawn from the prior) and rows."""
+    if study == "ranks":
+        for family, model in FAMILIES.items():
+            yield family, "NUTS", model, sampler(args, 95), None, args.rows or 60
     else:
-        cases = [
-            (family, name, model, engine, (lambda seed, truth=truth: truth), args.rows or 500)
-            for family, (model, truth) in TRUTHS.items()
-            for name, engine in ENGINES.items()
-        ]
-    for family, engine, model, method, prior, rows in cases:
-        if (args.family is not None and family not in args.family) or (args.engine is not None and engine not in args.engine):
-            continue
-        began = time.monotonic()
-        result = simulation_based_calibration(model, rows, method, args.replicates, 19, prior=prior)
-        record = {"benchmark": "calibration", "study": args.study, "family": family, "engine": engine, "rows": rows}
-        record |= {"replicates": result.num_replicates, "failed": result.num_failed, "seconds": round(time.monotonic() - began, 1)}
-        if args.study == "ranks":
-            record["p_values"] = {name: round(p, 4) for name, p in result.p_values.items()}
-        record["coverage"] = {name: round(share, 4) for name, share in result.coverage.items() if name != "log_likelihood"}
-        record["coverage_se"] = {name: round(float(row), 4) for name, row in result.table["coverage_se"].items() if name != "log_likelihood"}
-        print(json.dumps(record), flush=True)
-        if args.figure is not None:
-            args.figure.mkdir(parents=True, exist_ok=True)
-            result.plot().savefig(args.figure / f"{args.study}_{family}_{engine}.png".replace(" ", "_").replace(",", ""))
+        for family, (model, truth) in TRUTHS.items():
+            for engine, method in (ENGINES | {"NUTS": sampler(args, 200)}).items():
+                yield family, engine, model, method, (lambda seed, truth=truth: truth), args.rows or 500
+
+
+def measure(args: argparse.Namespace) -> Lines:
+    for study in args.study:
+        for family, engine, model, method, prior, rows in cases(args, study):
+            if (args.family is not None and family not in args.family) or (args.engine is not None and engine not in args.engine):
+                continue
+            began = time.monotonic()
+            result = simulation_based_calibration(model, rows, method, args.replicates, 19, prior=prior)
+            line = {"study": study, "family": family, "engine": engine, "rows": rows}
+            line |= {"replicates": result.num_replicates, "failed": result.num_failed, "seconds": round(time.monotonic() - began, 1)}
+            if study == "ranks":
+                line["p_values"] = {name: round(p, 4) for name, p in result.p_values.items()}
+            line["coverage"] = {name: round(share, 4) for name, share in result.coverage.items() if name != "log_likelihood"}
+            line["coverage_se"] = {name: round(float(row), 4) for name, row in result.table["coverage_se"].items() if name != "log_likelihood"}
+            yield line
+            if args.figure is not None:
+                args.figure.mkdir(parents=True, exist_ok=True)
+                result.plot().savefig(args.figure / f"{study}_{family}_{engine}.png".replace(" ", "_").replace(",", ""))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=100, seeded=False)
+    parser.add_argument("--study", nargs="+", default=["ranks", "coverage"], choices=["ranks", "coverage"])
+    parser.add_argument("--rows", type=int, default=None, help="60 for ranks, 500 for coverage")
+    parser.add_argument("--warmup", type=int, default=150, help="of NUTS")
+    parser.add_argument("--draws", type=int, default=None, help="of a chain of NUTS: 95 for ranks, 200 for coverage")
+    parser.add_argument("--family", nargs="+", default=None)
+    parser.add_argument("--engine", nargs="+", default=None)
+    parser.add_argument("--figure", type=Path, default=None, metavar="FOLDER")
+    quick = {"replicates": 2, "rows": 30, "warmup": 20, "draws": 20, "family": ["mixture"], "engine": ["Laplace", "NUTS"]}
+    run(parser, measure, argv, quick)
 
 
 if __name__ == "__main__":

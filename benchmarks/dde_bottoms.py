@@ -10,24 +10,24 @@ Run: ``python benchmarks/dde_bottoms.py [--starts 8]``.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import warnings
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
-import torch
+from _bench import Lines, command_line, run
 
 from inference import EM, fit
 from inference.identifiability import check_identifiability
 from ppl_models import Additive, Bernoulli, Blocks, DeepDiscreteEncoder, ExpDINA, ExpGDM, Normal
-from ppl_models.datasets import load_timss
+from ppl_models.datasets import load_timss, local_file
 
 
 def tables() -> list[tuple[str, np.ndarray, np.ndarray, object]]:
     """Name, items, Q-matrix and response family of each data set."""
     timss = load_timss()
-    file = np.load(Path(os.environ["PPL_MODELS_DATA"]) / "fraction_subtraction.npz")
+    path = local_file("fraction_subtraction.npz")
+    if path is None:
+        raise FileNotFoundError("fraction_subtraction.npz was expected in the folder that PPL_MODELS_DATA names")
+    file = np.load(path)
     both = np.concatenate([timss.correct, timss.log_seconds], 1)
     blocks = Blocks((Bernoulli(), 29), (Normal(), 29))
     return [
@@ -37,27 +37,29 @@ def tables() -> list[tuple[str, np.ndarray, np.ndarray, object]]:
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--starts", type=int, default=8)
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    method = EM(max_iterations=1000, tolerance=1e-8, parameter_tolerance=1e-3)
+def measure(args: argparse.Namespace) -> Lines:
+    method = EM(max_iterations=args.iterations, tolerance=1e-8, parameter_tolerance=1e-3)
     for name, items, q_matrix, response in tables():
         for bottom in (Additive(), ExpDINA(), ExpGDM(order=2)):
             graphs = (q_matrix.tolist(), None)
             model = DeepDiscreteEncoder(len(q_matrix), (q_matrix.shape[1], 1), response, graphs=graphs, bottom=bottom)
             result = fit(model, items, method, num_restarts=args.starts)
             reached = result.restarts.log_likelihood
-            line = {"benchmark": "dde_bottoms", "data": name, "bottom": repr(bottom), "starts": args.starts}
+            line = {"data": name, "bottom": repr(bottom), "starts": args.starts}
             line |= {"log_likelihood": result.log_likelihood, "parameters": result.num_parameters, "bic": result.bic}
             line |= {"starts_within_0.1_of_the_best": int((reached > reached.max() - 0.1).sum())}
             line |= {"iterations": result.num_iterations, "converged": result.converged, "seconds": result.seconds}
             line["verdict"] = check_identifiability(result).layers[0].verdict
             if isinstance(bottom, ExpDINA):
                 line["guess_slip"] = model.guess_slip(result.params).numpy().round(3).tolist()
-            print(json.dumps(line), flush=True)
+            yield line
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, threads=1)
+    parser.add_argument("--starts", type=int, default=8)
+    parser.add_argument("--iterations", type=int, default=1000)
+    run(parser, measure, argv, {"starts": 1, "iterations": 10})
 
 
 if __name__ == "__main__":

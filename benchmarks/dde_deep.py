@@ -12,12 +12,11 @@ Run: ``python benchmarks/dde_deep.py [--depth 3 4] [--rows 1000 4000 16000] [--r
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
-import warnings
+from collections.abc import Sequence
 
-import torch
+from _bench import Lines, command_line, run, seeds
 
 from inference import EM, SAEM, fit
 from inference.alignment import align
@@ -52,42 +51,35 @@ def mean_of(runs: list[dict], key: str) -> list[float]:
     return [round(statistics.mean(values), 4) for values in zip(*(run[key] for run in runs), strict=True)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--depth", type=int, nargs="+", default=[3, 4], choices=[2, 3, 4, 5])
-    parser.add_argument("--rows", type=int, nargs="+", default=[1000, 4000, 16000])
-    parser.add_argument("--replicates", type=int, default=10)
-    parser.add_argument("--engine", default="SAEM", choices=["EM", "SAEM"])
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
+def measure(args: argparse.Namespace) -> Lines:
     for depth in args.depth:
         truth = deep_design(depth)
         empty = [empty_graph_accuracy({s: truth[s]}) for s in truth if s.startswith("loadings_")]
         for num_rows in args.rows:
-            runs = [replicate(depth, num_rows, args.engine, seed) for seed in range(args.replicates)]
+            runs = [replicate(depth, num_rows, args.engine, seed) for seed in seeds(args)]
             spread = [
                 statistics.stdev(v) if len(v) > 1 else None for v in zip(*(r["accuracy"] for r in runs), strict=True)
             ]
-            print(
-                json.dumps(
-                    {
-                        "benchmark": "dde_deep",
-                        "engine": args.engine,
-                        "sizes": [len(truth["intercepts_1"])]
-                        + [truth[f"loadings_{d}"].shape[1] for d in range(1, depth + 1)],
-                        "num_rows": num_rows,
-                        "replicates": args.replicates,
-                        "accuracy_by_layer": mean_of(runs, "accuracy"),
-                        "accuracy_sd_by_layer": spread,
-                        "empty_graph_by_layer": empty,
-                        "rmse_of_loadings_by_layer": mean_of(runs, "rmse"),
-                        "seconds_median": statistics.median(run["seconds"] for run in runs),
-                        "iterations_median": statistics.median(run["iterations"] for run in runs),
-                    }
-                ),
-                flush=True,
-            )
+            yield {
+                "engine": args.engine,
+                "sizes": [len(truth["intercepts_1"])] + [truth[f"loadings_{d}"].shape[1] for d in range(1, depth + 1)],
+                "num_rows": num_rows,
+                "replicates": args.replicates,
+                "accuracy_by_layer": mean_of(runs, "accuracy"),
+                "accuracy_sd_by_layer": spread,
+                "empty_graph_by_layer": empty,
+                "rmse_of_loadings_by_layer": mean_of(runs, "rmse"),
+                "seconds_median": statistics.median(run["seconds"] for run in runs),
+                "iterations_median": statistics.median(run["iterations"] for run in runs),
+            }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=10, threads=1)
+    parser.add_argument("--depth", type=int, nargs="+", default=[3, 4], choices=[2, 3, 4, 5])
+    parser.add_argument("--rows", type=int, nargs="+", default=[1000, 4000, 16000])
+    parser.add_argument("--engine", default="SAEM", choices=["EM", "SAEM"])
+    run(parser, measure, argv, {"replicates": 1, "depth": [3], "rows": [500]})
 
 
 if __name__ == "__main__":

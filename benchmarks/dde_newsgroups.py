@@ -5,18 +5,17 @@ all models. Representative words (15) by the exclusive score, and plain top word
 Published (Lee and Gu 2025, arXiv:2501.01414, table 4): deep encoder train 322, test 398, negative coherence 270,
 similarity 0; LDA with 8 topics 499, 512, 276, 43. One JSON line a model and seed; needs ``20news_dde653.npz``
 (``PPL_MODELS_DATA``). ``--grid``: the published nine penalties as one batch, the best by EBIC, its fit before and after
-the polish (about twenty minutes on one core). Run: ``python benchmarks/dde_newsgroups.py [--seeds 1] [--restarts 3] [--iterations 1000] [--grid]``.
+the polish (about twenty minutes on one core). Run: ``python benchmarks/dde_newsgroups.py [--replicates 1] [--restarts 3] [--iterations 1000] [--grid]``.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
-import warnings
+from collections.abc import Sequence
 
 import numpy as np
-import torch
+from _bench import Lines, command_line, run, seeds
 from sklearn.decomposition import LatentDirichletAllocation
 
 from inference import EM, Fit, fit
@@ -106,26 +105,22 @@ def unigram_line(seed: int) -> dict:
     return {"model": "unigram"} | scores
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1)
+def measure(args: argparse.Namespace) -> Lines:
+    for seed in seeds(args):
+        if args.grid:
+            yield from ({"seed": seed} | line for line in grid_lines((8, 2), args, seed))
+        for sizes in ((8, 2), (8,)):
+            yield {"seed": seed} | encoder_line(sizes, args, seed)
+        yield {"seed": seed} | lda_line(8, seed)
+        yield {"seed": seed} | unigram_line(seed)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=1, threads=1)
     parser.add_argument("--restarts", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=1000)
-    parser.add_argument("--grid", action="store_true")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    for seed in range(args.seeds):
-        for line in grid_lines((8, 2), args, seed) if args.grid else ():
-            print(json.dumps({"benchmark": "dde_newsgroups", "seed": seed} | line), flush=True)
-        lines = (
-            lambda: encoder_line((8, 2), args, seed),  # noqa: B023
-            lambda: encoder_line((8,), args, seed),  # noqa: B023
-            lambda: lda_line(8, seed),  # noqa: B023
-            lambda: unigram_line(seed),  # noqa: B023
-        )
-        for line in lines:
-            print(json.dumps({"benchmark": "dde_newsgroups", "seed": seed} | line()), flush=True)
+    parser.add_argument("--grid", action="store_true", help="the published nine penalties, the best by EBIC")
+    run(parser, measure, argv, {"restarts": 1, "iterations": 2})
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ penalty, EBIC, and the largest difference of the penalised objectives of batch a
 from __future__ import annotations
 
 import argparse
-import json
 import time
-import warnings
+from collections.abc import Sequence
 
-import torch
+from _bench import Lines, command_line, run
 
 from inference import EM, fit
 from inference.programs.program import Program
@@ -40,7 +39,7 @@ def line(response: Bernoulli | Poisson, num_rows: int, starts: int, max_iteratio
     seconds["one by one"] = time.monotonic() - began
     apart = max(abs(a.objective - b.objective) for a, b in zip(batch.penalised, alone, strict=True))
     refit_apart = max(abs(a.log_likelihood - b.log_likelihood) for a, b in zip(batch.fits, refitted, strict=True))
-    out = {"benchmark": "dde_penalty_grid", "family": type(response).__name__, "rows": num_rows, "grid": len(grid)}
+    out = {"family": type(response).__name__, "rows": num_rows, "grid": len(grid)}
     out |= {"starts": starts, "max_iterations": max_iterations, "chosen": repr(batch.penalty), "ebic": min(batch.scores)}
     out |= {"largest_difference_of_objectives": apart, "largest_difference_of_refits": refit_apart}
     if with_warm:
@@ -52,17 +51,18 @@ def line(response: Bernoulli | Poisson, num_rows: int, starts: int, max_iteratio
     return out | {"seconds": {name: round(value, 2) for name, value in seconds.items()}, "loop_over_batch": round(ratio, 2)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def measure(args: argparse.Namespace) -> Lines:
+    for response in (Poisson(), Bernoulli()):
+        yield line(response, args.rows, args.starts, args.max_iterations, args.warm)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, threads=1)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--starts", type=int, default=2)
     parser.add_argument("--max-iterations", type=int, default=30)
-    parser.add_argument("--warm", action="store_true")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    for response in (Poisson(), Bernoulli()):
-        print(json.dumps(line(response, args.rows, args.starts, args.max_iterations, args.warm)), flush=True)
+    parser.add_argument("--warm", action="store_true", help="warm starts, one by one, beside")
+    run(parser, measure, argv, {"rows": 200, "starts": 1, "max_iterations": 3})
 
 
 if __name__ == "__main__":

@@ -14,31 +14,29 @@ Run: ``python benchmarks/dde_recovery.py [--engine SAEM] [--top 10] [--penalty b
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
-import warnings
-from pathlib import Path
+from collections.abc import Sequence
 
-import torch
+from _bench import FAMILIES, Lines, command_line, reference, run, seeds
 
 from inference import EM, SAEM, fit
 from inference.alignment import align
 from inference.metrics import empty_graph_accuracy, graph_accuracy, mean_squared_error, trimmed_rmse
 from inference.programs.program import Program
 from inference.selection import penalty_path
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
+from ppl_models import DeepDiscreteEncoder, TruncatedLasso
 from ppl_models.datasets.deep_discrete_encoder import generic_design, strict_design
 
-FAMILIES = {"Bernoulli": Bernoulli(), "Poisson": Poisson(), "Normal": Normal()}
-REFERENCE = Path(__file__).parent.parent / "tests" / "references" / "deep_discrete_encoder.json"
 ROWS = (500, 1000, 2000, 4000, 8000)
 BOUND = 5.0
 
 
 def published(args: argparse.Namespace, family: str, design: str, num_rows: int) -> dict:
     """The published cell, where there is one."""
-    references = json.loads(REFERENCE.read_text(encoding="utf-8"))
+    references = reference("deep_discrete_encoder")
+    if num_rows not in ROWS:
+        return {"published_accuracy": None, "published_rmse": None}
     index = ROWS.index(num_rows)
     cells = references["recovery"]["values"][args.engine][family].get(design, {}).get(str(args.top))
     if args.init == "random":
@@ -87,55 +85,49 @@ def replicate(args: argparse.Namespace, family: str, design: str, num_rows: int,
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--replicates", type=int, default=20)
+def measure(args: argparse.Namespace) -> Lines:
+    for design in args.design:
+        for family in args.family:
+            for num_rows in args.rows:
+                runs = [replicate(args, family, design, num_rows, seed) for seed in seeds(args)]
+                accuracy = [run["accuracy"] for run in runs]
+                errors = trimmed_rmse([run["mse"] for run in runs])
+                yield {
+                    "family": family,
+                    "design": design,
+                    "engine": args.engine,
+                    "penalty": args.penalty,
+                    "init": args.init,
+                    "num_draws": args.draws if args.engine == "SAEM" else None,
+                    "sizes": [9 * args.top, 3 * args.top, args.top],
+                    "num_rows": num_rows,
+                    "replicates": args.replicates,
+                    "accuracy_graph": statistics.mean(accuracy),
+                    "accuracy_sd": statistics.stdev(accuracy) if len(accuracy) > 1 else None,
+                    "rmse_trimmed": errors.trimmed,
+                    "rmse_untrimmed": errors.untrimmed,
+                    "num_dropped": errors.num_dropped,
+                    "rmse_floor": trimmed_rmse([run["floor"] for run in runs]).trimmed if args.floor else None,
+                    "empty_graph_accuracy": runs[0]["empty"],
+                    "seconds_median": statistics.median(run["seconds"] for run in runs),
+                    "iterations_median": statistics.median(run["iterations"] for run in runs),
+                    "num_converged": sum(run["converged"] for run in runs),
+                    **published(args, family, design, num_rows),
+                }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=20, threads=1)
     parser.add_argument("--design", nargs="+", default=["strict"], choices=["strict", "generic"])
     parser.add_argument("--family", nargs="+", default=list(FAMILIES), choices=list(FAMILIES))
-    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), choices=ROWS)
+    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
     parser.add_argument("--engine", default="EM", choices=["EM", "SAEM"])
     parser.add_argument("--top", type=int, default=2, choices=[2, 6, 10])
     parser.add_argument("--penalty", default="published", choices=["published", "bic", "ebic"])
     parser.add_argument("--init", default="spectral", choices=["spectral", "random"])
     parser.add_argument("--draws", type=int, default=1)
-    parser.add_argument("--floor", action="store_true")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    for design in args.design:
-        for family in args.family:
-            for num_rows in args.rows:
-                runs = [replicate(args, family, design, num_rows, seed) for seed in range(args.replicates)]
-                accuracy = [run["accuracy"] for run in runs]
-                errors = trimmed_rmse([run["mse"] for run in runs])
-                print(
-                    json.dumps(
-                        {
-                            "benchmark": "dde_recovery",
-                            "family": family,
-                            "design": design,
-                            "engine": args.engine,
-                            "penalty": args.penalty,
-                            "init": args.init,
-                            "num_draws": args.draws if args.engine == "SAEM" else None,
-                            "sizes": [9 * args.top, 3 * args.top, args.top],
-                            "num_rows": num_rows,
-                            "replicates": args.replicates,
-                            "accuracy_graph": statistics.mean(accuracy),
-                            "accuracy_sd": statistics.stdev(accuracy) if len(accuracy) > 1 else None,
-                            "rmse_trimmed": errors.trimmed,
-                            "rmse_untrimmed": errors.untrimmed,
-                            "num_dropped": errors.num_dropped,
-                            "rmse_floor": trimmed_rmse([run["floor"] for run in runs]).trimmed if args.floor else None,
-                            "empty_graph_accuracy": runs[0]["empty"],
-                            "seconds_median": statistics.median(run["seconds"] for run in runs),
-                            "iterations_median": statistics.median(run["iterations"] for run in runs),
-                            "num_converged": sum(run["converged"] for run in runs),
-                            **published(args, family, design, num_rows),
-                        }
-                    ),
-                    flush=True,
-                )
+    parser.add_argument("--floor", action="store_true", help="what an oracle reaches, beside")
+    run(parser, measure, argv, {"replicates": 1, "rows": [500]})
 
 
 if __name__ == "__main__":

@@ -9,29 +9,23 @@ Run: ``python benchmarks/dde_selection.py [--layer 1] [--replicates 20] [--crite
 from __future__ import annotations
 
 import argparse
-import json
 import time
-import warnings
-from pathlib import Path
+from collections.abc import Sequence
 
-import torch
+from _bench import FAMILIES, Lines, command_line, reference, run, seeds
 
 from inference import EM
 from inference.programs.program import Program
 from inference.selection import select_dimension
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
+from ppl_models import DeepDiscreteEncoder, TruncatedLasso
 from ppl_models.datasets import generic_design, strict_design
 
-FAMILIES = {"Bernoulli": Bernoulli(), "Poisson": Poisson(), "Normal": Normal()}
-REFERENCE = Path(__file__).parent.parent / "tests" / "references" / "deep_discrete_encoder.json"
 TABLES = {(1, "Bernoulli"): "S.9", (1, "Poisson"): "S.10", (2, "Bernoulli"): "S.11", (2, "Poisson"): "S.12"}
 METHODS = {"spectral": "Spectral", "ebic": "EBIC", "lrt": "LRT"}
 
 
 def published(layer: int, family: str, design: str, num_rows: int, criterion: str) -> float | None:
-    table = json.loads(REFERENCE.read_text(encoding="utf-8"))["selection"].get(
-        TABLES.get((layer, family), ""), {"rows": []}
-    )
+    table = reference("deep_discrete_encoder")["selection"].get(TABLES.get((layer, family), ""), {"rows": []})
     label = {"strict": "B_s", "generic": "B_g"}[design]
     for row in table["rows"]:
         if (row["design"], row["num_rows"], row["method"]) == (label, num_rows, METHODS[criterion]):
@@ -39,19 +33,8 @@ def published(layer: int, family: str, design: str, num_rows: int, criterion: st
     return None
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layer", type=int, default=1, choices=[1, 2])
-    parser.add_argument("--replicates", type=int, default=20)
-    parser.add_argument("--criterion", nargs="+", default=["spectral"], choices=list(METHODS))
-    parser.add_argument("--design", nargs="+", default=["strict"], choices=["strict", "generic"])
-    parser.add_argument("--family", nargs="+", default=["Bernoulli", "Poisson"], choices=list(FAMILIES))
-    parser.add_argument("--rows", type=int, nargs="+", default=[500, 1000, 2000, 4000, 6000, 8000])
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    grid = [4, 5, 6, 7, 8] if args.layer == 1 else [1, 2, 3]
-    true = 6 if args.layer == 1 else 2
+def measure(args: argparse.Namespace) -> Lines:
+    grid, true = ([4, 5, 6, 7, 8], 6) if args.layer == 1 else ([1, 2, 3], 2)
     for design in args.design:
         for family in args.family:
             for num_rows in args.rows:
@@ -65,31 +48,35 @@ def main() -> None:
 
                 chosen: dict[str, list[int]] = {criterion: [] for criterion in args.criterion}
                 began = time.perf_counter()
-                for seed in range(args.replicates):
-                    x = Program(model(6 if args.layer == 1 else 2), None, num_rows).simulate(truth, seed)["items"]
+                for seed in seeds(args):
+                    x = Program(model(true), None, num_rows).simulate(truth, seed)["items"]
                     first = select_dimension(model, x, grid, args.criterion[0], EM(), seed=seed)
                     for criterion in args.criterion:  # ebic and lrt judge the same fits
                         chosen[criterion].append(first.by(criterion).chosen)
                 for criterion, own in chosen.items():
-                    print(
-                        json.dumps(
-                            {
-                                "benchmark": "dde_selection",
-                                "layer": args.layer,
-                                "family": family,
-                                "design": design,
-                                "num_rows": num_rows,
-                                "criterion": criterion,
-                                "replicates": args.replicates,
-                                "percent_correct": 100 * sum(k == true for k in own) / len(own),
-                                "percent_under": 100 * sum(k < true for k in own) / len(own),
-                                "percent_over": 100 * sum(k > true for k in own) / len(own),
-                                "published_percent_correct": published(args.layer, family, design, num_rows, criterion),
-                                "seconds_a_data_set": (time.perf_counter() - began) / args.replicates,
-                            }
-                        ),
-                        flush=True,
-                    )
+                    yield {
+                        "layer": args.layer,
+                        "family": family,
+                        "design": design,
+                        "num_rows": num_rows,
+                        "criterion": criterion,
+                        "replicates": args.replicates,
+                        "percent_correct": 100 * sum(k == true for k in own) / len(own),
+                        "percent_under": 100 * sum(k < true for k in own) / len(own),
+                        "percent_over": 100 * sum(k > true for k in own) / len(own),
+                        "published_percent_correct": published(args.layer, family, design, num_rows, criterion),
+                        "seconds_a_data_set": (time.perf_counter() - began) / args.replicates,
+                    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=20, threads=1)
+    parser.add_argument("--layer", type=int, default=1, choices=[1, 2])
+    parser.add_argument("--criterion", nargs="+", default=["spectral"], choices=list(METHODS))
+    parser.add_argument("--design", nargs="+", default=["strict"], choices=["strict", "generic"])
+    parser.add_argument("--family", nargs="+", default=["Bernoulli", "Poisson"], choices=list(FAMILIES))
+    parser.add_argument("--rows", type=int, nargs="+", default=[500, 1000, 2000, 4000, 6000, 8000])
+    run(parser, measure, argv, {"replicates": 1, "rows": [500]})
 
 
 if __name__ == "__main__":

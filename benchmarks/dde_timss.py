@@ -15,14 +15,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-import json
 import math
 import time
-import warnings
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+from _bench import Lines, command_line, reference, run
 
 from inference import EM, Fit, fit
 from inference.inspection import group_means
@@ -30,7 +29,6 @@ from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal
 from ppl_models.datasets import ResponseTimes, load_response_times, load_timss
 
 BOUND = 6.0  # the published box
-REFERENCE = Path(__file__).parent.parent / "tests" / "references" / "deep_discrete_encoder.json"
 
 
 def survey_table(result: Fit, items: np.ndarray, survey: np.ndarray) -> dict:
@@ -43,7 +41,7 @@ def survey_table(result: Fit, items: np.ndarray, survey: np.ndarray) -> dict:
 
 def order(means: np.ndarray, errors: np.ndarray) -> dict[str, int]:
     """Pairs of answers (rows) that a published column orders, and what ours makes of them."""
-    published = np.array(json.loads(REFERENCE.read_text(encoding="utf-8"))["survey"]["means"])
+    published = np.array(reference("deep_discrete_encoder")["survey"]["means"])
     counts = {"pairs_published": 0, "pairs_ordered_alike": 0, "pairs_reversed_beyond_error": 0}
     for a, b in itertools.combinations(range(len(published)), 2):
         theirs, ours = published[a] - published[b], means[a] - means[b]
@@ -113,10 +111,10 @@ def latent_classes(correct: np.ndarray, times: np.ndarray, classes: int, seed: i
     return total
 
 
-def classes_line(data: ResponseTimes) -> dict:
+def classes_line(data: ResponseTimes, starts: int) -> dict:
     began, table = time.monotonic(), {}
     for classes in range(1, 9):
-        best = max(latent_classes(data.correct, data.log_seconds, classes, seed) for seed in range(10))
+        best = max(latent_classes(data.correct, data.log_seconds, classes, seed) for seed in range(starts))
         parameters = classes * 29 * 3 + classes - 1
         table[classes] = (best, -2 * best + parameters * math.log(len(data.correct)))
     chosen = min(table, key=lambda k: table[k][1])
@@ -124,18 +122,18 @@ def classes_line(data: ResponseTimes) -> dict:
     return line | {"log_likelihood": table[chosen][0], "bic": table[chosen][1]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--starts", type=int, default=50)
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
+def measure(args: argparse.Namespace) -> Lines:
     data = load_timss()
     items = np.concatenate([data.correct, data.log_seconds], 1)
-    for line in encoder_lines(data, items, args.starts):
-        print(json.dumps({"benchmark": "dde_timss", "starts": args.starts} | line), flush=True)
-    print(json.dumps({"benchmark": "dde_timss"} | classes_line(data)), flush=True)
-    print(json.dumps({"benchmark": "dde_timss", "starts": args.starts} | times_line(args.starts)), flush=True)
+    yield from ({"starts": args.starts} | line for line in encoder_lines(data, items, args.starts))
+    yield classes_line(data, min(args.starts, 10))
+    yield {"starts": args.starts} | times_line(args.starts)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, threads=1)
+    parser.add_argument("--starts", type=int, default=50)
+    run(parser, measure, argv, {"starts": 2})
 
 
 if __name__ == "__main__":

@@ -12,17 +12,18 @@ What came out: exactly, 16 latents lack 1.68 nats, 37 lack 0.61, 72 lack 0.26 an
 but asks for latents that five of the 9,000 rows show: fitted from the design, 37 lack 0.71 (0.57 with Beta(1.5, 1.5) failures
 and without unpaid edges), and 62 lack 0.50 so. No search that must pay for its latents by description length finds these.
 
-Needs the published samples: ``PPL_MODELS_DATA=folder python benchmarks/noisy_or_flip.py [--exact 0,1,2,3,7] [--fitted 1,2]``.
+Needs the published samples: ``PPL_MODELS_DATA=folder python benchmarks/noisy_or_flip.py [--exact 0 1 2 3 7] [--fitted 1 2]``.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import time
+from collections.abc import Sequence
 
 import torch
+from _bench import Lines, command_line, run
 from noisy_or_recovery import law
 from torch import Tensor
 
@@ -70,34 +71,36 @@ def fitted(sample: NoisyOrSample, params: dict[str, Tensor], beta: float, iterat
     return polish
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--exact", default="0,1,2,3,7", help="largest subsets, separated by commas")
-    parser.add_argument("--fitted", default="1,2", help="the same, for EM; of 3, the first 62 latents")
-    parser.add_argument("--beta", type=float, default=1.0, help="a Beta(b, b) prior of the failures")
-    parser.add_argument("--iterations", type=int, default=40)
-    parser.add_argument("--thin", action="store_true", help="take edges away that are not worth their price")
-    args = parser.parse_args()
+def measure(args: argparse.Namespace) -> Lines:
     sample = load_noisy_or_sample("img_flip")
     oracle = law(sample, sample.held_out)
     flips = torch.from_numpy(sample.flipped[: len(sample.held_out)])  # type: ignore[index]
 
-    def report(what: str, most: int, params: dict[str, Tensor], began: float, **more: object) -> None:
+    def figures(what: str, most: int, params: dict[str, Tensor], began: float, **more: object) -> dict[str, object]:
         lacking = oracle - log_likelihood_rows(NoisyOr(64, len(params["prior"])).causes(), sample.held_out, params)
         line = {"set": "img_flip", "what": what, "subsets_of_at_most": most, "latents": len(params["prior"])}
         line |= {"excess": round(float(lacking.mean()), 4), "of_flipped_rows": round(float(lacking[flips].mean()), 3)}
         line |= {"of_the_others": round(float(lacking[~flips].mean()), 4), **more}
         seen = float(params["prior"].min()) * len(sample.train)
-        line |= {"seen": round(seen, 2), "seconds": round(time.perf_counter() - began, 1), "threads": torch.get_num_threads()}
-        print(json.dumps(line), flush=True)
+        return line | {"seen": round(seen, 2), "seconds": round(time.perf_counter() - began, 1)}
 
-    for most in map(int, filter(None, args.exact.split(","))):
-        report("exact", most, design(sample, most), time.perf_counter())
-    for most in map(int, filter(None, args.fitted.split(","))):
+    for most in args.exact:
+        yield figures("exact", most, design(sample, most), time.perf_counter())
+    for most in args.fitted:
         began = time.perf_counter()
         polish = fitted(sample, design(sample, most), args.beta, args.iterations, args.thin)
         params = {name: value[0] for name, value in polish.params.items()}
-        report("fitted", most, params, began, beta=args.beta, thin=args.thin, bound_train=round(polish.log_likelihood, 1))
+        yield figures("fitted", most, params, began, beta=args.beta, thin=args.thin, bound_train=round(polish.log_likelihood, 1))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__)
+    parser.add_argument("--exact", type=int, nargs="*", default=[0, 1, 2, 3, 7], help="largest subsets")
+    parser.add_argument("--fitted", type=int, nargs="*", default=[1, 2], help="the same, for EM; of 3, the first 62 latents")
+    parser.add_argument("--beta", type=float, default=1.0, help="a Beta(b, b) prior of the failures")
+    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--thin", action="store_true", help="take edges away that are not worth their price")
+    run(parser, measure, argv, {"exact": [0], "fitted": [1], "iterations": 2})
 
 
 if __name__ == "__main__":

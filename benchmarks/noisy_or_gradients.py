@@ -9,11 +9,11 @@ with the baseline network. Run: ``python benchmarks/noisy_or_gradients.py [--qui
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
+from _bench import Lines, command_line, run
 from torch import Tensor
 
 from inference.programs.program import Program
@@ -32,11 +32,8 @@ from ppl_models.datasets import image_design, sample_noisy_or
 from ppl_models.descriptions.noisy_or import log1mexp, weight_of_failure, weight_of_leak
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    args = parser.parse_args()
-    num_rows, num_draws = (20, 20) if args.quick else (200, 300)
+def measure(args: argparse.Namespace) -> Lines:
+    num_rows, num_draws = args.rows, args.draws
     truth = image_design()
     rows, _ = sample_noisy_or(truth, num_rows, seed=0)
     weights, leak, prior = weight_of_failure(truth["failure"]), weight_of_leak(truth["leak"]), truth["prior"]
@@ -64,7 +61,7 @@ def main() -> None:
         scale = RunningScale().updated(signals[0])  # of another draw: fixed while the variance is measured
         step = max(1.0, scale.variance**0.5)
         baseline = InputBaseline(64, rows.mean(0))
-        for _ in range(20 if args.quick else 500):  # trained on other draws: fixed while the variance is measured
+        for _ in range(args.updates):  # trained on other draws: fixed while the variance is measured
             score_function(log_joint, logits, generator, recorded)
             baseline.descend(rows, scale(signals.pop()), 0.01)
         predicted = baseline(rows).detach()
@@ -85,7 +82,15 @@ def main() -> None:
             variance = float(draws.var(0).sum())
             reference = reference or variance
             line = {"logits": where, "estimator": name, "variance": round(variance, 3), "ratio": round(variance / reference, 5)}
-            print(json.dumps(line | {"seconds": round(seconds, 5), "rows": num_rows, "draws": num_draws}), flush=True)
+            yield line | {"seconds": round(seconds, 5), "rows": num_rows, "draws": num_draws}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__)
+    parser.add_argument("--rows", type=int, default=200)
+    parser.add_argument("--draws", type=int, default=300)
+    parser.add_argument("--updates", type=int, default=500, help="of the baseline network")
+    run(parser, measure, argv, {"rows": 20, "draws": 20, "updates": 20})
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ finds a better optimum. Needs the published files: ``PPL_MODELS_DATA=folder pyth
 from __future__ import annotations
 
 import argparse
-import json
+from collections.abc import Sequence
 
 import torch
+from _bench import Lines, command_line, run
 
 from inference import GrowAndPrune, fit
 from inference.inspection import recovery
@@ -20,11 +21,7 @@ from ppl_models import NoisyOr
 from ppl_models.datasets import load_noisy_or_sample, load_plant_regions, sample_noisy_or, thresholded
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--latents", type=int, default=12, help="limit of the number of latents")
-    parser.add_argument("--rows", type=int, default=34781, help="of the plants, drawn at random")
-    args = parser.parse_args()
+def measure(args: argparse.Namespace) -> Lines:
     plants = torch.from_numpy(load_plant_regions().items)
     rows = plants[torch.randperm(len(plants), generator=torch.Generator().manual_seed(0))[: args.rows]]
     result = fit(NoisyOr(70, args.latents), rows, GrowAndPrune(), init="random")
@@ -35,11 +32,19 @@ def main() -> None:
     line = {"what": "plants", "rows": len(rows), "latents": len(truth["prior"]), "latents_published": 8}
     line |= {"published_found": near.num_recovered, "log_likelihood_a_row": round(result.elbo / len(rows), 4)}
     line |= {"of_the_published_truth": round(at_published / len(rows), 4)}
-    print(json.dumps(line | {"seconds": round(result.seconds, 1), "threads": torch.get_num_threads()}), flush=True)
-    again = fit(NoisyOr(70, 16), sample_noisy_or(truth, 9000, seed=0)[0], seed=0)
+    yield line | {"seconds": round(result.seconds, 1)}
+    again = fit(NoisyOr(70, 16), sample_noisy_or(truth, args.drawn, seed=0)[0], seed=0)
     found = recovery(again.params, truth).num_recovered
-    line = {"what": "the truth so made, found again in 9,000 rows", "latents": len(truth["prior"]), "recovered": found}
-    print(json.dumps(line | {"seconds": round(again.seconds, 1), "threads": torch.get_num_threads()}), flush=True)
+    line = {"what": "the truth so made, found again", "rows": args.drawn, "latents": len(truth["prior"]), "recovered": found}
+    yield line | {"seconds": round(again.seconds, 1)}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__)
+    parser.add_argument("--latents", type=int, default=12, help="limit of the number of latents")
+    parser.add_argument("--rows", type=int, default=34781, help="of the plants, drawn at random")
+    parser.add_argument("--drawn", type=int, default=9000, help="rows drawn from the network so made")
+    run(parser, measure, argv, {"latents": 4, "rows": 1000, "drawn": 500})
 
 
 if __name__ == "__main__":

@@ -10,12 +10,11 @@ row over that of the law. One JSON line a network. Run: ``python benchmarks/nois
 from __future__ import annotations
 
 import argparse
-import json
 import time
-import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
+from _bench import Lines, command_line, run, seeds
 from torch import Tensor
 
 from inference import EM, Fit, GrowAndPrune, fit
@@ -23,6 +22,8 @@ from inference.inspection import filter_latents, filter_merge_refit, recovery, t
 from inference.structures.noisy_or.likelihood import log_likelihood_rows
 from ppl_models import NoisyOr
 from ppl_models.datasets import image_design, random_design, sample_noisy_or, uniform_design
+
+SETS = {"img": image_design, "unif": uniform_design, "con8": lambda: random_design(8)}
 
 
 def as_it_stands(result: Fit) -> Fit:
@@ -32,41 +33,39 @@ def as_it_stands(result: Fit) -> Fit:
     return replace(result, model=replace(result.model, num_latents=len(kept)), params=params)  # type: ignore[type-var]
 
 
-def report(what: str, result: Fit, seconds: float, truth: dict[str, Tensor], held_out: Tensor, **more: object) -> None:
+def figures(what: str, result: Fit, seconds: float, truth: dict[str, Tensor], held_out: Tensor) -> dict[str, object]:
     found = recovery(result.params, truth)
     latents = result.model.num_latents  # type: ignore[attr-defined]
     law = log_likelihood_rows(NoisyOr(held_out.shape[1], len(truth["prior"])).causes(), held_out, truth)
-    line = {**more, "what": what, "latents": latents, "superfluous": latents - found.num_recovered}
+    line = {"what": what, "latents": latents, "superfluous": latents - found.num_recovered}
     line |= {"missed": found.num_true - found.num_recovered}
     line |= {"excess": round(float((law - result.log_likelihood_rows(held_out)).mean()), 4)}
-    print(json.dumps(line | {"seconds": round(seconds, 1), "threads": torch.get_num_threads()}), flush=True)
+    return line | {"seconds": round(seconds, 1)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--sets", default="img,unif,con8")
-    parser.add_argument("--fits", type=int, default=3)
+def measure(args: argparse.Namespace) -> Lines:
+    for name in args.sets:
+        truth = SETS[name]()
+        rows = sample_noisy_or(truth, args.rows + 1000, seed=0)[0]
+        data, held_out = rows[1000:], rows[:1000]
+        for seed in seeds(args):
+            case = {"set": name, "seed": seed}
+            wide = fit(NoisyOr(64, args.latents), data, EM(max_iterations=100, tolerance=1e-6), "random", seed=seed)
+            yield case | figures("exact EM", wide, wide.seconds, truth, held_out)
+            yield case | figures("thresholds, as it stands", as_it_stands(wide), 0.0, truth, held_out)
+            began = time.perf_counter()
+            _, again = filter_merge_refit(wide, data)
+            yield case | figures("thresholds, merged and refitted", again, time.perf_counter() - began, truth, held_out)
+            pruned = fit(wide.model, data, GrowAndPrune(), init=wide, seed=seed)
+            yield case | figures("description length", trim(pruned), pruned.seconds, truth, held_out)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=3)
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--latents", type=int, default=10)
     parser.add_argument("--rows", type=int, default=3000)
-    args = parser.parse_args()
-    quick = args.quick
-    designs = {"img": image_design, "unif": uniform_design, "con8": lambda: random_design(8)}
-    for name in ("con8",) if quick else args.sets.split(","):
-        truth = designs[name]()
-        rows = sample_noisy_or(truth, (400 if quick else args.rows) + 1000, seed=0)[0]
-        data, held_out = rows[1000:], rows[:1000]
-        for seed in range(1 if quick else args.fits):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # EM is stopped where a search would go on
-                wide = fit(NoisyOr(64, 4 if quick else args.latents), data, EM(max_iterations=100, tolerance=1e-6), "random", seed=seed)
-                report("exact EM", wide, wide.seconds, truth, held_out, set=name, seed=seed)
-                report("thresholds, as it stands", as_it_stands(wide), 0.0, truth, held_out, set=name, seed=seed)
-                began = time.perf_counter()
-                _, again = filter_merge_refit(wide, data)
-                report("thresholds, merged and refitted", again, time.perf_counter() - began, truth, held_out, set=name, seed=seed)
-                pruned = fit(wide.model, data, GrowAndPrune(), init=wide, seed=seed)
-                report("description length", trim(pruned), pruned.seconds, truth, held_out, set=name, seed=seed)
+    run(parser, measure, argv, {"replicates": 1, "sets": ["con8"], "latents": 4, "rows": 400})
 
 
 if __name__ == "__main__":

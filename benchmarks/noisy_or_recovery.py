@@ -4,16 +4,17 @@ Independent ``fit`` calls (seeds 0, 1, ...) on the 9,000 training rows with a li
 the truth; the number itself is the engine's. One JSON line a fit, then one a data set. ``excess`` is the held-out
 negative log-likelihood (exact up to 16 used latents, an upper bound of it beyond) less that of the generating law on the same 1,000 rows.
 
-Needs the published samples: ``PPL_MODELS_DATA=folder python benchmarks/noisy_or_recovery.py --sets img,plnt --fits 20``.
+Needs the published samples: ``PPL_MODELS_DATA=folder python benchmarks/noisy_or_recovery.py --sets img plnt --replicates 20``.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
+from collections.abc import Sequence
 
 import torch
+from _bench import Lines, command_line, run, seeds
 
 from inference import GrowAndPrune, fit
 from inference.inspection import recovery, trim
@@ -41,22 +42,13 @@ def law(sample: NoisyOrSample, items: torch.Tensor) -> torch.Tensor:
     return torch.logaddexp(plain + torch.tensor(0.9).log(), rows(other) + torch.tensor(0.1).log())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--fits", type=int, default=20)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--latents", type=int, default=12, help="limit of the number of latents")
-    parser.add_argument("--rows", type=int, default=GrowAndPrune().num_search_rows, help="that the search sees")
-    parser.add_argument("--proposals", type=int, default=GrowAndPrune().num_proposals)
-    parser.add_argument("--patience", type=int, default=GrowAndPrune().patience)
-    args = parser.parse_args()
+def measure(args: argparse.Namespace) -> Lines:
     method = GrowAndPrune(num_search_rows=args.rows, num_proposals=args.proposals, patience=args.patience)
-    for name in args.sets.split(","):
+    for name in args.sets:
         sample = load_noisy_or_sample(name)
         oracle = -float(law(sample, sample.held_out).mean())
         found, excesses, seconds = [], [], []
-        for seed in range(args.first_seed, args.first_seed + args.fits):
+        for seed in seeds(args):
             result = fit(NoisyOr(sample.items.shape[1], args.latents), sample.train, method, init="random", seed=seed)
             score = recovery(result.params, sample.truth)
             trimmed = trim(result)
@@ -65,13 +57,21 @@ def main() -> None:
             excesses.append(excess)
             seconds.append(result.seconds)
             line = {"set": name, "seed": seed, "limit": args.latents, "latents": trimmed.model.num_latents}
-            line |= {"recovered": score.num_recovered, "excess": round(excess, 4), "seconds": round(result.seconds, 2)}
-            print(json.dumps(line), flush=True)
+            yield line | {"recovered": score.num_recovered, "excess": round(excess, 4), "seconds": round(result.seconds, 2)}
         full = sum(number == 8 for number in found)
-        line = {"set": name, "fits": args.fits, "mean_recovered": statistics.mean(found), "full_share": full / args.fits}
+        line = {"set": name, "fits": args.replicates, "mean_recovered": statistics.mean(found), "full_share": full / args.replicates}
         line |= {"oracle": round(oracle, 6), "mean_excess": round(statistics.mean(excesses), 4)}
-        line |= {"largest_excess": round(max(excesses), 4), "median_seconds": round(statistics.median(seconds), 2)}
-        print(json.dumps(line | {"threads": torch.get_num_threads()}), flush=True)
+        yield line | {"largest_excess": round(max(excesses), 4), "median_seconds": round(statistics.median(seconds), 2)}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=20)
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    parser.add_argument("--latents", type=int, default=12, help="limit of the number of latents")
+    parser.add_argument("--rows", type=int, default=GrowAndPrune().num_search_rows, help="that the search sees")
+    parser.add_argument("--proposals", type=int, default=GrowAndPrune().num_proposals)
+    parser.add_argument("--patience", type=int, default=GrowAndPrune().patience)
+    run(parser, measure, argv, {"replicates": 1, "sets": ["img"], "latents": 4, "rows": 300, "patience": 1})
 
 
 if __name__ == "__main__":

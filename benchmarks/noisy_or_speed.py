@@ -11,11 +11,11 @@ Run: ``python benchmarks/noisy_or_speed.py [--quick]`` (some two minutes on a qu
 from __future__ import annotations
 
 import argparse
-import json
 import time
-import warnings
+from collections.abc import Sequence
 
 import torch
+from _bench import Lines, command_line, run
 
 from inference import EM, fit
 from inference.base.structure import Problem
@@ -53,49 +53,45 @@ def seconds_an_update(data: torch.Tensor, size: int, num_restarts: int, num_upda
     return (time.perf_counter() - began) / -(-len(run.data) // 20)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rows", type=int, default=9000)
-    parser.add_argument("--iterations", type=int, default=60)
-    parser.add_argument("--restarts", type=int, default=4, help="of exact EM")
-    parser.add_argument("--starts", type=int, default=50, help="of the published algorithm")
-    args = parser.parse_args()
-    rows, iterations = (500, 5) if args.quick else (args.rows, args.iterations)
-    data = sample_noisy_or(image_design(), rows, seed=0)[0]
+def measure(args: argparse.Namespace) -> Lines:
+    data = sample_noisy_or(image_design(), args.rows, seed=0)[0]
     for size in (8,) if args.quick else (8, 16, 64):
         batch = seconds_an_update(data, size, args.starts, 100)
         single = args.starts * seconds_an_update(data, size, 1, 100)
         line = {"what": "the published algorithm", "latents": size, "restarts": args.starts}
         line |= {"batched_milliseconds": round(1e3 * batch, 3), "one_at_a_time_milliseconds": round(1e3 * single, 3)}
         line |= {"restarts_a_minute_batched": round(60 * args.starts / (450_000 * batch), 3)}
-        line |= {"restarts_a_minute_alone": round(60 * args.starts / (450_000 * single), 3), "threads": torch.get_num_threads()}
-        print(json.dumps(line), flush=True)
+        yield line | {"restarts_a_minute_alone": round(60 * args.starts / (450_000 * single), 3)}
     for limit in (12,) if args.quick else (8, 16, 64):
         result = fit(NoisyOr(64, limit), data, seed=0)
-        line = {"what": "the recommended fit", "limit": limit, "rows": rows, "seconds": round(result.seconds, 2)}
-        line |= {"recovered": recovery(result.params, image_design()).num_recovered, "threads": torch.get_num_threads()}
-        print(json.dumps(line), flush=True)
+        line = {"what": "the recommended fit", "limit": limit, "rows": args.rows, "seconds": round(result.seconds, 2)}
+        yield line | {"recovered": recovery(result.params, image_design()).num_recovered}
     for size in (4, 8) if args.quick else (4, 6, 8):
         problem = problem_of(NoisyOr(64, size), data, 0)
-        batch = seconds(problem, args.restarts, iterations)
-        single = sum(seconds(problem, 1, iterations) for _ in range(args.restarts))
-        line = {"what": "exact EM", "latents": size, "rows": rows, "iterations": iterations, "restarts": args.restarts}
+        batch = seconds(problem, args.restarts, args.iterations)
+        single = sum(seconds(problem, 1, args.iterations) for _ in range(args.restarts))
+        line = {"what": "exact EM", "latents": size, "rows": args.rows, "iterations": args.iterations, "restarts": args.restarts}
         line |= {"batched_seconds": round(batch, 2), "one_at_a_time_seconds": round(single, 2)}
         line |= {"restarts_a_minute_batched": round(60 * args.restarts / batch, 1)}
-        line |= {"restarts_a_minute_alone": round(60 * args.restarts / single, 1), "threads": torch.get_num_threads()}
-        print(json.dumps(line), flush=True)
+        yield line | {"restarts_a_minute_alone": round(60 * args.restarts / single, 1)}
     sizes = (2, 4) if args.quick else (6, 7, 8)
     method = EM(max_iterations=5 if args.quick else 20)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # none has converged
-        together = fit_sizes(lambda m: NoisyOr(64, m), data, sizes, method, args.restarts)
-        alone = [fit(NoisyOr(64, m), data, method, init="random", num_restarts=args.restarts) for m in sizes]
-    line = {"what": "exact EM of several sizes", "sizes": sizes, "rows": rows, "restarts_each": args.restarts}
+    together = fit_sizes(lambda m: NoisyOr(64, m), data, sizes, method, args.restarts)
+    alone = [fit(NoisyOr(64, m), data, method, init="random", num_restarts=args.restarts) for m in sizes]
+    line = {"what": "exact EM of several sizes", "sizes": sizes, "rows": args.rows, "restarts_each": args.restarts}
     line |= {"iterations": method.max_iterations, "one_batch_seconds": round(sum(one.seconds for one in together), 2)}
     line |= {"a_batch_a_size_seconds": round(sum(one.seconds for one in alone), 2)}
     gap = max(abs(one.objective - other.objective) for one, other in zip(together, alone, strict=True))
-    print(json.dumps(line | {"largest_difference_of_objectives": gap, "threads": torch.get_num_threads()}), flush=True)
+    yield line | {"largest_difference_of_objectives": gap}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__)
+    parser.add_argument("--rows", type=int, default=9000)
+    parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--restarts", type=int, default=4, help="of exact EM")
+    parser.add_argument("--starts", type=int, default=50, help="of the published algorithm")
+    run(parser, measure, argv, {"rows": 500, "iterations": 5})
 
 
 if __name__ == "__main__":

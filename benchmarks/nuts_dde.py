@@ -11,30 +11,28 @@ Run: ``python benchmarks/nuts_dde.py [--family Normal] [--warmup 1000] [--draws 
 from __future__ import annotations
 
 import argparse
-import json
+import importlib.util
 import time
-import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+from _bench import FAMILIES, Lines, command_line, run
 
 from inference import EM, NUTS, fit
 from inference.base.diagnostics import ess_of_draws, rhat_of_draws
 from inference.base.relabelling import relabel_draws
 from inference.programs.program import simulate
 from inference.structures.registry import structure_of
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, Ridge
+from ppl_models import DeepDiscreteEncoder, Ridge
 from ppl_models.datasets.deep_discrete_encoder import strict_design
 from ppl_models.parts.distributions import binary_configurations
 
-FAMILIES = {"Bernoulli": Bernoulli(), "Poisson": Poisson(), "Normal": Normal()}
 
-
-def report(engine: str, draws: dict[str, torch.Tensor], divergent: int, seconds: float, **more: object) -> None:
+def figures(engine: str, draws: dict[str, torch.Tensor], divergent: int, seconds: float, **more: object) -> dict[str, object]:
     rhats = torch.cat([value.reshape(-1) for value in rhat_of_draws(draws).values()])
     ess = torch.cat([value.reshape(-1) for value in ess_of_draws(draws).values()])
-    record = {
-        "benchmark": "nuts_dde",
+    return {
         "engine": engine,
         "max_rhat": round(float(rhats.nan_to_num(nan=1.0).max()), 4),
         "parameters_above_1.01": int((rhats > 1.01).sum()),
@@ -46,44 +44,9 @@ def report(engine: str, draws: dict[str, torch.Tensor], divergent: int, seconds:
         "min_ess_per_second": round(float(ess[~ess.isnan()].min()) / seconds, 3),
         **more,
     }
-    print(json.dumps(record), flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--family", choices=list(FAMILIES), default="Normal")
-    parser.add_argument("--rows", type=int, default=500)
-    parser.add_argument("--warmup", type=int, default=1000)
-    parser.add_argument("--draws", type=int, default=1000)
-    parser.add_argument("--chains", type=int, default=4)
-    parser.add_argument("--bound", type=float, default=5.0)
-    parser.add_argument("--target", type=float, default=0.8)
-    parser.add_argument("--ridge", type=float, default=None, help="standard deviation of a normal prior of the loadings, flat without")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--numpyro", action="store_true")
-    parser.add_argument("--progress", action="store_true")
-    args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    response = FAMILIES[args.family]
-    truth = strict_design(2, response)
-    penalty = None if args.ridge is None else Ridge(args.ridge)
-    model = DeepDiscreteEncoder(18, (6, 2), response=response, bound=args.bound, penalty=penalty)
-    x = simulate(model, truth, args.seed, None, args.rows)["items"]
-    point = fit(model, x, EM())
-    method = NUTS(args.chains, args.warmup, args.draws, target_acceptance=args.target)
-    began = time.monotonic()
-    result = fit(model, x, method, init=point, seed=args.seed, progress=args.progress)
-    stats = result.sample_stats
-    report(
-        "NUTS", result.draws, int(stats["diverging"].sum()), time.monotonic() - began, family=args.family, rows=args.rows,
-        mean_steps=round(float(stats["num_steps"].mean()), 1), relabelled=round(float(stats["relabelled"].double().mean()), 4),
-        num_warmup=args.warmup, num_draws=args.draws, bound=args.bound, ridge=args.ridge, target=args.target,
-    )  # fmt: skip
-    if args.numpyro:
-        in_numpyro(args, model, x, {name: value.numpy() for name, value in point.params.items()})
-
-
-def in_numpyro(args: argparse.Namespace, model: DeepDiscreteEncoder, x: torch.Tensor, start: dict[str, np.ndarray]) -> None:
+def in_numpyro(args: argparse.Namespace, model: DeepDiscreteEncoder, x: torch.Tensor, start: dict[str, np.ndarray]) -> dict[str, object]:
     """The same posterior: 64 configurations of the bottom layer, four of the top one, both summed out by hand."""
     import jax
     import jax.numpy as jnp
@@ -135,10 +98,48 @@ def in_numpyro(args: argparse.Namespace, model: DeepDiscreteEncoder, x: torch.Te
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
     flat, changed = relabel_draws(flat, structure_of(model).labels())
     draws = {name: value.reshape(args.chains, args.draws, *value.shape[1:]) for name, value in flat.items()}
-    report(
+    return figures(
         "NumPyro, compilation included", draws, int(extra["diverging"].sum()), seconds, family=args.family, rows=args.rows,
         mean_steps=round(float(extra["num_steps"].mean()), 1), relabelled=round(float(changed.double().mean()), 4),
     )  # fmt: skip
+
+
+def measure(args: argparse.Namespace) -> Lines:
+    response = FAMILIES[args.family]
+    truth = strict_design(2, response)
+    penalty = None if args.ridge is None else Ridge(args.ridge)
+    model = DeepDiscreteEncoder(18, (6, 2), response=response, bound=args.bound, penalty=penalty)
+    x = simulate(model, truth, args.seed, None, args.rows)["items"]
+    point = fit(model, x, EM())
+    method = NUTS(args.chains, args.warmup, args.draws, target_acceptance=args.target)
+    began = time.monotonic()
+    result = fit(model, x, method, init=point, seed=args.seed, progress=args.progress)
+    stats = result.sample_stats
+    yield figures(
+        "NUTS", result.draws, int(stats["diverging"].sum()), time.monotonic() - began, family=args.family, rows=args.rows,
+        mean_steps=round(float(stats["num_steps"].mean()), 1), relabelled=round(float(stats["relabelled"].double().mean()), 4),
+        num_warmup=args.warmup, num_draws=args.draws, bound=args.bound, ridge=args.ridge, target=args.target,
+    )  # fmt: skip
+    if args.numpyro and importlib.util.find_spec("numpyro") is None:
+        yield {"engine": "NumPyro", "skipped": "numpyro is not installed"}
+    elif args.numpyro:
+        yield in_numpyro(args, model, x, {name: value.numpy() for name, value in point.params.items()})
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__)
+    parser.add_argument("--family", choices=list(FAMILIES), default="Normal")
+    parser.add_argument("--rows", type=int, default=500)
+    parser.add_argument("--warmup", type=int, default=1000)
+    parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--chains", type=int, default=4)
+    parser.add_argument("--bound", type=float, default=5.0)
+    parser.add_argument("--target", type=float, default=0.8)
+    parser.add_argument("--ridge", type=float, default=None, help="standard deviation of a normal prior of the loadings, flat without")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--numpyro", action="store_true", help="the same model in NumPyro, beside")
+    parser.add_argument("--progress", action="store_true")
+    run(parser, measure, argv, {"rows": 100, "warmup": 20, "draws": 20, "chains": 2})
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Seconds of one EM iteration of an options HMM, beside hmmlearn's compiled one; scaling; ragged batches; starts.
 
-Usage: options_em.py [PART ...] [--figure PATH] with parts iteration, length, options, ragged, starts; all but starts by default
-(starts takes half an hour). The figure shows seconds and memory against the number of steps, seconds against the number of
-options, and the ragged batch beside its loop, of the parts that were run. One JSON line a measurement; every comparison times both sides in one run, in turns, and reports the
-fastest of each. The part "iteration" needs hmmlearn, which is not a dependency.
+Parts: iteration, length, options, ragged, starts; all but starts by default (starts takes half an hour). The figure shows
+seconds and memory against the number of steps, seconds against the number of options, and the ragged batch beside its loop, of
+the parts that were run. Every comparison times both sides in one run, in turns, and reports the fastest of each. The part
+"iteration" needs hmmlearn, which is not a dependency.
+Run: ``python benchmarks/options_em.py [--parts iteration length] [--figure FILE]``.
 """
 
 from __future__ import annotations
@@ -12,17 +13,16 @@ import argparse
 import ctypes
 import gc
 import importlib.util
-import json
 import logging
 import statistics
 import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from em_speed import Peak, resident
+from _bench import Lines, Peak, command_line, fastest, resident, run
 
 from inference import EM, fit
 from inference.alignment import align
@@ -34,22 +34,6 @@ from ppl_models.datasets import options_chain, simulate_options
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
 from ppl_models.sequences.trajectories import pack
 
-LINES: list[dict[str, Any]] = []
-
-
-def line(**values: Any) -> None:
-    LINES.append(values)
-    print(json.dumps({"torch_threads": torch.get_num_threads(), **values}), flush=True)
-
-
-def fastest(run: Callable[[], Any], repeats: int) -> float:
-    best = float("inf")
-    for _ in range(repeats):
-        began = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - began)
-    return best
-
 
 def one_iteration(model: OptionsHMM, data: torch.Tensor, seed: int = 0) -> Callable[[], Any]:
     """E-step and M-step from a random start."""
@@ -58,25 +42,25 @@ def one_iteration(model: OptionsHMM, data: torch.Tensor, seed: int = 0) -> Calla
     return lambda: steps.m_step(steps.e_step(params)[0], params)
 
 
-def iteration() -> None:
+def iteration(args: argparse.Namespace) -> Lines:
     """A chain of 2 options and 8 (state, action) symbols beside hmmlearn's HMM of 2 states and 8 symbols."""
     if importlib.util.find_spec("hmmlearn") is None:
-        line(part="iteration", skipped="hmmlearn is not installed")
+        yield {"skipped": "hmmlearn is not installed"}
         return
     from hmmlearn.hmm import CategoricalHMM
 
     logging.getLogger("hmmlearn").setLevel(logging.ERROR)
-    data = simulate_options(options_chain(), 1, 300_000, 7).packed
+    data = simulate_options(options_chain(), 1, args.steps, 7).packed
     symbols = (data[0, :, 0] * 2 + data[0, :, 1]).numpy()[:, None]
 
     def theirs(implementation: str) -> Callable[[], Any]:
-        def run() -> float:
+        def seconds() -> float:
             model = CategoricalHMM(2, n_iter=5, tol=-np.inf, implementation=implementation, random_state=0)
             began = time.perf_counter()
             model.fit(symbols)
             return (time.perf_counter() - began) / 5
 
-        return run
+        return seconds
 
     began = time.perf_counter()
     ChainPlan.build(data, 4, 2)
@@ -89,11 +73,11 @@ def iteration() -> None:
         for name in ("log", "scaling"):
             times[name].append(theirs(name)())
     best = {name: min(values) for name, values in times.items()}
-    line(
-        part="iteration", num_steps=300_000, options=2, seconds=round(best["ours"], 5), seconds_of_the_plan_once=round(plan_seconds, 4),
-        hmmlearn_default_log=round(best["log"], 5), hmmlearn_scaling=round(best["scaling"], 5),
-        ratio_to_log=round(best["ours"] / best["log"], 3), ratio_to_scaling=round(best["ours"] / best["scaling"], 3),
-    )  # fmt: skip
+    yield {
+        "num_steps": args.steps, "options": 2, "seconds": round(best["ours"], 5), "seconds_of_the_plan_once": round(plan_seconds, 4),
+        "hmmlearn_default_log": round(best["log"], 5), "hmmlearn_scaling": round(best["scaling"], 5),
+        "ratio_to_log": round(best["ours"] / best["log"], 3), "ratio_to_scaling": round(best["ours"] / best["scaling"], 3),
+    }  # fmt: skip
 
 
 def tidy() -> None:
@@ -102,58 +86,50 @@ def tidy() -> None:
     ctypes.CDLL(None).malloc_trim(0)
 
 
-def length() -> None:
+def length(args: argparse.Namespace) -> Lines:
     """Seconds, and memory beside the data: of making the plan, of keeping it, of iterations, and of a whole short fit."""
-    for num_steps in (10**3, 10**4, 10**5, 10**6, 10**7):
+    for num_steps in (10**k for k in range(3, 8) if 10**k <= args.largest):
         data = simulate_options(options_chain(), 1, num_steps, 7).packed
         tidy()
         began, before = time.perf_counter(), resident()
         with Peak() as plan:
-            run = one_iteration(OptionsHMM(4, 2, 2), data)
+            step = one_iteration(OptionsHMM(4, 2, 2), data)
         plan_seconds = time.perf_counter() - began
         tidy()
         kept = resident() - before
         with Peak() as steps:
-            seconds = fastest(run, 3)
-        del run
+            seconds = fastest(step, 3)
+        del step
         tidy()
-        with Peak() as whole, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with Peak() as whole:
             fit(OptionsHMM(4, 2, 2), data, EM(max_iterations=2), init="spectral")
         memory = {"of_the_data": data.nbytes, "of_making_the_plan": plan.extra, "kept": kept, "of_iterations": steps.extra, "of_a_fit": whole.extra}
-        line(part="length", num_steps=num_steps, seconds=round(seconds, 5), seconds_of_the_plan=round(plan_seconds, 3),
-             MiB={name: round(value / 2**20, 1) for name, value in memory.items()})  # fmt: skip
+        line = {"num_steps": num_steps, "seconds": round(seconds, 5), "seconds_of_the_plan": round(plan_seconds, 3)}
+        yield line | {"MiB": {name: round(value / 2**20, 1) for name, value in memory.items()}}
 
 
-def options() -> None:
-    data = simulate_options(options_chain(), 1, 300_000, 7).packed
-    for num_options in (1, 2, 4, 8, 16, 32, 64):
-        run = one_iteration(OptionsHMM(4, 2, num_options), data)
-        line(part="options", num_steps=300_000, options=num_options, seconds=round(fastest(run, 2), 4))
+def options(args: argparse.Namespace) -> Lines:
+    data = simulate_options(options_chain(), 1, args.steps, 7).packed
+    for num_options in (1, 2, 4, 8) if args.quick else (1, 2, 4, 8, 16, 32, 64):
+        step = one_iteration(OptionsHMM(4, 2, num_options), data)
+        yield {"num_steps": args.steps, "options": num_options, "seconds": round(fastest(step, 2), 4)}
 
 
-def ragged() -> None:
+def ragged(args: argparse.Namespace) -> Lines:
     generator = np.random.default_rng(0)
-    lengths = torch.from_numpy(generator.integers(20, 400, size=1000))
-    whole = simulate_options(options_chain(), 1000, 400, 7).data
+    lengths = torch.from_numpy(generator.integers(20, 400, size=args.sequences))
+    whole = simulate_options(options_chain(), args.sequences, 400, 7).data
     data = pack(whole["state"], whole["action"], lengths)
     together = one_iteration(OptionsHMM(4, 2, 2), data)
-    singles = [one_iteration(OptionsHMM(4, 2, 2), data[n : n + 1, : lengths[n]].clone()) for n in range(1000)]
+    singles = [one_iteration(OptionsHMM(4, 2, 2), data[n : n + 1, : lengths[n]].clone()) for n in range(args.sequences)]
     together()
-    batch, loop = fastest(together, 5), fastest(lambda: [run() for run in singles], 2)
-    line(
-        part="ragged",
-        sequences=1000,
-        steps=int(lengths.sum()),
-        seconds=round(batch, 5),
-        seconds_of_the_loop=round(loop, 4),
-        ratio=round(loop / batch, 1),
-    )
+    batch, loop = fastest(together, 5), fastest(lambda: [step() for step in singles], 2)
+    line = {"sequences": args.sequences, "steps": int(lengths.sum()), "seconds": round(batch, 5)}
+    yield line | {"seconds_of_the_loop": round(loop, 4), "ratio": round(loop / batch, 1)}
 
 
-def starts() -> None:
+def starts(args: argparse.Namespace) -> Lines:
     """EM at 300,000 steps: moment starts on ten data sets, 24 random starts on two of them, stopped at gains below 1e-4."""
-    warnings.simplefilter("ignore")
     patient = EM(max_iterations=4000, tolerance=5e-10, parameter_tolerance=1.0)
     truth, model = options_chain(), OptionsHMM(4, 2, 2, concentration=1.0)
     for seed in range(7, 17):
@@ -161,30 +137,30 @@ def starts() -> None:
         known = fit(model, data, EM(), init=truth)
         begun = time.perf_counter()
         found = fit(model, data, EM(), init="spectral")
-        line(
-            part="starts", init="spectral", seed=seed, reached=found.log_likelihood > known.log_likelihood - 1.0,
-            iterations=found.num_iterations, seconds=round(time.perf_counter() - begun, 2),
-            error=round(policy_error(align(found, truth).params, truth, model.chain()), 4),
-            winner=found.restarts.best, iterations_from_moments=int(found.restarts.num_iterations[0]),
-            error_from_truth=round(policy_error(align(known, truth).params, truth, model.chain()), 4), iterations_from_truth=known.num_iterations,
-        )  # fmt: skip
+        yield {
+            "init": "spectral", "seed": seed, "reached": found.log_likelihood > known.log_likelihood - 1.0,
+            "iterations": found.num_iterations, "seconds": round(time.perf_counter() - begun, 2),
+            "error": round(policy_error(align(found, truth).params, truth, model.chain()), 4),
+            "winner": found.restarts.best, "iterations_from_moments": int(found.restarts.num_iterations[0]),
+            "error_from_truth": round(policy_error(align(known, truth).params, truth, model.chain()), 4), "iterations_from_truth": known.num_iterations,
+        }  # fmt: skip
         if seed < 9:
             begun = time.perf_counter()
             many = fit(model, data, patient, init="random", num_restarts=24).restarts
             reached = many.log_likelihood > known.log_likelihood - 1.0
-            line(
-                part="starts", init="random", seed=seed, num_starts=24, share_reached=float(reached.double().mean()),
-                median_iterations=statistics.median(many.num_iterations.tolist()), most_iterations=int(many.num_iterations.max()),
-                iterations=many.num_iterations.tolist(), short_of_the_best=(known.log_likelihood - many.log_likelihood).round(decimals=2).tolist(),
-                seconds=round(time.perf_counter() - begun, 1),
-            )  # fmt: skip
+            yield {
+                "init": "random", "seed": seed, "num_starts": 24, "share_reached": float(reached.double().mean()),
+                "median_iterations": statistics.median(many.num_iterations.tolist()), "most_iterations": int(many.num_iterations.max()),
+                "iterations": many.num_iterations.tolist(), "short_of_the_best": (known.log_likelihood - many.log_likelihood).round(decimals=2).tolist(),
+                "seconds": round(time.perf_counter() - begun, 1),
+            }  # fmt: skip
 
 
-def draw(path: str) -> None:
+def draw(lines: list[Mapping[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    def of(part: str) -> list[dict[str, Any]]:
-        return [values for values in LINES if values["part"] == part]
+    def of(part: str) -> list[Mapping[str, Any]]:
+        return [values for values in lines if values["part"] == part]
 
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
@@ -205,7 +181,7 @@ def draw(path: str) -> None:
         sizes = [v["options"] for v in of("options")]
         middle.loglog(sizes, [v["seconds"] for v in of("options")], marker="o")
         middle.set_xticks(sizes, sizes)
-    middle.set(xlabel="options", ylabel="seconds an iteration", title="300,000 steps")
+    middle.set(xlabel="options", ylabel="seconds an iteration", title="by options")
     if of("ragged"):
         (values,) = of("ragged")
         bars = right.bar(
@@ -214,20 +190,31 @@ def draw(path: str) -> None:
         right.bar_label(bars)
         right.set_yscale("log")
         right.margins(y=0.15)
-    right.set(ylabel="seconds an iteration", title="1,000 ragged sequences")
+    right.set(ylabel="seconds an iteration", title="ragged sequences")
     figure.savefig(path, dpi=150)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("parts", nargs="*")
-    parser.add_argument("--figure")
-    given = parser.parse_args()
-    parts = {"iteration": iteration, "length": length, "options": options, "ragged": ragged, "starts": starts}
-    for name in given.parts or [name for name in parts if name != "starts"]:
-        parts[name]()
-    if given.figure:
-        draw(given.figure)
+PARTS = {"iteration": iteration, "length": length, "options": options, "ragged": ragged, "starts": starts}
+
+
+def measure(args: argparse.Namespace) -> Lines:
+    lines: list[Mapping[str, Any]] = []
+    for part in args.parts:
+        for line in PARTS[part](args):
+            lines.append({"part": part, **line})
+            yield lines[-1]
+    if args.figure is not None:
+        draw(lines, args.figure)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__)
+    parser.add_argument("--parts", nargs="+", default=[name for name in PARTS if name != "starts"], choices=list(PARTS))
+    parser.add_argument("--steps", type=int, default=300_000, help="of iteration and options")
+    parser.add_argument("--largest", type=int, default=10**7, help="steps of length")
+    parser.add_argument("--sequences", type=int, default=1000, help="of ragged")
+    parser.add_argument("--figure", type=Path, metavar="FILE")
+    run(parser, measure, argv, {"steps": 10_000, "largest": 10_000, "sequences": 50})
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
 """Error of the method of moments against the number of steps, on the four-state chain with two options.
 
-Usage: options_moments.py [NUM_SEEDS] [LARGEST_T] [--figure PATH], by default 20 seeds up to 1,000,000 steps. Prints one
-JSON line a route and number of steps, then one with the slopes and intercepts of log10(median error) against log10(T) from
-100,000 on, and draws the errors on logarithmic axes.
+One JSON line a route and number of steps, then one with the slopes and intercepts of log10(median error) against log10(T) from
+100,000 on; ``--figure`` draws the errors on logarithmic axes.
+Run: ``python benchmarks/options_moments.py [--replicates 20] [--largest 1e6] [--figure FILE]``.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
+from _bench import Lines, command_line, run, seeds
 
 from inference.structures.options.moment_counts import OptionMoments, count_moments
 from inference.structures.options.moments import MomentEstimate, state_by_state
@@ -41,7 +42,7 @@ def error(estimate: MomentEstimate, low: np.ndarray, high: np.ndarray) -> tuple[
     return best
 
 
-def draw(bands: dict[str, list[tuple[float, float, float, float]]], slopes: dict[str, float], path: str) -> None:
+def draw(bands: dict[str, list[tuple[float, float, float, float]]], slopes: dict[str, float], path: Path) -> None:
     """Median error and the band from the 10th to the 90th percentile of each route against the number of steps."""
     from matplotlib.figure import Figure
 
@@ -58,24 +59,18 @@ def draw(bands: dict[str, list[tuple[float, float, float, float]]], slopes: dict
     figure.savefig(path, dpi=150)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("num_seeds", nargs="?", type=int, default=20)
-    parser.add_argument("largest", nargs="?", type=float, default=1e6)
-    parser.add_argument("--figure")
-    given = parser.parse_args()
-    num_seeds, largest = given.num_seeds, given.largest
+def measure(args: argparse.Namespace) -> Lines:
     bands: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in ROUTES}
     slopes: dict[str, float] = {}
     truth = options_chain()
     low, high = truth["low"].numpy(), truth["high"].numpy()
     medians: dict[str, list[tuple[float, float]]] = {name: [] for name in ROUTES}
     for num_steps in (10**3, 3 * 10**3, 10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6, 3 * 10**6, 10**7):
-        if num_steps > largest:
+        if num_steps > args.largest:
             break
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in ROUTES}
         refused, seconds = dict.fromkeys(ROUTES, 0), 0.0
-        for seed in range(num_seeds):
+        for seed in seeds(args):
             data = simulate_options(truth, 1, num_steps, 1000 + seed).packed
             began = time.perf_counter()
             moments = count_moments(data, 4, 2)
@@ -92,18 +87,24 @@ def main() -> None:
             medians[name].append((num_steps, float(np.median(values[:, 0]))))
             low_q, high_q = np.quantile(values[:, 0], [0.1, 0.9])
             bands[name].append((num_steps, medians[name][-1][1], float(low_q), float(high_q)))
-            line = {"route": name, "num_steps": num_steps, "num_seeds": num_seeds, "refused": refused[name]}
+            line = {"route": name, "num_steps": num_steps, "num_seeds": args.replicates, "refused": refused[name]}
             line |= {"median_frobenius": round(medians[name][-1][1], 4), "q10_q90": [round(low_q, 4), round(high_q, 4)]}
-            line |= {"median_spectral": round(float(np.median(values[:, 1])), 4), "seconds_counting": round(seconds / num_seeds, 4)}
-            print(json.dumps(line), flush=True)
+            yield line | {"median_spectral": round(float(np.median(values[:, 1])), 4), "seconds_counting": round(seconds / args.replicates, 4)}
     for name, points in medians.items():
         late = [(np.log10(t), np.log10(e)) for t, e in points if t >= 10**5]
         if len(late) > 1:
             slope, intercept = np.polyfit(*np.array(late).T, 1)
             slopes[name] = float(slope)
-            print(json.dumps({"route": name, "slope_from_100000": round(slope, 3), "intercept": round(intercept, 3)}), flush=True)
-    if given.figure:
-        draw(bands, slopes, given.figure)
+            yield {"route": name, "slope_from_100000": round(slope, 3), "intercept": round(intercept, 3)}
+    if args.figure is not None:
+        draw(bands, slopes, args.figure)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=20)
+    parser.add_argument("--largest", type=float, default=1e6, help="number of steps")
+    parser.add_argument("--figure", type=Path, metavar="FILE")
+    run(parser, measure, argv, {"replicates": 2, "largest": 1e4})
 
 
 if __name__ == "__main__":

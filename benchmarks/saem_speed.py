@@ -5,19 +5,18 @@ sparse ones). ``rows`` and ``latents`` each vary one number, so that cost in pro
 origin of what does not depend on it. ``memory``: bytes of what an iteration hands to the next, and resident memory beyond
 that before the first. One JSON line a measurement.
 
-Run: ``python benchmarks/saem_speed.py [rows latents memory fit] [--threads 2] [--figure PATH]`` (about two minutes).
+Run: ``python benchmarks/saem_speed.py [--parts rows latents memory fit] [--threads 2] [--figure FILE]`` (about two minutes).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import time
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from _bench import Lines, command_line, resident, run
 
 from inference import SAEM, fit
 from inference.alignment import align
@@ -28,9 +27,7 @@ from inference.programs.program import Program
 from ppl_models import Bernoulli, DeepDiscreteEncoder, TruncatedLasso
 from ppl_models.datasets import strict_design
 
-ROWS = (1000, 2000, 4000, 8000, 16000)
-LATENTS = (8, 16, 24, 32, 48)
-PARTS = ("rows", "latents", "memory", "fit")
+PARTS = ["rows", "latents", "memory", "fit"]
 
 
 def example(top: int, num_rows: int) -> tuple[DeepDiscreteEncoder, torch.Tensor, dict[str, torch.Tensor]]:
@@ -57,11 +54,6 @@ def dense(num_latents: int, num_rows: int) -> tuple[DrawSteps, dict[str, torch.T
     return SAEM().steps(problem_of(model, Program(model, None, num_rows).simulate(one, 0)["items"], 0)), params
 
 
-def resident() -> int:
-    """Bytes of this process in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def iterations(num_latents: int, num_rows: int, repeats: int) -> tuple[dict[str, float], list[dict[str, int]]]:
     """Median seconds of the parts of an iteration, and the memory after each."""
     steps, params = dense(num_latents, num_rows)
@@ -85,14 +77,14 @@ def iterations(num_latents: int, num_rows: int, repeats: int) -> tuple[dict[str,
     return {name: sorted(values[1:])[repeats // 2] for name, values in seconds.items()}, memory  # the first warms up
 
 
-def lines(what: str) -> list[dict]:
+def lines(what: str, args: argparse.Namespace) -> list[dict]:
     if what == "fit":
-        return [convergence(num_rows) for num_rows in (1000, 8000)]
+        return [convergence(num_rows) for num_rows in args.fits]
     if what == "memory":
-        memory = iterations(30, 4000, 200)[1]
-        return [{"sizes": [90, 30, 2], "num_rows": 4000, "iteration": i + 1, **memory[i]} for i in (0, 1, 9, 49, 99, 199)]
+        memory = iterations(30, 4000, args.iterations)[1]
+        return [{"sizes": [90, 30, 2], "num_rows": 4000, "iteration": i + 1, **memory[i]} for i in (0, 1, 9, 49, 99, 199) if i < args.iterations]
     out = []
-    for num_latents, num_rows in [(30, n) for n in ROWS] if what == "rows" else [(k, 8000) for k in LATENTS]:
+    for num_latents, num_rows in [(30, n) for n in args.rows] if what == "rows" else [(k, args.rows[-1] // 2) for k in args.latents]:
         parts = iterations(num_latents, num_rows, 8)[0]
         line = {"sizes": [90, num_latents, 2], "num_rows": num_rows, "seconds_iteration": sum(parts.values())}
         out.append(line | {f"seconds_{name}": seconds for name, seconds in parts.items()})
@@ -138,21 +130,24 @@ def draw(found: dict[str, list[dict]], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=PARTS, choices=PARTS)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--figure", type=Path)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    warnings.simplefilter("ignore")
+def measure(args: argparse.Namespace) -> Lines:
     found: dict[str, list[dict]] = {}
     for what in args.parts:
-        found[what] = lines(what)
-        for line in found[what]:
-            print(json.dumps({"benchmark": "saem_speed", "threads": args.threads, "what": what} | line), flush=True)
+        found[what] = lines(what, args)
+        yield from ({"what": what} | line for line in found[what])
     if args.figure is not None:
         draw(found, args.figure)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, threads=2)
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1000, 2000, 4000, 8000, 16000], help="of rows; half the last one for latents")
+    parser.add_argument("--latents", type=int, nargs="+", default=[8, 16, 24, 32, 48])
+    parser.add_argument("--iterations", type=int, default=200, help="of memory")
+    parser.add_argument("--fits", type=int, nargs="+", default=[1000, 8000], help="rows of fits")
+    parser.add_argument("--figure", type=Path, metavar="FILE")
+    run(parser, measure, argv, {"rows": [500, 1000], "latents": [8, 16], "iterations": 10, "fits": [500]})
 
 
 if __name__ == "__main__":

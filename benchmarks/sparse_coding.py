@@ -5,19 +5,18 @@ and with it; how often decoders find the true support at the true dictionary; an
 own start (``--paper``), all restarts as one batch. The rows of the paper lie in 24 dims, so its run is made in rotated
 coordinates that hold those dims and the columns' parts outside: the same iterates, up to rotation, at half the cost.
 ``--step`` and ``--batch`` may be larger than the paper's 0.1 and 20; step times number of updates is what its 2,000 epochs come
-to, 90,000. Run: ``python benchmarks/sparse_coding.py [--paper] [--restarts 20] [--columns 24,48] [--angles 5,10]``.
+to, 90,000. Run: ``python benchmarks/sparse_coding.py [--paper] [--restarts 20] [--columns 24 48] [--angles 5 10]``.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
-import warnings
-from pathlib import Path
+from collections.abc import Sequence
 
 import torch
+from _bench import Lines, command_line, reference, run, seeds
 from torch import Tensor
 
 from inference import fit
@@ -30,10 +29,8 @@ from inference.structures.dictionary.decoders import BackwardElimination, HardTh
 from ppl_models import SparseCoding
 from ppl_models.datasets import load_paired_dictionary, paired_dictionary, sample_sparse_codes
 
-PUBLISHED = json.loads(
-    (Path(__file__).parent.parent / "tests/references/sparse_coding.json").read_text(encoding="utf-8")
-)
-NUM_ROWS, NUM_HELD_OUT, SPARSITY = 10_000, 1_000, 5
+PUBLISHED = reference("sparse_coding")
+NUM_HELD_OUT, SPARSITY = 1_000, 5
 TOTAL_STEP = 90_000.0  # 0.1 x 450 updates x 2,000 epochs
 
 
@@ -44,28 +41,22 @@ def dictionary_of(angle: int) -> tuple[Tensor, str]:
         return paired_dictionary(angle), "drawn"
 
 
-def say(line: dict[str, object]) -> None:
-    print(json.dumps(line | {"threads": torch.get_num_threads()}), flush=True)
-
-
-def ours(angle: int, noises: list[float], seeds: int) -> None:
+def ours(angle: int, args: argparse.Namespace) -> Lines:
     truth, source = dictionary_of(angle)
-    for noise in noises:
-        for seed in range(seeds):
-            rows = sample_sparse_codes(truth, NUM_ROWS, SPARSITY, noise)[0][NUM_HELD_OUT:]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                result = fit(SparseCoding(100, truth.shape[1], SPARSITY, noise=None), rows, seed=seed)
+    for noise in args.noises:
+        for seed in seeds(args):
+            rows = sample_sparse_codes(truth, args.rows, SPARSITY, noise)[0][NUM_HELD_OUT:]
+            result = fit(SparseCoding(100, truth.shape[1], SPARSITY, noise=None), rows, seed=seed)
             score = column_recovery(result.params["dictionary"], truth)
-            say({
+            yield {
                 "what": "fit, no method given", "angle": angle, "dictionary": source, "noise": noise, "seed": seed,
                 "recovered": score.num_recovered, "error": score.error, "largest_angle": float(score.angle.max()),
                 "seconds": round(result.seconds, 2), "iterations": result.num_iterations,
                 "published_24": PUBLISHED[f"{angle} degrees"]["24"], "published_48": PUBLISHED[f"{angle} degrees"]["48"],
-            })  # fmt: skip
+            }  # fmt: skip
 
 
-def decoders(angle: int, noise: float, num_rows: int = 2000) -> None:
+def decoders(angle: int, noise: float, num_rows: int) -> Lines:
     truth, _ = dictionary_of(angle)
     rows, codes = sample_sparse_codes(truth, num_rows, SPARSITY, noise, seed=1)
     for decoder in (Shrinkage(), Pursuit(), HardThresholding(), BackwardElimination()):
@@ -75,12 +66,12 @@ def decoders(angle: int, noise: float, num_rows: int = 2000) -> None:
         hits = float(((found > 0) & (codes > 0)).sum() / (codes > 0).sum())
         claims = float(((found > 0) & (codes > 0)).sum() / (found > 0).sum())
         residual = float((rows - found @ truth.T).square().mean().sqrt())
-        say({
+        yield {
             "what": "decoder at the true dictionary", "decoder": repr(decoder), "angle": angle, "noise": noise,
             "recall_of_support": round(hits, 4), "precision_of_support": round(claims, 4),
             "error_of_codes": float((found - codes).square().sum(1).mean()), "residual": residual,
             "microseconds_a_row": round(1e6 * seconds / num_rows, 1),
-        })  # fmt: skip
+        }  # fmt: skip
 
 
 def rotated(truth: Tensor, rows: Tensor, num_columns: int, restarts: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -95,9 +86,10 @@ def rotated(truth: Tensor, rows: Tensor, num_columns: int, restarts: int) -> tup
     return truth, torch.cat([rows @ basis.mT, pad], 1), torch.cat([basis @ start, outside], 1)
 
 
-def paper(angle: int, num_columns: int, restarts: int, step: float, batch: int, share: float) -> None:
+def paper(angle: int, num_columns: int, args: argparse.Namespace) -> Lines:
+    restarts, step, batch, share = args.restarts, args.step, args.batch, args.share
     truth, source = dictionary_of(angle)
-    rows = sample_sparse_codes(truth, NUM_ROWS, SPARSITY)[0][NUM_HELD_OUT:]
+    rows = sample_sparse_codes(truth, args.rows, SPARSITY)[0][NUM_HELD_OUT:]
     truth, rows, start = rotated(truth, rows, num_columns, restarts)
     epochs = round(share * TOTAL_STEP / (step * len(rows) / batch))
     problem = problem_of(SparseCoding(rows.shape[1], num_columns, SPARSITY), rows, 0)
@@ -109,37 +101,40 @@ def paper(angle: int, num_columns: int, restarts: int, step: float, batch: int, 
     counts, errors = [s.num_recovered for s in scores], [s.error for s in scores]
     kept = [len(used_columns(dictionary, rows)) for dictionary in dictionaries]
     spread = 1.96 / restarts**0.5
-    say({
+    yield {
         "what": "the paper's alternating minimisation", "angle": angle, "columns": num_columns, "dictionary": source,
         "restarts": restarts, "step": step, "batch": batch, "epochs": epochs, "share_of_the_papers_run": share,
         "recovered": round(statistics.mean(counts), 3), "recovered_ci95": round(spread * statistics.stdev(counts), 3),
         "full_percent": 100 * sum(s.is_full for s in scores) / restarts, "error": round(statistics.mean(errors), 4),
         "error_ci95": round(spread * statistics.stdev(errors), 4), "columns_used": round(statistics.mean(kept), 2),
         "seconds": round(seconds, 1), "published": PUBLISHED[f"{angle} degrees"][str(num_columns)],
-    })  # fmt: skip
+    }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--angles", default="5,10")
-    parser.add_argument("--columns", default="24,48", help="of the paper's algorithm")
+def measure(args: argparse.Namespace) -> Lines:
+    for angle in args.angles:
+        if not args.only_paper:
+            yield from ours(angle, args)
+            for noise in (0.0, 0.001, 0.01):
+                yield from decoders(angle, noise, min(2000, args.rows))
+        if args.paper or args.only_paper:
+            for columns in args.columns:
+                yield from paper(angle, columns, args)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=3)
+    parser.add_argument("--angles", type=int, nargs="+", default=[5, 10])
+    parser.add_argument("--columns", type=int, nargs="+", default=[24, 48], help="of the paper's algorithm")
+    parser.add_argument("--rows", type=int, default=10_000, help=f"{NUM_HELD_OUT} of them are left out of fits")
     parser.add_argument("--paper", action="store_true", help="run the paper's algorithm too: minutes to hours")
     parser.add_argument("--only-paper", action="store_true")
-    parser.add_argument("--restarts", type=int, default=20)
-    parser.add_argument("--seeds", type=int, default=3, help="fits of ours at each noise")
-    parser.add_argument("--noises", default="0,0.001,0.003,0.01")
+    parser.add_argument("--restarts", type=int, default=20, help="of the paper's algorithm")
+    parser.add_argument("--noises", type=float, nargs="+", default=[0.0, 0.001, 0.003, 0.01])
     parser.add_argument("--step", type=float, default=0.1)
     parser.add_argument("--batch", type=int, default=20)
     parser.add_argument("--share", type=float, default=1.0, help="of the paper's number of updates times step")
-    args = parser.parse_args()
-    for angle in map(int, args.angles.split(",")):
-        if not args.only_paper:
-            ours(angle, [float(v) for v in args.noises.split(",")], args.seeds)
-            for noise in (0.0, 0.001, 0.01):
-                decoders(angle, noise)
-        if args.paper or args.only_paper:
-            for columns in map(int, args.columns.split(",")):
-                paper(angle, columns, args.restarts, args.step, args.batch, args.share)
+    run(parser, measure, argv, {"replicates": 1, "angles": [10], "rows": 2500, "noises": [0.001]})
 
 
 if __name__ == "__main__":
