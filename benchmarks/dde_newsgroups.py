@@ -85,10 +85,10 @@ def encoder_figures(name: str, result: Fit, news: Newsgroups, seed: int) -> dict
     return line
 
 
-def lda_line(num_topics: int, seed: int) -> dict:
+def lda_line(num_topics: int, max_iter: int, seed: int) -> dict:
     news = load_newsgroups()
     began = time.monotonic()
-    lda = LatentDirichletAllocation(num_topics, max_iter=30, random_state=seed).fit(news.counts)
+    lda = LatentDirichletAllocation(num_topics, max_iter=max_iter, random_state=seed).fit(news.counts)
     topics = lda.components_ / lda.components_.sum(1, keepdims=True)
     seen, held_out = split_counts(news.test_counts, SHARE, seed=seed)
     line = {"model": f"LDA {num_topics}", "seconds": time.monotonic() - began}
@@ -111,7 +111,7 @@ def measure(args: argparse.Namespace) -> Lines:
             yield from ({"seed": seed} | line for line in grid_lines((8, 2), args, seed))
         for sizes in ((8, 2), (8,)):
             yield {"seed": seed} | encoder_line(sizes, args, seed)
-        yield {"seed": seed} | lda_line(8, seed)
+        yield {"seed": seed} | lda_line(8, args.lda_iterations, seed)
         yield {"seed": seed} | unigram_line(seed)
 
 
@@ -119,8 +119,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = command_line(__file__, __doc__, replicates=1, threads=1)
     parser.add_argument("--restarts", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=1000)
+    parser.add_argument("--lda-iterations", type=int, default=30)
     parser.add_argument("--grid", action="store_true", help="the published nine penalties, the best by EBIC")
-    run(parser, measure, argv, {"restarts": 1, "iterations": 2})
+    run(parser, measure, argv, {"restarts": 1, "iterations": 2, "lda_iterations": 2})
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def iterations(num_latents: int, num_rows: int, repeats: int) -> tuple[dict[str,
 
 def lines(what: str, args: argparse.Namespace) -> list[dict]:
     if what == "fit":
-        return [convergence(num_rows) for num_rows in args.fits]
+        return [convergence(num_rows, args.most) for num_rows in args.fits]
     if what == "memory":
         memory = iterations(30, 4000, args.iterations)[1]
         return [{"sizes": [90, 30, 2], "num_rows": 4000, "iteration": i + 1, **memory[i]} for i in (0, 1, 9, 49, 99, 199) if i < args.iterations]
@@ -91,10 +91,10 @@ def lines(what: str, args: argparse.Namespace) -> list[dict]:
     return out
 
 
-def convergence(num_rows: int) -> dict:
+def convergence(num_rows: int, most: int) -> dict:
     model, x, truth = example(10, num_rows)
     began = time.perf_counter()
-    result = fit(model, x, SAEM())
+    result = fit(model, x, SAEM(max_iterations=most))
     return {
         "sizes": [90, 30, 10],
         "num_rows": num_rows,
@@ -146,8 +146,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--latents", type=int, nargs="+", default=[8, 16, 24, 32, 48])
     parser.add_argument("--iterations", type=int, default=200, help="of memory")
     parser.add_argument("--fits", type=int, nargs="+", default=[1000, 8000], help="rows of fits")
+    parser.add_argument("--most", type=int, default=SAEM().max_iterations, help="iterations of a fit")
     parser.add_argument("--figure", type=Path, metavar="FILE")
-    run(parser, measure, argv, {"rows": [500, 1000], "latents": [8, 16], "iterations": 10, "fits": [500]})
+    quick = {"rows": [500, 1000], "latents": [8, 16], "iterations": 10, "fits": [500], "most": 5, "threads": 1}
+    run(parser, measure, argv, quick)
 
 
 if __name__ == "__main__":
