@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what comes on first use, for type checkers and editors
     from inference import bootstrap as bootstrap
     from inference import calibration as calibration
     from inference import comparison as comparison
+    from inference import estimates as estimates
     from inference import identifiability as identifiability
     from inference import inspection as inspection
     from inference import loo as loo
@@ -74,6 +75,7 @@ _MODULES = (
     "bootstrap",
     "calibration",
     "comparison",
+    "estimates",
     "identifiability",
     "inspection",
     "loo",

@@ -17,8 +17,8 @@ import ppl_models
 
 ROOT = Path(__file__).parent.parent
 ON_FIRST_USE = [
-    "acdc", "alignment", "bootstrap", "calibration", "comparison", "identifiability", "inspection",
-    "loo", "metrics", "plots", "predictive", "report", "selection", "uncertainty",
+    "acdc", "alignment", "bootstrap", "calibration", "comparison", "estimates", "identifiability",
+    "inspection", "loo", "metrics", "plots", "predictive", "report", "selection", "uncertainty",
 ]  # fmt: skip
 
 # what each module promised before the files moved into folders
