@@ -12,7 +12,7 @@ import numpy as np
 from _bench import Lines, command_line, run
 
 from inference.acdc import KDE, KNN, Histogram, null_moments
-from inference.base.component_noise import poisson_scores, poisson_split
+from inference.base import poisson_scores, poisson_split
 
 LEVEL, QUANTILE = 0.05, 1.645
 

@@ -21,7 +21,7 @@ from _bench import Lines, command_line, run, seeds
 from inference import EM, SAEM, fit
 from inference.alignment import align
 from inference.metrics import graph_accuracy, rmse
-from inference.programs.program import Program
+from inference.programs import Program
 from ppl_models import DeepDiscreteEncoder, Normal, TruncatedLasso
 from ppl_models.datasets.deep_discrete_encoder import deep_design, empty_graph_accuracy
 

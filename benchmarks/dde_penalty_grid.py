@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from _bench import Lines, command_line, run
 
 from inference import EM, fit
-from inference.programs.program import Program
+from inference.programs import Program
 from inference.selection import penalty_path, polish
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Poisson, TruncatedLasso
 from ppl_models.datasets import strict_design

@@ -23,7 +23,7 @@ from _bench import FAMILIES, Lines, command_line, reference, run, seeds
 from inference import EM, SAEM, fit
 from inference.alignment import align
 from inference.metrics import empty_graph_accuracy, graph_accuracy, mean_squared_error, trimmed_rmse
-from inference.programs.program import Program
+from inference.programs import Program
 from inference.selection import penalty_path
 from ppl_models import DeepDiscreteEncoder, TruncatedLasso
 from ppl_models.datasets.deep_discrete_encoder import generic_design, strict_design

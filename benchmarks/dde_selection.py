@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from _bench import FAMILIES, Lines, command_line, reference, run, seeds
 
 from inference import EM
-from inference.programs.program import Program
+from inference.programs import Program
 from inference.selection import select_dimension
 from ppl_models import DeepDiscreteEncoder, TruncatedLasso
 from ppl_models.datasets import generic_design, strict_design

@@ -18,7 +18,7 @@ from _bench import Lines, command_line, run, seeds
 
 from inference import GrowAndPrune, fit
 from inference.inspection import recovery, trim
-from inference.programs.program import Program
+from inference.programs import Program
 from ppl_models import NoisyOr
 from ppl_models.datasets import NoisyOrSample, load_noisy_or_sample
 

@@ -20,10 +20,10 @@ from _bench import Lines, command_line, resident, run
 
 from inference import SAEM, fit
 from inference.alignment import align
-from inference.base.draw_steps import DrawSteps
-from inference.fitting.problem import problem_of
+from inference.base import DrawSteps
+from inference.fitting import problem_of
 from inference.metrics import graph_accuracy
-from inference.programs.program import Program
+from inference.programs import Program
 from ppl_models import Bernoulli, DeepDiscreteEncoder, TruncatedLasso
 from ppl_models.datasets import strict_design
 

@@ -30,7 +30,13 @@ from inference.fitting.observed import observed_sites
 from inference.fitting.result import Fit
 from inference.identifiability.fisher import InformationReport, information_from_scores
 from inference.programs.coordinates import Coordinates
-from inference.programs.curvature import _curved, data_chunks, inverse_information, minus_hessian, some_names
+from inference.programs.curvature import (
+    data_chunks,
+    inverse_information,
+    minus_hessian,
+    minus_second_derivatives,
+    some_names,
+)
 from inference.programs.program import Params, Program
 
 __all__ = [
@@ -206,7 +212,7 @@ def _derivatives(
             columns = [torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient]
             scores = torch.stack(columns, -1)
         if kind != "scores":
-            hessian = _curved(rows.sum(), free)
+            hessian = minus_second_derivatives(rows.sum(), free)
     return len(rows), scores, hessian
 
 

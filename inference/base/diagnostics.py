@@ -14,12 +14,12 @@ __all__ = ["ess_of_draws", "pareto_k", "psis", "rhat_of_draws"]
 
 def rhat_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """R-hat entry by entry of draws (chain, draw, ...) by name; NaN where an entry never changes."""
-    return _by_entry(_arviz().rhat, draws)
+    return _by_entry(load_arviz().rhat, draws)
 
 
 def ess_of_draws(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Bulk effective sample size entry by entry of draws (chain, draw, ...) by name."""
-    return _by_entry(_arviz().ess, draws)
+    return _by_entry(load_arviz().ess, draws)
 
 
 def psis(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -40,8 +40,8 @@ def psis(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """ArviZ's smoothed log weights, which sum to one in each row, and k-hats."""
-    if not _has_datatree():
-        log_weights, k_hat = _arviz().psislw(log_ratios)
+    if not has_datatree():
+        log_weights, k_hat = load_arviz().psislw(log_ratios)
         return np.asarray(log_weights), np.atleast_1d(np.asarray(k_hat))
     from arviz_stats.base import array_stats  # type: ignore[import-not-found]
 
@@ -57,7 +57,7 @@ def _smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def pareto_k(log_ratios: Tensor) -> float:
     """Shape of the generalised Pareto law of the largest importance ratios (D,); 0.7 and above cannot be trusted."""
-    finite = _array(log_ratios)
+    finite = as_array(log_ratios)
     finite = np.where(np.isfinite(finite), finite, finite[np.isfinite(finite)].min(initial=0.0) - 50.0)
     return float(psis(finite[None])[1][0])
 
@@ -67,7 +67,7 @@ def _by_entry(diagnostic: Any, draws: Mapping[str, Tensor]) -> dict[str, Tensor]
     import xarray as xr
 
     variables = {
-        name: (("chain", "draw", *(f"{name}_{i}" for i in range(value.dim() - 2))), _array(value))
+        name: (("chain", "draw", *(f"{name}_{i}" for i in range(value.dim() - 2))), as_array(value))
         for name, value in draws.items()
     }
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -75,16 +75,16 @@ def _by_entry(diagnostic: Any, draws: Mapping[str, Tensor]) -> dict[str, Tensor]
     return {name: torch.as_tensor(np.array(out[name].values)) for name in draws}
 
 
-def _array(value: Any) -> np.ndarray:
+def as_array(value: Any) -> np.ndarray:
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _arviz() -> Any:
+def load_arviz() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # 0.23 says on import that 1.x is coming
         import arviz
     return arviz
 
 
-def _has_datatree() -> bool:
-    return int(str(_arviz().__version__).split(".", maxsplit=1)[0]) >= 1
+def has_datatree() -> bool:
+    return int(str(load_arviz().__version__).split(".", maxsplit=1)[0]) >= 1

@@ -49,7 +49,7 @@ class Scan:
 
     def uniform(self, name: str, like: Tensor, generator: torch.Generator) -> Tensor:
         """Numbers that decide the draws of a site: uniform, or below or above every chance where the draw is forced."""
-        return _uniform(like, generator) if self.forced is None else torch.where(self.forced[name] > 0.5, -1.0, 2.0).to(like)
+        return uniform_like(like, generator) if self.forced is None else torch.where(self.forced[name] > 0.5, -1.0, 2.0).to(like)
 
 
 FORWARD = Scan()
@@ -79,12 +79,12 @@ class Gibbs(Protocol):
         ...
 
 
-def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
+def uniform_like(like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=generator.device).to(like.device)
 
 
-def _bits(chances: Tensor, generator: torch.Generator) -> Tensor:
-    return (_uniform(chances, generator) < chances).to(chances.dtype)
+def drawn_bits(chances: Tensor, generator: torch.Generator) -> Tensor:
+    return (uniform_like(chances, generator) < chances).to(chances.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ class GenericGibbs:
         for name in self.program.names("latent"):
             rows, *bits = self.program.site(name).shape
             shape = (num_restarts, bits[0] if bits else 1, rows)
-            out[name] = _bits(torch.full(shape, 0.5, dtype=next(iter(params.values())).dtype), generator)
+            out[name] = drawn_bits(torch.full(shape, 0.5, dtype=next(iter(params.values())).dtype), generator)
         return out
 
     def sweep(

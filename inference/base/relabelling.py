@@ -227,10 +227,10 @@ def match_columns(estimate: Tensor, reference: Tensor, signs: bool = False) -> M
             f"match_columns: estimate must have {reference.shape[0]} rows and at least {reference.shape[1]} columns, as "
             f"reference has, got shape {tuple(estimate.shape)}"
         )
-    return _match(estimate, reference, signs, None)
+    return matched(estimate, reference, signs, None)
 
 
-def _match(estimate: Tensor, reference: Tensor, signs: bool | Tensor, forbidden: Tensor | None) -> Matching:
+def matched(estimate: Tensor, reference: Tensor, signs: bool | Tensor, forbidden: Tensor | None) -> Matching:
     """The assignment; a ``forbidden`` pair (K, L) is taken only where no assignment avoids it. ``signs`` may be by column."""
     from scipy.optimize import linear_sum_assignment
 

@@ -115,8 +115,8 @@ def fit_dde(
         model = DeepDiscreteEncoder(
             num_items=frame.shape[1],
             latent_sizes=sizes,
-            response=_response(response),
-            penalty=_penalty(penalty, len(frame), graph is not None),
+            response=response_of(response),
+            penalty=penalty_of(penalty, len(frame), graph is not None),
             graphs=graphs,
             bottom=ExpDINA() if bottom is Bottom.dina else ExpGDM() if bottom is Bottom.gdm else Additive(),
         )
@@ -144,7 +144,7 @@ def _with_better_penalty(model: Any, frame: pd.DataFrame, restarts: int | None, 
     return dataclasses.replace(model, penalty=path.penalty)
 
 
-def _penalty(text: str, num_rows: int, confirmatory: bool) -> Any:
+def penalty_of(text: str, num_rows: int, confirmatory: bool) -> Any:
     from ppl_models.parts.penalties import TruncatedLasso
 
     if text == "none" or (text == "auto" and confirmatory):
@@ -158,7 +158,7 @@ def _penalty(text: str, num_rows: int, confirmatory: bool) -> Any:
     return TruncatedLasso(slope, threshold)
 
 
-def _response(text: str) -> ResponseFamily:
+def response_of(text: str) -> ResponseFamily:
     import ppl_models
 
     def family(name: str) -> ResponseFamily:

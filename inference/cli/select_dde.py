@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from inference.cli.app import NoProgress, Out, Overwrite, Seed, one_line_errors, range_of, read_frame, select_app
-from inference.cli.fit_dde import _penalty, _response
+from inference.cli.fit_dde import penalty_of, response_of
 
 __all__ = ["Rule", "select_dde"]
 
@@ -59,7 +59,7 @@ def select_dde(
             raise ValueError(f"--latents: whole numbers and one range were expected, got {latents!r}")
         check_output_folder(out, overwrite)
         frame = read_frame(data)
-        family, sparsity = _response(response), _penalty(penalty, len(frame), False)
+        family, sparsity = response_of(response), penalty_of(penalty, len(frame), False)
 
         def model(size: int) -> Any:
             sizes = tuple(size if place in ranged else other for place, other in enumerate(others))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from inference.base.diagnostics import _array, _arviz, _has_datatree
+from inference.base.diagnostics import load_arviz, as_array, has_datatree
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites
@@ -83,14 +83,14 @@ def to_arviz(
     num_chains, num_draws = next(iter(draws.values())).shape[:2]
     groups: dict[str, Variables] = {"posterior": {}}
     for site, value in draws.items():
-        groups["posterior"][site] = (("chain", "draw", *dims_of(fit, site, value.shape[2:])), _array(value))
+        groups["posterior"][site] = (("chain", "draw", *dims_of(fit, site, value.shape[2:])), as_array(value))
     if data is not None:
         groups["log_likelihood"] = _log_likelihood(fit, data, draws)
         groups["observed_data"] = _observed(fit, data)
         groups["constant_data"] = _graphs(fit)
         groups["latent_posterior"] = _latents(fit, data, draws)
     if fit.sample_stats is not None and not point:
-        groups["sample_stats"] = {name: (("chain", "draw"), _array(value)) for name, value in fit.sample_stats.items()}
+        groups["sample_stats"] = {name: (("chain", "draw"), as_array(value)) for name, value in fit.sample_stats.items()}
     if num_prior:
         groups["prior"], groups["prior_predictive"] = _prior(fit, data, num_prior, seed)
     if num_predictive is None:
@@ -128,7 +128,7 @@ def rhat(idata: Any) -> Any:
             "fit.converged, fit.trace and the spread of fit.restarts (inference.plots.fit.plot_restarts) instead, or fit "
             "with an engine that draws"
         )
-    return _arviz().rhat(idata)
+    return load_arviz().rhat(idata)
 
 
 def summary(idata: Any) -> Any:
@@ -139,7 +139,7 @@ def summary(idata: Any) -> Any:
     """
     if not _is_point(idata):
         with np.errstate(invalid="ignore", divide="ignore"):  # entries that never change
-            return _arviz().summary(idata)
+            return load_arviz().summary(idata)
     import pandas as pd
 
     lines: dict[str, float] = {}
@@ -196,7 +196,7 @@ def load_netcdf(path: str | Path) -> Any:
 
 def _log_likelihood(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> Variables:
     num_chains, num_draws = next(iter(draws.values())).shape[:2]
-    values = _array(log_likelihood_of_draws(fit, _joined(draws), data))  # (chains * draws, N)
+    values = as_array(log_likelihood_of_draws(fit, _joined(draws), data))  # (chains * draws, N)
     observed = observed_sites(fit, data)
     name = observed[0] if len(observed) == 1 else "log_likelihood"
     return {name: (("chain", "draw", "unit"), values.reshape(num_chains, num_draws, *values.shape[1:]))}
@@ -209,29 +209,29 @@ def _joined(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _observed(fit: FitRecord, data: Any) -> Variables:
     if isinstance(data, Mapping):
-        return {str(name): _by_unit(fit, str(name), _array(value), len(_array(value))) for name, value in data.items()}
+        return {str(name): _by_unit(fit, str(name), as_array(value), len(as_array(value))) for name, value in data.items()}
     observed = observed_sites(fit, data)
-    values = as_matrix(fit, data) if checks_data(fit.model) or not isinstance(data, Tensor) else _array(data)
+    values = as_matrix(fit, data) if checks_data(fit.model) or not isinstance(data, Tensor) else as_array(data)
     name = observed[0] if len(observed) == 1 else "data"
     return {name: _by_unit(fit, name, values, len(values))}
 
 
 def _latents(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> Variables:
     means = latents_of_draws(fit, _joined(draws), data)
-    return {site: _by_unit(fit, site, _array(value), len(value)) for site, value in means.items()}
+    return {site: _by_unit(fit, site, as_array(value), len(value)) for site, value in means.items()}
 
 
 def _prior(fit: FitRecord, data: Any, num_draws: int, seed: int) -> tuple[Variables, Variables]:
     """Draws of the parameters from their prior, and a data set from each."""
     program = Program(fit.model, None, 2) if data is None else next(chunks(fit, data))
     drawn = program.draw_prior(num_draws, seed)
-    prior = {name: (("chain", "draw", *dims_of(fit, name, value.shape[1:])), _array(value)[None]) for name, value in drawn.items()}
+    prior = {name: (("chain", "draw", *dims_of(fit, name, value.shape[1:])), as_array(value)[None]) for name, value in drawn.items()}
     parts: dict[str, list[np.ndarray]] = {site: [] for site in observed_sites(fit, data)}
     for d in range(num_draws if can_simulate(fit) else 0):
         source = dataclasses.replace(fit, params={name: value[d] for name, value in drawn.items()}, local=None)
         simulated = simulate_rows(source, fit.num_rows, seed=seed + d)
         for site, kept in parts.items():
-            kept.append(_array(simulated[site]))
+            kept.append(as_array(simulated[site]))
     predictive: Variables = {}
     for site, values in parts.items():
         if values:
@@ -250,7 +250,7 @@ def _predictive(fit: FitRecord, data: Any, draws: Mapping[str, Tensor], picked: 
         along = None if data is None else fit.structure.simulate_like(source.params, data, seed + i)
         simulated = simulate_rows(source, num_rows, seed=seed + i) if along is None else along
         for site in observed:
-            kept[site].append(_array(simulated[site]))
+            kept[site].append(as_array(simulated[site]))
     out: Variables = {}
     for site, parts in kept.items():
         dims, _ = _by_unit(fit, site, parts[0], num_rows)
@@ -264,7 +264,7 @@ def _graphs(fit: FitRecord) -> Variables:
     for layer in fit.structure.layers:
         if layer.graph is not None:
             dims = dims_of(fit, layer.loadings, layer.graph.shape)
-            out[f"graph_of_{layer.loadings}"] = (dims, _array(layer.graph).astype(np.int8))
+            out[f"graph_of_{layer.loadings}"] = (dims, as_array(layer.graph).astype(np.int8))
     return out
 
 
@@ -314,11 +314,11 @@ def _attributes(fit: FitRecord, num_chains: int, num_draws: int) -> dict[str, st
 
 
 def _assemble(datasets: dict[str, Any]) -> Any:
-    if _has_datatree():
+    if has_datatree():
         import xarray as xr
 
         return xr.DataTree.from_dict(datasets)
-    return _arviz().InferenceData(**datasets)
+    return load_arviz().InferenceData(**datasets)
 
 
 def _is_point(idata: Any) -> bool:

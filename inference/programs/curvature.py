@@ -38,10 +38,10 @@ def minus_hessian(function: Callable[[Tensor], Tensor], free: Tensor) -> Tensor:
     """Minus the second derivatives of a scalar function of a vector (P,), (P, P)."""
     free = free.detach().clone().requires_grad_()
     with torch.enable_grad():
-        return _curved(function(free), free)
+        return minus_second_derivatives(function(free), free)
 
 
-def _curved(value: Tensor, free: Tensor) -> Tensor:
+def minus_second_derivatives(value: Tensor, free: Tensor) -> Tensor:
     (gradient,) = torch.autograd.grad(value, free, create_graph=True)
     if not gradient.requires_grad:  # a linear function
         return gradient.new_zeros(len(free), len(free))

@@ -168,7 +168,7 @@ def test_options_reach_the_model(tmp_path, no_report):
     ],
 )
 def test_the_penalty_asked_for(text, confirmatory, penalty):
-    assert inference.cli.fit_dde._penalty(text, 80, confirmatory) == penalty
+    assert inference.cli.fit_dde.penalty_of(text, 80, confirmatory) == penalty
 
 
 def test_progress_goes_to_standard_error_and_can_be_turned_off(table, tmp_path, no_report):

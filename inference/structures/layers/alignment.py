@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from inference.base.relabelling import Alignment, _match
+from inference.base.relabelling import Alignment, matched
 from inference.structures.layers.renaming import flippable, flipped, permuted
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def align_layers(
             edges = edges.to(loadings.device)
             forbidden = (edges[order].mT[:, None, :] != edges.mT).any(-1)  # (K, K): old k, new l
         allowed = _flippable(layer, root).to(loadings.device) if signs else False
-        matching = _match(estimate, layer.effects(reference[layer.loadings].to(loadings)), allowed, forbidden)
+        matching = matched(estimate, layer.effects(reference[layer.loadings].to(loadings)), allowed, forbidden)
         permutations[layer.parent], flips[layer.parent] = matching.permutation, matching.flips
         cost += matching.cost
         rows = matching.permutation

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.gibbs import CHUNK_ELEMENTS, FORWARD, GenericGibbs, Latents, Scan, _bits, _uniform
+from inference.base.gibbs import CHUNK_ELEMENTS, FORWARD, GenericGibbs, Latents, Scan, drawn_bits, uniform_like
 from inference.programs.program import Params, Program
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, filled
@@ -55,9 +55,9 @@ class LayeredGibbs:
     def begin(self, params: Params, generator: torch.Generator) -> Latents:
         like = next(iter(params.values()))
         shape = (len(like), self.root.num_latents, self.statistic.shape[1])
-        latents = {self.root.latent: self.root.draw(params, _uniform(like.new_empty(shape), generator))}
+        latents = {self.root.latent: self.root.draw(params, uniform_like(like.new_empty(shape), generator))}
         for layer in reversed(self.layers[1:]):
-            latents[layer.child] = _bits(torch.sigmoid(predictor(layer, params, latents)), generator)
+            latents[layer.child] = drawn_bits(torch.sigmoid(predictor(layer, params, latents)), generator)
         return latents
 
     def sweep(

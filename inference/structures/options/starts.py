@@ -52,7 +52,7 @@ def random_policies(chain: ChainDescription, plan: ChainPlan, num_restarts: int,
     return with_counted_parts(chain, plan, {chain.low: rows(s, o, a), chain.high: rows(s, o, o)})
 
 
-def _alike(chain: ChainDescription, plan: ChainPlan, num_restarts: int) -> Params:
+def alike_policies(chain: ChainDescription, plan: ChainPlan, num_restarts: int) -> Params:
     """All probabilities of both policies equal."""
     s, a, o = chain.num_states, chain.num_actions, chain.num_options
     shapes = {chain.low: (s, o, a), chain.high: (s, o, o)}

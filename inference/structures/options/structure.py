@@ -16,7 +16,7 @@ from inference.structures.options.alignment import align_options, permute_option
 from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.forward_backward import parts_of, steps_of
 from inference.structures.options.paths import smooth, viterbi
-from inference.structures.options.starts import _alike, random_policies, with_counted_parts
+from inference.structures.options.starts import alike_policies, random_policies, with_counted_parts
 from ppl_models.descriptions.options import ChainDescription
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
 from ppl_models.sequences.option_chain import draw_paths
@@ -53,7 +53,7 @@ class OptionsStructure(Structure):
         """
         chain, plan = self.model.chain(), self._plan(problem)
         if int(plan.lengths.max()) == 1:
-            return _alike(chain, plan, num_restarts)
+            return alike_policies(chain, plan, num_restarts)
         if init != "spectral":
             return random_policies(chain, plan, num_restarts, problem.seed)
         from inference.structures.options.starts import moment_start
