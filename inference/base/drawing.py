@@ -7,7 +7,9 @@ from typing import Any
 
 __all__ = ["draw"]
 
+PACKAGE = __name__.partition(".")[0]
+
 
 def draw(picture: str, *args: Any, **settings: Any) -> Any:
     """A picture of :mod:`inference.plots` by its name, such as ``plot_comparison``."""
-    return getattr(import_module("inference.plots"), picture)(*args, **settings)
+    return getattr(import_module(f"{PACKAGE}.plots"), picture)(*args, **settings)
