@@ -29,15 +29,15 @@ from torch import Tensor
 from inference.fitting.observed import observed_sites
 from inference.fitting.result import Fit
 from inference.identifiability.fisher import InformationReport, information_from_scores
+from inference.identifiability.scores import coordinates_of, derivatives, row_scores
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import (
     data_chunks,
     inverse_information,
     minus_hessian,
-    minus_second_derivatives,
     some_names,
 )
-from inference.programs.program import Params, Program
+from inference.programs.program import Params
 
 __all__ = [
     "Uncertainty",
@@ -119,7 +119,7 @@ def standard_errors(fit: Fit, data: Any, kind: str = "hessian", hold_bounds: boo
     """
     if kind not in KINDS:
         raise ValueError(f"standard_errors: kind must be one of {KINDS}, got {kind!r}")
-    coordinates = _coordinates(fit, data)
+    coordinates = coordinates_of(fit, data)
     held = coordinates.at_bound()
     if held and not hold_bounds:
         raise ValueError(
@@ -130,7 +130,7 @@ def standard_errors(fit: Fit, data: Any, kind: str = "hessian", hold_bounds: boo
     free = coordinates.vector()
     num_rows, scores, hessian = 0, None, None
     for program in data_chunks(fit.model, data):
-        rows, own_scores, own_hessian = _derivatives(program, coordinates, free, kind)
+        rows, own_scores, own_hessian = derivatives(program, coordinates, free, kind)
         num_rows += rows
         if own_scores is not None:
             gram = own_scores.mT @ own_scores
@@ -144,18 +144,6 @@ def standard_errors(fit: Fit, data: Any, kind: str = "hessian", hold_bounds: boo
     if kind == "sandwich" and scores is not None:
         covariance = covariance @ scores @ covariance
     return Uncertainty(coordinates.names, coordinates, free, covariance, kind, num_rows)
-
-
-def row_scores(fit: Fit, data: Any) -> tuple[Tensor, tuple[str, ...]]:
-    """Derivative of each row's log-likelihood at the estimate, (N, P), and the P names; coordinates as above."""
-    coordinates = _coordinates(fit, data)
-    free = coordinates.vector()
-    parts = []
-    for program in data_chunks(fit.model, data):
-        scores = _derivatives(program, coordinates, free, "scores")[1]
-        assert scores is not None  # the kind asks for them
-        parts.append(scores)
-    return torch.cat(parts), coordinates.names
 
 
 def check_information(fit: Fit, like: Any = None, num_rows: int | None = None, seed: int = 0) -> InformationReport:
@@ -187,32 +175,5 @@ def simulated_data(fit: Fit, num_rows: int, seed: int, like: Any = None) -> Tens
 
 
 # ---------------------------------------------------------------- parts
-
-
-def _coordinates(fit: Fit, data: Any) -> Coordinates:
-    if fit.draws is not None:
-        raise ValueError("standard_errors: a point estimate was expected, got posterior draws; their spread is their own")
-    program = next(data_chunks(fit.model, data))
-    return Coordinates.of(program, {name: value.double() for name, value in fit.params.items()})
-
-
-def _derivatives(
-    program: Program, coordinates: Coordinates, free: Tensor, kind: str
-) -> tuple[int, Tensor | None, Tensor | None]:
-    """Number of rows, scores (N, P) and minus the Hessian (P, P), as far as ``kind`` asks for them."""
-    free = free.detach().clone().requires_grad_()
-    scores = hessian = None
-    with torch.enable_grad():
-        rows = program.log_marginal_rows(coordinates.params(free))
-        if rows.dim() != 1:
-            raise ValueError("standard_errors: a program with one plate over rows was expected")
-        if kind != "hessian":
-            weights = torch.ones_like(rows, requires_grad=True)
-            (gradient,) = torch.autograd.grad(rows, free, weights, create_graph=True)  # linear in the weights
-            columns = [torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient]
-            scores = torch.stack(columns, -1)
-        if kind != "scores":
-            hessian = minus_second_derivatives(rows.sum(), free)
-    return len(rows), scores, hessian
 
 

@@ -19,6 +19,7 @@ from inference.identifiability.report import (
     missing,
     report_text,
 )
+from inference.identifiability.scores import coordinates_of, derivatives, row_scores
 from inference.identifiability.verdicts import (
     VERDICTS,
     Bottom,
@@ -59,6 +60,9 @@ __all__ = [
     "IdentifiabilityReport",
     "LayerReport",
     "Violation",
+    "coordinates_of",
+    "derivatives",
+    "row_scores",
     "VERDICTS",
     "Bottom",
     "Decision",

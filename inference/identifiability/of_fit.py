@@ -10,6 +10,7 @@ from inference.fitting.record import FitRecord
 from inference.identifiability.check import check_identifiability
 from inference.identifiability.fisher import information_from_scores
 from inference.identifiability.options import check_options
+from inference.identifiability.scores import row_scores
 from inference.programs.data import checked
 from inference.programs.program import Program
 from inference.structures.layers.structure import LayeredStructure
@@ -43,8 +44,6 @@ def identifiability_of(fit: FitRecord, data: Any = None) -> IdentifiabilityText 
 @singledispatch
 def _report(structure: Structure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
     """Are the parameters locally identified? Rank and conditioning of the Fisher information, from the scores of the rows."""
-    from inference.uncertainty import row_scores  # it shares the arithmetic of information with this folder
-
     size = sum(value.numel() for value in fit.params.values())
     if data is None or fit.draws is not None or structure.local_sites or size > MOST_PARAMETERS:
         return None

@@ -1,0 +1,61 @@
+"""Scores of rows, the derivatives of their log-likelihoods at an estimate: what information and standard errors are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.fitting.result import Fit
+from inference.programs.coordinates import Coordinates
+from inference.programs.curvature import (
+    data_chunks,
+    minus_second_derivatives,
+)
+from inference.programs.program import Program
+
+__all__ = ["coordinates_of", "derivatives", "row_scores"]
+
+
+def row_scores(fit: Fit, data: Any) -> tuple[Tensor, tuple[str, ...]]:
+    """Derivative of each row's log-likelihood at the estimate, (N, P), and the P names.
+
+    Coordinates: probabilities on the logit scale, positive numbers on the log scale, probability vectors as log-ratios to their last
+    entry, all others as they are; entries that are exactly zero are held.
+    """
+    coordinates = coordinates_of(fit, data)
+    free = coordinates.vector()
+    parts = []
+    for program in data_chunks(fit.model, data):
+        scores = derivatives(program, coordinates, free, "scores")[1]
+        assert scores is not None  # the kind asks for them
+        parts.append(scores)
+    return torch.cat(parts), coordinates.names
+
+
+def coordinates_of(fit: Fit, data: Any) -> Coordinates:
+    if fit.draws is not None:
+        raise ValueError("standard_errors: a point estimate was expected, got posterior draws; their spread is their own")
+    program = next(data_chunks(fit.model, data))
+    return Coordinates.of(program, {name: value.double() for name, value in fit.params.items()})
+
+
+def derivatives(
+    program: Program, coordinates: Coordinates, free: Tensor, kind: str
+) -> tuple[int, Tensor | None, Tensor | None]:
+    """Number of rows, scores (N, P) and minus the Hessian (P, P), as far as ``kind`` asks for them."""
+    free = free.detach().clone().requires_grad_()
+    scores = hessian = None
+    with torch.enable_grad():
+        rows = program.log_marginal_rows(coordinates.params(free))
+        if rows.dim() != 1:
+            raise ValueError("standard_errors: a program with one plate over rows was expected")
+        if kind != "hessian":
+            weights = torch.ones_like(rows, requires_grad=True)
+            (gradient,) = torch.autograd.grad(rows, free, weights, create_graph=True)  # linear in the weights
+            columns = [torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient]
+            scores = torch.stack(columns, -1)
+        if kind != "scores":
+            hessian = minus_second_derivatives(rows.sum(), free)
+    return len(rows), scores, hessian
