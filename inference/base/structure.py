@@ -218,6 +218,14 @@ class Structure:
         """Free parameters at the estimate."""
         return sum(value.numel() for value in params.values())
 
+    def count_free(self, problem: Problem, params: Params) -> int | None:
+        """Free parameters of a program that says nothing of itself: numbers on the unconstrained scale, where a probability vector
+        has one less; None where :meth:`num_free` knows.
+        """
+        if type(self).num_free is not Structure.num_free:
+            return None
+        return sum(value.numel() for value in problem.program_of_one_row().unconstrained(params).values())
+
     def num_possible(self, params: Params) -> int:
         """Parameters that could be free: all but those a given graph holds at zero."""
         return sum(value.numel() for value in params.values())

@@ -176,6 +176,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
         local=local or None,
         sample_stats=outcome.sample_stats,
         num_observations=problem.structure.num_observations(problem),
+        num_free=problem.structure.count_free(problem, params),
     )
 
 

@@ -69,6 +69,7 @@ class FitRecord:
             ``params``; None for models without. The log-likelihood is then conditional on them.
         sample_stats: what the engine says of each draw (divergences, energy, ...), (chains, draws), by name.
         num_observations: the sample size of an information criterion: the steps of all sequences where rows are sequences.
+        num_free: free parameters of a program that says nothing of itself; None where the model's kind counts them.
     """
 
     model: Callable[..., Any]
@@ -91,6 +92,7 @@ class FitRecord:
     local: Params | None = None
     sample_stats: Params | None = None
     num_observations: int | None = None
+    num_free: int | None = None
 
     @property
     def structure(self) -> Structure:
@@ -106,6 +108,8 @@ class FitRecord:
     @property
     def num_parameters(self) -> int:
         """Free parameters: loadings that are exactly zero are not counted."""
+        if self.num_free is not None:
+            return self.num_free
         return self.structure.num_free(self.params | (self.local or {}))
 
     @property

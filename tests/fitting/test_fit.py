@@ -14,6 +14,7 @@ import pytest
 import torch
 from pyro.ops.indexing import Vindex
 from support.answer_tables import ANSWERS, RESPONSES, SHORT, name_of, table
+from support.fitted_examples import mixture_fit
 
 from inference import EM, fit
 from inference.base.steps import GenericSteps
@@ -161,3 +162,9 @@ def test_a_users_program_resumes_in_another_process(tmp_path, monkeypatch):
     for other in (written(prior="2.0"), written(family="Exponential"), written(scale=2.5)):
         with pytest.raises(ValueError, match="another fit"):
             fit(other, counts, method, checkpoint=path)
+
+
+def test_a_probability_vector_of_a_users_program_has_one_free_number_less():
+    result, data = mixture_fit()  # three groups of four answers
+    assert result.num_parameters == (3 - 1) + 3 * 4
+    assert result.bic == pytest.approx(-2 * result.log_likelihood + 14 * math.log(len(data)))
