@@ -382,6 +382,7 @@ def test_control_c_on_the_running_command(tmp_path):
     answers(200_000).to_csv(tmp_path / "data.csv", index=False)
     checkpoint = tmp_path / "running"
     arguments = ["fit", "dde", tmp_path / "data.csv", "--response", "bernoulli", "--latents", "4,2", "--init", "random"]
+    arguments += ["--penalty", "2,0.3"]  # the choice among penalties, which comes first otherwise, keeps no checkpoint
     program = "from inference.cli import main; main()"
     command = [sys.executable, "-c", program, *arguments, "--out", tmp_path / "out", "--checkpoint", checkpoint]
     with subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True) as process:
