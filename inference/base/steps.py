@@ -18,7 +18,7 @@ S = TypeVar("S")
 
 
 class Steps(Protocol):
-    """What the EM loop asks of a model. Parameters carry a leading dim of R restarts."""
+    """What the EM loop asks of a model; a base to inherit from. Parameters carry a leading dim of R restarts."""
 
     def e_step(self, params: Params) -> tuple[Any, Tensor, Tensor]:
         """Expected statistics of the rows, their log-likelihood (R,), and log-prior (R,) at ``params``.
@@ -41,11 +41,11 @@ class Steps(Protocol):
 
     def relax(self) -> Steps | None:
         """The same steps under an easier objective, from which a start of our own is improved first; None for none."""
-        ...
+        return None
 
 
 @dataclass(frozen=True)
-class GenericSteps:
+class GenericSteps(Steps):
     """EM for any program: posteriors by differentiation, M-step by L-BFGS on unconstrained parameters.
 
     Its cost grows with the rows in both halves, for it knows nothing of the program but its log-density. Where the prior
@@ -72,9 +72,6 @@ class GenericSteps:
     def on(self, data: Any) -> GenericSteps:
         """Whose posteriors belong to those rows: log-likelihoods add up, posteriors do not."""
         return replace(self, program=self.program.with_data(data))
-
-    def relax(self) -> None:
-        return None
 
 
 def add_statistics(parts: Sequence[S]) -> S:

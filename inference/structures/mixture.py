@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from inference.base.component_noise import Cells, NoiseDraws, numpy_generator, poisson_scores
 from inference.base.relabelling import Labels
-from inference.base.steps import add_statistics
+from inference.base.steps import Steps, add_statistics
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
 from ppl_models.descriptions.components import MixtureComponents, MultivariateNormal
@@ -21,7 +21,6 @@ from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamily, filled, num_densities
 
 if TYPE_CHECKING:
-    from inference.base.steps import Steps
     from inference.base.structure import Problem
 
 __all__ = ["MixtureSteps", "MixtureStructure", "component_log_densities", "mixture_noise"]
@@ -66,7 +65,7 @@ def component_log_densities(about: MixtureComponents, params: Params, data: Tens
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureSteps:
+class MixtureSteps(Steps):
     """Both halves of EM in closed form, streaming over rows.
 
     Args:
@@ -86,9 +85,6 @@ class MixtureSteps:
     def on(self, data: Tensor) -> MixtureSteps:
         """Sums stay about the same centre, or they could not be added."""
         return replace(self, data=data, given_centre=self._centre)
-
-    def relax(self) -> Steps | None:
-        return None
 
     @cached_property
     def _centre(self) -> Tensor:

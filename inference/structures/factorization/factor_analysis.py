@@ -19,6 +19,7 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.component_noise import NoiseDraws, gaussian_split
+from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
 from ppl_models.parts.responses import Normal, filled
@@ -79,7 +80,7 @@ class FactorStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class FactorSteps:
+class FactorSteps(Steps):
     """Both halves of EM.
 
     Args:
@@ -95,9 +96,6 @@ class FactorSteps:
     def on(self, data: Tensor) -> FactorSteps:
         x, mask = filled(Normal(), data, with_mask=self.mask is not None)
         return replace(self, x=x, mask=mask)
-
-    def relax(self) -> None:
-        return None
 
     def e_step(self, params: Params) -> tuple[FactorStatistics, Tensor, Tensor]:
         found = posterior(params, self.x, self.mask)

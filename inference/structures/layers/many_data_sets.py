@@ -15,6 +15,7 @@ from torch import Tensor
 
 from inference.base.outcome import Outcome
 from inference.base.progress import NoProgress
+from inference.base.steps import Steps
 from inference.engines.em import EM
 from inference.programs.program import Params
 from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
@@ -28,7 +29,7 @@ SET = "data set"  # entry beside the parameters
 
 
 @dataclass(frozen=True)
-class SetSteps:
+class SetSteps(Steps):
     """The two halves of EM where restarts differ in their data.
 
     Args:
@@ -48,9 +49,6 @@ class SetSteps:
     def on(self, data: Tensor) -> SetSteps:
         """Other rows of every data set, (S, N, J)."""
         return SetSteps(self.base.on(data))
-
-    def relax(self) -> None:
-        return None
 
 
 def fits_sets(problem: Problem, method: object) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from inference.base.steps import Steps
 from inference.programs.program import Params
 from ppl_models.descriptions.noisy_or import (
     PROBABILITY_LIMIT,
@@ -102,7 +103,7 @@ class CauseStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class CauseSteps:
+class CauseSteps(Steps):
     """Halves of EM over a set of configurations (all 2^m: exact; fewer: a lower bound, and EM of that bound).
 
     Args:
@@ -239,9 +240,6 @@ class CauseSteps:
         if rows.seen is None and self.rows.seen is not None:
             rows = replace(rows, seen=torch.ones_like(rows.ones))
         return replace(self, rows=rows)
-
-    def relax(self) -> None:
-        return None
 
     # ---------------------------------------------------------------- the M-step of the weights
 

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.relabelling import Alignment
-from inference.base.steps import maximise_free
+from inference.base.steps import Steps, maximise_free
 from inference.base.structure import Recommendation, Structure
 from inference.programs.data import checked
 from inference.programs.program import Params, Program
@@ -23,7 +23,6 @@ from ppl_models.sequences.policy_chain import PolicyPlan, draw_along, policy_pla
 
 if TYPE_CHECKING:
     from inference.base.component_noise import NoiseDraws
-    from inference.base.steps import Steps
     from inference.base.structure import Problem
 
 __all__ = ["ContinuousOptionsStructure", "PolicySteps", "random_functions"]
@@ -46,7 +45,7 @@ class PairPosteriors:
 
 
 @dataclass(frozen=True, eq=False)
-class PolicySteps:
+class PolicySteps(Steps):
     r"""EM for policies that are functions of the state.
 
     The E-step is one backward pass: a step's matrix times the gradient with respect to it is the posterior of the pair
@@ -94,9 +93,6 @@ class PolicySteps:
     def on(self, data: Tensor) -> PolicySteps:
         """Other packed sequences, (B, T, D + 1); the M-step of joined statistics is that of the steps on all of them."""
         return replace(self, plan=policy_plan_of(data))
-
-    def relax(self) -> None:
-        return None
 
     def _newton(self, pairs: Tensor, params: Params) -> Params:
         features = self.about.policy.features(self.plan.states, params)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from inference.base.steps import Steps
 from inference.programs.program import Params
 from ppl_models.descriptions.options import ChainDescription, with_high
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
@@ -32,7 +33,7 @@ def mode(counts: Tensor, concentration: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class OptionSteps:
+class OptionSteps(Steps):
     """EM for hidden options: the E-step is one backward pass, the M-step counts over counts.
 
     Args:
@@ -123,5 +124,3 @@ class OptionSteps:
         """Other packed sequences, (B, T, 2)."""
         return replace(self, plan=plan_of(data, self.chain.num_states, self.chain.num_actions))
 
-    def relax(self) -> None:
-        return None
