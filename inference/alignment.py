@@ -41,7 +41,7 @@ def align(fit: FitRecord, reference: FitRecord | Mapping[str, Tensor], signs: bo
     alignment = None if model is None else structure_of(model).align(fit.params, other, signs)
     if alignment is None:
         raise ValueError(
-            f"align: a fit of a model with layers() and root() was expected, got {type(fit).__name__} of "
+            f"align: a fit of a model with layers() and root() was expected, or of another kind whose latents have no names, got {type(fit).__name__} of "
             f"{type(model).__name__}; components of other models are matched by match_columns"
         )
     return alignment

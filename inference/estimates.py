@@ -13,12 +13,12 @@ from torch import Tensor
 
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.record import FitRecord
-from inference.uncertainty import standard_errors
+from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK
+from inference.programs.curvature import data_chunks
+from inference.programs.data import checked
+from inference.uncertainty import Uncertainty, standard_errors
 
 __all__ = ["Estimate", "EstimateTable", "estimates_of"]
-
-MOST_PARAMETERS = 200  # entries up to which standard errors are worked out unasked: one derivative of the likelihood each
-MOST_WORK = 2e7  # rows times entries, likewise
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ def estimates_of(
     """
     if not 0 < level < 1:
         raise ValueError(f"estimates_of: level must lie in (0, 1), got {level!r}")
+    if data is not None:
+        checked(fit.model, data)
     if fit.draws is not None:
         ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
         flat = {name: value.detach().double().flatten(0, 1) for name, value in fit.draws.items()}
@@ -114,6 +116,8 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
     reason = fit.structure.why_no_standard_errors(fit.params)
     if data is None:
         reason = "standard errors need the data"
+    elif reason is None and fit.num_rows < size:
+        reason = f"there are fewer rows ({fit.num_rows:,}) than numbers ({size:,})"
     elif reason is None and not always and (size > MOST_PARAMETERS or size * fit.num_rows > MOST_WORK):
         reason = (
             f"for {size:,} numbers and {fit.num_rows:,} rows they would take a while; "
@@ -121,11 +125,28 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
         )
     if reason is None:
         try:
-            found = standard_errors(fit, data, hold_bounds=True)  # type: ignore[arg-type]
-            return found.standard_errors, found.intervals(level), ""
-        except ValueError as error:
+            found = standard_errors(fit, data, hold_bounds=True)
+            if _is_maximum(fit, data, found):
+                return found.standard_errors, found.intervals(level), ""
+            reason = (
+                "the estimate is not at a maximum of the likelihood, since the prior counts or the fit has not converged; "
+                "NUTS() and Laplace() give intervals that hold the prior"
+            )
+        except (ValueError, RuntimeError) as error:  # RuntimeError: an operation of the program without second derivatives
             reason = str(error).removeprefix("standard_errors: ")
     return {}, {}, reason
+
+
+def _is_maximum(fit: FitRecord, data: Any, found: Uncertainty) -> bool:
+    """Whether a Newton step on the likelihood would move every entry by less than half of its standard error."""
+    free = found.estimate.detach().clone().requires_grad_()
+    gradient = torch.zeros_like(free)
+    for program in data_chunks(fit.model, data):
+        with torch.enable_grad():
+            total = program.log_marginal_rows(found.coordinates.params(free)).sum()
+        gradient = gradient + torch.autograd.grad(total, free)[0]
+    step = (found.covariance @ gradient).abs()
+    return bool((step < 0.5 * found.covariance.diagonal().clamp(min=0).sqrt()).all())
 
 
 def _rows(

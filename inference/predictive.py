@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites, replicated_tables
 from inference.fitting.record import FitRecord
 from inference.fitting.rows import simulate_rows
+from inference.programs.data import checks_data
 
 __all__ = ["PredictiveCheck", "predictive_check", "predictive_checks"]
 
@@ -135,7 +136,7 @@ def predictive_checks(
 def _table_of(fit: FitRecord, data: Any) -> tuple[str, np.ndarray] | None:
     """The one table of items that the model draws row by row, (N, J), and its site; None where it is anything else."""
     sites = observed_sites(fit, data)
-    if len(sites) != 1 or not can_simulate(fit) or isinstance(data, Mapping):
+    if len(sites) != 1 or not can_simulate(fit) or not checks_data(fit.model):
         return None
     values = as_matrix(fit, data)
     return (sites[0], values) if values.ndim == 2 else None

@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 
 from inference.fitting.observed import observed_sites
-from inference.fitting.result import Fit
+from inference.fitting.record import FitRecord
+from inference.fitting.rows import simulate_rows
 from inference.identifiability.fisher import InformationReport, information_from_scores
 from inference.identifiability.scores import coordinates_of, derivatives, row_scores
 from inference.programs.coordinates import Coordinates
@@ -102,7 +103,7 @@ class Uncertainty:
         return value.detach(), variance.clamp(min=0).sqrt().reshape(value.shape)
 
 
-def standard_errors(fit: Fit, data: Any, kind: str = "hessian", hold_bounds: bool = False) -> Uncertainty:
+def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bounds: bool = False) -> Uncertainty:
     """Standard errors of an estimate at its own data.
 
     The cost is one derivative of the log-likelihood of all rows a parameter.
@@ -127,6 +128,8 @@ def standard_errors(fit: Fit, data: Any, kind: str = "hessian", hold_bounds: boo
             "hold there. Use hold_bounds=True for the others given these, or the bootstrap"
         )
     coordinates = coordinates.without(held)
+    if not coordinates.names:
+        raise ValueError("standard_errors: every estimate lies on the bound of its interval")
     free = coordinates.vector()
     num_rows, scores, hessian = 0, None, None
     for program in data_chunks(fit.model, data):
@@ -146,7 +149,7 @@ def standard_errors(fit: Fit, data: Any, kind: str = "hessian", hold_bounds: boo
     return Uncertainty(coordinates.names, coordinates, free, covariance, kind, num_rows)
 
 
-def check_information(fit: Fit, like: Any = None, num_rows: int | None = None, seed: int = 0) -> InformationReport:
+def check_information(fit: FitRecord, like: Any = None, num_rows: int | None = None, seed: int = 0) -> InformationReport:
     """Are the parameters locally identified at the estimate? Rank and conditioning of the Fisher information there.
 
     Scores of rows simulated from the fit, so the answer is about the model and not about these data.
@@ -164,16 +167,11 @@ def check_information(fit: Fit, like: Any = None, num_rows: int | None = None, s
     return information_from_scores(scores, names)
 
 
-def simulated_data(fit: Fit, num_rows: int, seed: int, like: Any = None) -> Tensor:
+def simulated_data(fit: FitRecord, num_rows: int, seed: int, like: Any = None) -> Tensor:
     """Rows of the observed site drawn from the fit, (num_rows, J); errors as :func:`check_information`."""
     observed = observed_sites(fit, like)
     if len(observed) != 1:
         raise ValueError(
             f"a program with one observed site was expected, got {observed or 'no description of it; pass the data as like'}"
         )
-    return fit.simulate(num_rows, seed)[observed[0]]
-
-
-# ---------------------------------------------------------------- parts
-
-
+    return simulate_rows(fit, num_rows, seed)[observed[0]]

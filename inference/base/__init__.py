@@ -15,6 +15,7 @@ from inference.base.draw_steps import DrawSteps, GenericDraws
 from inference.base.drawing import draw
 from inference.base.gibbs import GenericGibbs, Gibbs, Scan
 from inference.base.outcome import BoundWarning, ConvergenceWarning, Outcome
+from inference.base.plugins import load_modules
 from inference.base.progress import NoProgress, Progress, RichProgress
 from inference.base.relabelling import Alignment, Labels, Matching, align_labels, match_columns, relabel_draws
 from inference.base.steps import GenericSteps, Steps, add_statistics, maximise_free, summed_statistics
@@ -44,6 +45,7 @@ __all__ = [
     "Outcome",
     "ConvergenceWarning",
     "BoundWarning",
+    "load_modules",
     "NoProgress",
     "Progress",
     "RichProgress",

@@ -12,7 +12,7 @@ import hashlib
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -205,6 +205,10 @@ class Structure:
         if self.integrated_sites:
             return f"{', '.join(self.integrated_sites)} of the rows are continuous; Bootstrap() gives intervals here"
         return None
+
+    def dispersed_items(self, items: Sequence[str]) -> list[str]:
+        """The items whose family has a dispersion, in the order of the dispersion vector; none where that is not described."""
+        return []
 
     def num_densities(self, num_items: int) -> int:
         """How many of the items the model gives a density, as against a probability; 0 where that is not described."""

@@ -1,15 +1,16 @@
 """The console script: every command module registers its command on the app, which knows none of them."""
 
+# ruff: noqa: I001  (the order of the imports is that of the commands in --help)
 from inference.cli import (  # noqa: F401  (each registers its command)
+    fit_options,
+    fit_dde,
+    demo,
+    report,
     check,
     compare,
-    demo,
-    fit_dde,
-    fit_noisy_or,
-    fit_options,
-    report,
-    select_dde,
     select_pmf,
+    fit_noisy_or,
+    select_dde,
     study,
 )
 from inference.cli.app import app

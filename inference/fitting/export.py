@@ -1,6 +1,6 @@
 """A fit as an ArviZ object: InferenceData (ArviZ 0.23) or DataTree (ArviZ 1), and to and from netCDF.
 
-The only file that knows ArviZ. Every group is an xarray data set of its own, so a dim name has one size a group.
+With :mod:`inference.base.diagnostics` the only file that knows ArviZ. Every group is an xarray data set of its own, so a dim name has one size a group.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from inference.fitting.observed import as_matrix, can_simulate, observed_sites
 from inference.fitting.rows import chunks, simulate_rows
 from inference.programs.data import checks_data, first_tensor
 from inference.programs.program import Program
+from inference.programs.replicates import observed_values
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
@@ -199,7 +200,8 @@ def _log_likelihood(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> V
     values = as_array(log_likelihood_of_draws(fit, _joined(draws), data))  # (chains * draws, N)
     observed = observed_sites(fit, data)
     name = observed[0] if len(observed) == 1 else "log_likelihood"
-    return {name: (("chain", "draw", "unit"), values.reshape(num_chains, num_draws, *values.shape[1:]))}
+    dims = ("unit", *(f"log_likelihood_dim_{i}" for i in range(1, values.ndim - 1)))[: values.ndim - 1]
+    return {name: (("chain", "draw", *dims), values.reshape(num_chains, num_draws, *values.shape[1:]))}
 
 
 def _joined(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -211,6 +213,10 @@ def _observed(fit: FitRecord, data: Any) -> Variables:
     if isinstance(data, Mapping):
         return {str(name): _by_unit(fit, str(name), as_array(value), len(as_array(value))) for name, value in data.items()}
     observed = observed_sites(fit, data)
+    if isinstance(data, Tensor) and not checks_data(fit.model):
+        values_of = observed_values(next(chunks(fit, data)), fit.params | (fit.local or {}))
+        if [value.shape for value in values_of.values()] != [data.shape]:  # covariates beside them, or several sites
+            return {site: _by_unit(fit, site, as_array(value), fit.num_rows) for site, value in values_of.items()}
     values = as_matrix(fit, data) if checks_data(fit.model) or not isinstance(data, Tensor) else as_array(data)
     name = observed[0] if len(observed) == 1 else "data"
     return {name: _by_unit(fit, name, values, len(values))}

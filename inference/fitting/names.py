@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
-    from ppl_models.descriptions.layers import GeneralizedLinearLayer
 
 __all__ = ["Names", "dims_of", "labels_of"]
 
@@ -62,18 +61,7 @@ def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -
     items = list(fit.item_names)
     if dim == "item" and len(items) == size:
         return items
-    dispersed = _dispersed_items(fit.structure.layers, items)
+    dispersed = fit.structure.dispersed_items(items)
     if dim == "dispersed_item" and len(dispersed) == size:
         return dispersed
     return list(range(size))
-
-
-def _dispersed_items(layers: Sequence[GeneralizedLinearLayer], items: list[str]) -> list[str]:
-    """The items whose family has a dispersion, in the order of the dispersion vector."""
-    if not layers:
-        return []
-    response = layers[0].response
-    blocks = response.blocks(len(items))
-    return [name for _, columns, part in blocks if part.stop > part.start for name in items[columns]]
-
-

@@ -9,7 +9,7 @@ import numpy as np
 
 from inference.programs.data import checked, checks_data
 from inference.programs.program import Params, Program
-from inference.programs.replicates import observed_values, replicate
+from inference.programs.replicates import observed_names, observed_values, replicate
 from ppl_models.parts.validation import as_table
 
 if TYPE_CHECKING:
@@ -33,16 +33,13 @@ def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:
     described = fit.structure.observed_sites()
     if described or data is None:
         return described
-    return Program(fit.model, checked(fit.model, data)[0]).names("observed")
+    return observed_names(Program(fit.model, checked(fit.model, data)[0]))
 
 
 def can_simulate(fit: FitRecord) -> bool:
     """Whether the program can be called as ``model(None, num_rows)``, to draw rows."""
-    try:
-        inspect.signature(fit.model).bind(None, 1)
-    except TypeError:
-        return False
-    return True
+    names = list(inspect.signature(fit.model).parameters)
+    return len(names) > 1 and names[1] == "num_rows"
 
 
 def replicated_tables(

@@ -177,7 +177,7 @@ def _unpack(value: Any, tensors: dict[str, Tensor], written: int) -> Any:
         return {key: _unpack(part, tensors, written) for key, part in value["dict"].items()}
     if "tuple" in value:
         return tuple(_unpack(part, tensors, written) for part in value["tuple"])
-    if value["record"] == "inference.fitting.result:SavedFunction" and written == 1:
+    if value["record"] == "inference.result:SavedFunction" and written == 1:
         return SavedFunction(str(value["fields"]["name"]))
     kind = _record_type(value["record"], written)
     name = kind.__name__

@@ -9,7 +9,7 @@ from inference.identifiability.fisher import (
     information_from_jacobian,
     information_from_scores,
 )
-from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of
+from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of, report_of
 from inference.identifiability.options import OptionIdentifiability, check_options, exact_moments
 from inference.identifiability.report import (
     IdentifiabilityReport,
@@ -19,7 +19,7 @@ from inference.identifiability.report import (
     missing,
     report_text,
 )
-from inference.identifiability.scores import coordinates_of, derivatives, row_scores
+from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, coordinates_of, derivatives, row_scores
 from inference.identifiability.verdicts import (
     VERDICTS,
     Bottom,
@@ -51,6 +51,7 @@ __all__ = [
     "information_from_scores",
     "IdentifiabilityText",
     "identifiability_of",
+    "report_of",
     "OptionIdentifiability",
     "check_options",
     "exact_moments",
@@ -60,6 +61,8 @@ __all__ = [
     "IdentifiabilityReport",
     "LayerReport",
     "Violation",
+    "MOST_PARAMETERS",
+    "MOST_WORK",
     "coordinates_of",
     "derivatives",
     "row_scores",

@@ -39,7 +39,7 @@ from inference.structures.registry import structure_of
 from ppl_models.parts.distributions import binary_configurations
 
 if TYPE_CHECKING:
-    from inference.fitting.result import Fit
+    from inference.fitting.record import FitRecord
     from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 
 __all__ = ["check_graph", "check_identifiability"]
@@ -54,7 +54,7 @@ ZERO_SUM = 1e-12
 
 
 def check_identifiability(
-    fit: Fit | Mapping[str, Tensor],
+    fit: FitRecord | Mapping[str, Tensor],
     threshold: float | None = None,
     item_names: Sequence[str] | None = None,
     latent_names: Mapping[str, Sequence[str]] | None = None,

@@ -5,21 +5,16 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any, Protocol
 
+from inference.base.plugins import load_modules
 from inference.base.structure import Structure, is_large
 from inference.fitting.record import FitRecord
-from inference.identifiability.check import check_identifiability
 from inference.identifiability.fisher import information_from_scores
-from inference.identifiability.options import check_options
-from inference.identifiability.scores import row_scores
+from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores
 from inference.programs.data import checked
 from inference.programs.program import Program
-from inference.structures.layers.structure import LayeredStructure
-from inference.structures.options.structure import OptionsStructure
 
-__all__ = ["IdentifiabilityText", "identifiability_of"]
+__all__ = ["IdentifiabilityText", "identifiability_of", "report_of"]
 
-MOST_PARAMETERS = 200
-MOST_WORK = 2e7  # rows times parameters, and rows times values of a latent
 ROWS_EACH = 2  # rows a parameter, below which their scores say nothing of its rank
 
 
@@ -38,12 +33,13 @@ def identifiability_of(fit: FitRecord, data: Any = None) -> IdentifiabilityText 
         fit: of any program.
         data: the data of the fit, whose rows a program without theorems of its own is judged by.
     """
-    return _report(fit.structure, fit, data)
+    load_modules(f"{__package__}.theorems")
+    return report_of(fit.structure, fit, data)
 
 
 @singledispatch
-def _report(structure: Structure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
-    """Are the parameters locally identified? Rank and conditioning of the Fisher information, from the scores of the rows."""
+def report_of(structure: Structure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
+    """What a kind may say better, in a file of :mod:`inference.identifiability.theorems`. Are the parameters locally identified? Rank and conditioning of the Fisher information, from the scores of the rows."""
     size = sum(value.numel() for value in fit.params.values())
     if data is None or fit.draws is not None or structure.local_sites or size > MOST_PARAMETERS:
         return None
@@ -54,16 +50,6 @@ def _report(structure: Structure, fit: FitRecord, data: Any) -> IdentifiabilityT
     if is_large(program) or fit.num_rows * values > MOST_WORK:
         return None
     try:
-        return information_from_scores(*row_scores(fit, data))  # type: ignore[arg-type]
-    except ValueError:  # latents that cannot be summed out, or rows outside a single plate
+        return information_from_scores(*row_scores(fit, data))
+    except (ValueError, RuntimeError):  # latents that cannot be summed out, rows outside a single plate, no derivative
         return None
-
-
-@_report.register
-def _(structure: LayeredStructure, fit: FitRecord, data: Any) -> IdentifiabilityText:
-    return check_identifiability(fit)  # type: ignore[arg-type]
-
-
-@_report.register
-def _(structure: OptionsStructure, fit: FitRecord, data: Any) -> IdentifiabilityText:
-    return check_options(fit.params, structure.about)

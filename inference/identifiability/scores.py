@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.fitting.result import Fit
+from inference.fitting.record import FitRecord
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import (
     data_chunks,
@@ -15,10 +15,13 @@ from inference.programs.curvature import (
 )
 from inference.programs.program import Program
 
-__all__ = ["coordinates_of", "derivatives", "row_scores"]
+__all__ = ["MOST_PARAMETERS", "MOST_WORK", "coordinates_of", "derivatives", "row_scores"]
+
+MOST_PARAMETERS = 200  # entries up to which derivatives are worked out unasked: one of the likelihood each
+MOST_WORK = 2e7  # rows times entries, likewise
 
 
-def row_scores(fit: Fit, data: Any) -> tuple[Tensor, tuple[str, ...]]:
+def row_scores(fit: FitRecord, data: Any) -> tuple[Tensor, tuple[str, ...]]:
     """Derivative of each row's log-likelihood at the estimate, (N, P), and the P names.
 
     Coordinates: probabilities on the logit scale, positive numbers on the log scale, probability vectors as log-ratios to their last
@@ -34,7 +37,7 @@ def row_scores(fit: Fit, data: Any) -> tuple[Tensor, tuple[str, ...]]:
     return torch.cat(parts), coordinates.names
 
 
-def coordinates_of(fit: Fit, data: Any) -> Coordinates:
+def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
     if fit.draws is not None:
         raise ValueError("standard_errors: a point estimate was expected, got posterior draws; their spread is their own")
     program = next(data_chunks(fit.model, data))

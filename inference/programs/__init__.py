@@ -8,7 +8,15 @@ from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential, PotentialOfSets
 from inference.programs.program import Params, Program, Site, isolated, simulate
 from inference.programs.replay import recorded
-from inference.programs.replicates import categories, observed_values, replicate, stems, tables_of
+from inference.programs.replicates import (
+    categories,
+    observed_names,
+    observed_values,
+    present,
+    replicate,
+    stems,
+    tables_of,
+)
 
 __all__ = [
     "Coordinates",
@@ -38,7 +46,9 @@ __all__ = [
     "simulate",
     "recorded",
     "categories",
+    "observed_names",
     "observed_values",
+    "present",
     "replicate",
     "stems",
     "tables_of",

@@ -190,7 +190,9 @@ class Coordinates:
             value, block = self.center[part.name], covariance[own, own]
             if part.scale in ("simplex", "cholesky"):
                 slopes = jacobian(lambda mine, p=part, v=value: p.value(mine, v).flatten(), free[own], vectorize=True)
-                out[part.name] = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
+                error = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
+                edge = (value < SMALL) & (part.scale == "simplex")  # an entry that is as good as zero is on its bound
+                out[part.name] = error.masked_fill(edge, torch.nan)
                 continue
             error = block.diagonal().clamp(min=0).sqrt()
             if part.scale == "logit":

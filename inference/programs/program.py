@@ -1,4 +1,4 @@
-r"""A Pyro program seen as a log-density: the only file that opens Pyro traces.
+r"""A Pyro program seen as a log-density: with its neighbours here the only file that opens Pyro traces.
 
 A program has three kinds of sites: *parameters* (continuous, outside the plate over rows), *latents* (discrete, not
 observed, enumerated), and *observed* sites; continuous latents inside a plate over rows are *local*. With the
@@ -50,6 +50,7 @@ class Site:
         plates: names of the plates it stands in, outermost first.
         num_values: size of the enumerated support, None where it is not enumerated.
         law: name of its distribution, such as ``Categorical``.
+        in_chain: whether it is a step of a ``pyro.markov`` loop.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Site:
     plates: tuple[str, ...]
     num_values: int | None
     law: str = ""
+    in_chain: bool = False
 
     @property
     def is_binary(self) -> bool:
@@ -120,7 +122,7 @@ class Program:
             else:
                 kind = "local" if row_plates & set(plates[name]) else "parameter"
             shape = tuple(fn.batch_shape + fn.event_shape)
-            sites.append(Site(name, kind, shape, fn.support, plates[name], num_values, _law(fn)))
+            sites.append(Site(name, kind, shape, fn.support, plates[name], num_values, _law(fn), bool(node["infer"].get("_markov_depth"))))
         self.sites = tuple(sites)
         self._batch_dims = {name: len(node["fn"].batch_shape) for name, node in nodes.items()}
 

@@ -11,11 +11,16 @@ from pyro import poutine
 from torch import Tensor
 from torch.distributions import constraints
 
-from inference.programs.program import Params, Program, isolated
+from inference.programs.program import Params, Program, Site, isolated
 
-__all__ = ["categories", "observed_values", "replicate", "stems", "tables_of"]
+__all__ = ["categories", "observed_names", "observed_values", "present", "replicate", "stems", "tables_of"]
 
 MOST_COLUMNS = 200  # of a table that is compared with simulations; of longer sequences so many steps, evenly spaced
+
+
+def observed_names(program: Program) -> tuple[str, ...]:
+    """The observed sites, in the program's order; a ``pyro.factor`` observes nothing."""
+    return tuple(site.name for site in program.sites if site.kind == "observed" and site.law != "Unit")
 
 
 def observed_values(program: Program, params: Params) -> Params:
@@ -26,7 +31,7 @@ def observed_values(program: Program, params: Params) -> Params:
     """
     with isolated(0), torch.no_grad():
         trace = poutine.trace(poutine.condition(program.model, params)).get_trace(*program.args)
-    return {name: _seen(trace.nodes[name]) for name in program.names("observed")}
+    return {name: _seen(trace.nodes[name]) for name in observed_names(program)}
 
 
 def replicate(program: Program, params: Params, seed: int) -> Params:
@@ -37,7 +42,7 @@ def replicate(program: Program, params: Params, seed: int) -> Params:
     with isolated(seed), torch.no_grad():
         model = poutine.condition(poutine.uncondition(program.model), params)
         trace = poutine.trace(model).get_trace(*program.args)
-    return {name: _seen(trace.nodes[name]) for name in program.names("observed")}
+    return {name: _seen(trace.nodes[name]) for name in observed_names(program)}
 
 
 def _seen(node: Any) -> Tensor:
@@ -64,16 +69,23 @@ def categories(program: Program, name: str) -> int:
     return int(support.upper_bound) + 1
 
 
-def stems(names: Iterable[str]) -> dict[str, list[str]]:
-    """Sites of a sequence, three or more that differ by a number at their end, under what they share: ``x_0``, ``x_1``, ...;
-    others alone."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(re.sub(r"[_\[(.]?\d+[\])]?$", "", name) or name, []).append(name)
-    out: dict[str, list[str]] = {}
-    for stem, members in groups.items():
-        out |= {stem: members} if len(members) > 2 else {name: [name] for name in members}
-    return out
+def stems(sites: Iterable[Site]) -> dict[str, list[str]]:
+    """Steps of one ``pyro.markov`` loop, such as ``x_0``, ``x_1``, ..., under what their names share; all others alone."""
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for site in sites:
+        stem = re.sub(r"[_\[(.]?\d+[\])]?$", "", site.name)
+        key = (stem, site.kind, site.law, site.num_values) if site.in_chain and stem else (site.name,)
+        groups.setdefault(key, []).append(site.name)
+    return {key[0] if len(members) > 1 else members[0]: members for key, members in groups.items()}
+
+
+def present(program: Program, params: Params, name: str) -> Tensor:
+    """Which values of a latent site count, bool in the shape of its batch: those that no mask hides."""
+    with isolated(0), torch.no_grad():
+        trace = poutine.trace(poutine.condition(program.model, params)).get_trace(*program.args)
+    seen = ~_seen(trace.nodes[name]).isnan()
+    node: Any = trace.nodes[name]
+    return seen.reshape(*node["fn"].batch_shape, -1).all(-1)
 
 
 def tables_of(program: Program, values: Params) -> dict[str, Tensor]:
@@ -85,7 +97,7 @@ def tables_of(program: Program, values: Params) -> dict[str, Tensor]:
         program: whose sites they are; values: by site.
     """
     out: dict[str, Tensor] = {}
-    for stem, members in stems(values).items():
+    for stem, members in stems(program.site(name) for name in values).items():
         flat = [values[name].reshape(len(values[name]) if values[name].dim() else 1, -1) for name in members]
         if len({len(part) for part in flat}) > 1:
             out |= dict(zip(members, flat, strict=True))

@@ -5,7 +5,7 @@ from inference.report.components import why, write_selection_report
 from inference.report.fit import HasText, write_report
 from inference.report.page import note, number, paragraph, picture, table, write_page
 from inference.report.results_folder import check_output_folder, read_results, summarise, write_results
-from inference.report.sections import Subject, estimates, fitted, latents, load_kinds, middle, settings, shape_text
+from inference.report.sections import Subject, estimates, fitted, latents, middle, predictive, settings, shape_text
 
 __all__ = [
     "write_comparison_report",
@@ -27,8 +27,8 @@ __all__ = [
     "estimates",
     "fitted",
     "latents",
-    "load_kinds",
     "middle",
+    "predictive",
     "settings",
     "shape_text",
 ]

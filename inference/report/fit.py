@@ -12,15 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from inference.base.plugins import load_modules
 from inference.fitting.names import Names
 from inference.fitting.result import Fit
 from inference.plots._common import check_image_shape
-from inference.plots.fit import plot_check, plot_restarts, plot_trace
-from inference.plots.layers import plot_reconstructions
-from inference.predictive import predictive_checks
+from inference.plots.fit import plot_restarts, plot_trace
 from inference.programs.data import checked
 from inference.report.page import note, number, paragraph, picture, table, write_page
-from inference.report.sections import Section, Subject, fitted, latents, load_kinds, middle, settings
+from inference.report.sections import Section, Subject, fitted, latents, middle, predictive, settings
 
 __all__ = ["HasText", "write_report"]
 
@@ -57,13 +56,13 @@ def write_report(
     Raises:
         ValueError: if ``data`` does not fit the model, or ``image_shape`` does not hold the items.
     """
-    load_kinds()
+    load_modules(f"{__package__}.kinds")
     file = Path(path)
     file = file / "report.html" if file.is_dir() else file
-    if image_shape is not None and fit.item_names:
-        check_image_shape(image_shape, len(fit.item_names), "write_report")
     if data is not None:
         checked(fit.model, data)
+    if image_shape is not None and fit.item_names:
+        check_image_shape(image_shape, len(fit.item_names), "write_report")
     subject, structure = Subject(fit, data, image_shape, names), fit.structure
     sections: list[Section] = [
         ("fitted", "What was fitted", _what(fit) + fitted(structure, subject)),
@@ -72,7 +71,7 @@ def write_report(
         *middle(structure, subject),
         ("latents", "Latents", latents(subject)),
         ("convergence", "Convergence", _convergence(fit)),
-        ("predictive", "Posterior predictive check", _predictive(subject)),
+        ("predictive", "Posterior predictive check", predictive(structure, subject)),
         ("identifiability", "Identifiability", _identifiability(identifiability)),
     ]
     return write_page(file, f"{fit.model_name}: fit report", [section for section in sections if section[2]])
@@ -127,21 +126,6 @@ def _convergence(fit: Fit) -> str:
     text = picture(lambda: plot_trace(fit), f"{fit.trace.name} over iterations")
     if len(fit.restarts.objective) > 1:
         text += picture(lambda: plot_restarts(fit), "spread of the objective over starts")
-    return text
-
-
-def _predictive(subject: Subject) -> str:
-    if subject.data is None:
-        return note("Needs the data.")
-    text, alt = "", "data simulated from the fit beside the data"
-    checks = predictive_checks(subject.fit, subject.data)
-    for name, check in checks.items():
-        own = (name, f"{name}: {alt}") if len(checks) > 1 else ("", alt)
-        text += picture(lambda check=check, own=own: plot_check(check, name=own[0]), own[1])  # type: ignore[misc]
-    shape = subject.image_shape
-    if shape is not None:
-        alt = "rows of the data and their reconstructions"
-        text += picture(lambda: plot_reconstructions(subject.fit, subject.data, shape), alt)
     return text
 
 

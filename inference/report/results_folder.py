@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,11 +86,12 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
     return summary
 
 
-def read_results(path: str | Path) -> tuple[Fit, Any, dict[str, Any]]:
+def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> tuple[Fit, Any, dict[str, Any]]:
     """What :func:`write_results` wrote.
 
     Args:
         path: the folder.
+        model: the program, where it is not one of this library's.
 
     Returns:
         The fit; its data, a data frame with the item names (an array where they are no table); and the summary.
@@ -113,12 +115,16 @@ def read_results(path: str | Path) -> tuple[Fit, Any, dict[str, Any]]:
         raise ValueError(f"{folder}: a folder with results was expected, but it holds no {SUMMARY}") from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / SUMMARY}: not a summary of a fit ({error})") from error
-    fit = Fit.load(folder / FIT)
+    fit = Fit.load(folder / FIT, model)
     try:
         observed = load_netcdf(folder / POSTERIOR)["observed_data"]
     except KeyError:
         raise ValueError(f"{folder / POSTERIOR}: the group observed_data was expected, but is missing") from None
+    if len(observed.data_vars) > 1:  # a program that takes a dict
+        return fit, {str(name): values.values for name, values in observed.data_vars.items()}, summary
     (values,) = observed.data_vars.values()
+    if not fit.item_names:  # a program that takes what it takes
+        return fit, values.values, summary
     if values.ndim != 2:  # sequences
         return fit, values.values, summary
     return fit, pd.DataFrame(values.values, columns=[str(name) for name in fit.item_names]), summary

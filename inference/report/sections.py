@@ -7,8 +7,6 @@ found there by themselves.
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,12 +19,14 @@ from inference.estimates import EstimateTable, estimates_of
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.result import Fit
 from inference.plots.estimates import plot_estimates
+from inference.plots.fit import plot_check
+from inference.predictive import predictive_checks
 from inference.programs.data import checked
 from inference.programs.program import Program
-from inference.programs.replicates import stems
+from inference.programs.replicates import present, stems
 from inference.report.page import note, number, paragraph, picture, table
 
-__all__ = ["Subject", "estimates", "fitted", "latents", "load_kinds", "middle", "settings", "shape_text"]
+__all__ = ["Subject", "estimates", "fitted", "latents", "middle", "predictive", "settings", "shape_text"]
 
 MOST_ENTRIES = 40  # of one site, that are listed one by one
 MOST_LINES = 60  # of a table of latents
@@ -64,15 +64,6 @@ class Subject:
 Section = tuple[str, str, str]  # key, title, HTML
 
 
-@functools.cache
-def load_kinds() -> None:
-    """Import every file of the kinds' folder, which registers what it says better."""
-    from inference.report import kinds
-
-    for module in pkgutil.iter_modules(kinds.__path__):
-        importlib.import_module(f"{kinds.__name__}.{module.name}")
-
-
 def shape_text(shape: Sequence[int]) -> str:
     return " × ".join(map(str, shape)) or "1"
 
@@ -92,11 +83,12 @@ def fitted(structure: Structure, subject: Subject) -> str:
     if program is None:
         return table(("parameter", "size"), [[name, shape_text(value.shape)] for name, value in fit.params.items()])
     rows = []
-    for stem, members in stems(site.name for site in program.sites).items():
+    for stem, members in stems(program.sites).items():
         site = program.site(members[0])
         role = {"parameter": "parameter", "local": "continuous latent of the rows", "observed": "observed"}.get(site.kind, "")
+        role = "factor" if site.law == "Unit" else role
         if site.kind == "latent":
-            bits = site.shape[-1] if site.is_binary and len(site.shape) > 1 else 0
+            bits = site.shape[-1] if site.law == "BinaryVector" else 0
             role = f"latent, {bits} bits" if bits else f"latent, {site.num_values:,} values" if site.num_values else "latent"
         many = f"{len(members)} of them, such as {members[0]}" if len(members) > 1 else stem
         size = shape_text(fit.params[site.name].shape) if site.name in fit.params else "one a row"
@@ -110,6 +102,19 @@ def middle(structure: Structure, subject: Subject) -> list[Section]:
     return [estimates(subject)]
 
 
+@functools.singledispatch
+def predictive(structure: Structure, subject: Subject) -> str:
+    """Data simulated from the fit beside the data: everything the program observes."""
+    if subject.data is None:
+        return note("Needs the data.")
+    text, alt = "", "data simulated from the fit beside the data"
+    checks = predictive_checks(subject.fit, subject.data)
+    for name, check in checks.items():
+        own = (name, f"{name}: {alt}") if len(checks) > 1 else ("", alt)
+        text += picture(lambda check=check, own=own: plot_check(check, name=own[0]), own[1])  # type: ignore[misc]
+    return text
+
+
 # -------------------------------------------------------------------- what every kind can use
 
 
@@ -121,6 +126,8 @@ def estimates(subject: Subject) -> Section:
         text = paragraph(f"With {level} intervals from {found.source}.")
     else:
         text = paragraph(f"Without intervals: {found.note}.")
+    if found.source and any(np.isnan(row.low) for row in found.rows):
+        text += paragraph("Entries without an interval lie on a bound and are held there; the intervals of the others are given these.")
     head = ("estimate", "value", "error", f"{level} from", "to") if found.source else ("estimate", "value")
     rows = []
     for site in found.sites:
@@ -148,19 +155,16 @@ def latents(subject: Subject) -> str:
     means = fit.posterior_latents(data)
     posterior = {site: value.detach().cpu().numpy() for site, value in means.items() if site not in continuous}
     bits, values = [], []
-    alone = {name: [name] for name in posterior}
-    for stem, members in (stems(posterior) if type(fit.structure) is Structure else alone).items():
-        parts = [posterior[name].reshape(-1, posterior[name].shape[-1]) for name in members if posterior[name].ndim > 1]
-        if not parts or len({part.shape[1] for part in parts}) > 1:
-            continue
-        on = np.concatenate(parts)
-        on = on[on.sum(-1) > 0] if posterior[members[0]].ndim > 2 else on  # not the steps after the end of a sequence
+    own = [site for site in subject.program.sites if site.name in posterior] if subject.program is not None else []
+    groups = stems(own) | {name: [name] for name in posterior if name not in {site.name for site in own}}
+    for stem, members in groups.items():
+        on = np.concatenate([_counted(subject, name, posterior[name]) for name in members])
         site = f"{stem} ({len(members)} of them)" if len(members) > 1 else stem
-        dim = dims_of(fit, members[0], posterior[members[0]].shape[1:])[-1]
+        dim = dims_of(fit, members[0], posterior[members[0]].shape[1:])[-1] if posterior[members[0]].ndim > 1 else members[0]
         labels = [str(label) for label in labels_of(fit, dim, on.shape[1], subject.names)]
-        if on.shape[1] > 1 and np.allclose(on.sum(-1), 1.0, atol=1e-4):
+        if on.shape[1] > 1 and len(on) and np.allclose(on.sum(-1), 1.0, atol=1e-4):
             values += _values_of(site, labels, on)
-        else:
+        elif len(on):
             bits += _bits_of(site, labels, on)
     text = paragraph(f"Over the {fit.num_rows:,} rows given.") if bits or values else ""
     head = ("site", "latent", "share of rows on", "mean posterior entropy (bits)", "share of rows unsure (0.1 to 0.9)")
@@ -168,6 +172,17 @@ def latents(subject: Subject) -> str:
         more = note(f"The first {MOST_LINES} of {len(rows)} are shown.") if len(rows) > MOST_LINES else ""
         text += table(heading, rows[:MOST_LINES]) + more if rows else ""
     return text
+
+
+def _counted(subject: Subject, name: str, posterior: np.ndarray) -> np.ndarray:
+    """Posteriors one a line, (n, K), without what a mask hides or lies after the end of a sequence."""
+    lines = posterior.reshape(-1, posterior.shape[-1])
+    if subject.program is None or name not in {site.name for site in subject.program.sites}:
+        return lines[lines.sum(-1) > 0] if posterior.ndim > 2 else lines
+    if subject.fit.structure.about is not None:  # described latents are hidden by no mask
+        return lines
+    seen = present(subject.program, subject.fit.params, name).expand(posterior.shape[:-1]).numpy().ravel()
+    return lines[seen] if len(seen) == len(lines) else lines
 
 
 def _bits_of(site: str, labels: Sequence[str], on: np.ndarray) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,15 @@ from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
 from ppl_models.descriptions.components import MixtureComponents, MultivariateNormal
 from ppl_models.parts.item_response import ItemResponse
-from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamily, filled, num_densities
+from ppl_models.parts.responses import (
+    Bernoulli,
+    Normal,
+    Poisson,
+    ResponseFamily,
+    dispersed_items,
+    filled,
+    num_densities,
+)
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -213,6 +221,10 @@ class MixtureStructure(Structure):
         free = sum(value.numel() for name, value in params.items() if name not in ("weights", "precisions"))
         j = self.about.num_items
         return free + k - 1 + (k * j * (j + 1) // 2 if "precisions" in params else 0)
+
+    def dispersed_items(self, items: Sequence[str]) -> list[str]:
+        family = self.about.component
+        return dispersed_items(family, items) if isinstance(family, ResponseFamily) else []
 
     def num_densities(self, num_items: int) -> int:
         family = self.about.component

@@ -18,7 +18,17 @@ from inference.structures.options.structure import OptionsStructure
 
 __all__ = ["structure_of"]
 
-STRUCTURES: tuple[type[Structure], ...] = (LayeredStructure, NoisyOrStructure, OptionsStructure, ContinuousOptionsStructure, FactorizationStructure, UsageStructure, FactorAnalysisStructure, DictionaryStructure, MixtureStructure)
+STRUCTURES: tuple[type[Structure], ...] = (
+    LayeredStructure,
+    NoisyOrStructure,
+    OptionsStructure,
+    ContinuousOptionsStructure,
+    FactorizationStructure,
+    UsageStructure,
+    FactorAnalysisStructure,
+    DictionaryStructure,
+    MixtureStructure,
+)
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:

@@ -20,6 +20,7 @@ from ppl_models.parts.responses import (
     Normal,
     Poisson,
     ResponseFamily,
+    dispersed_items,
     filled,
     num_densities,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "Normal",
     "Poisson",
     "ResponseFamily",
+    "dispersed_items",
     "filled",
     "num_densities",
     "ConstantColumnWarning",

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ppl_models.parts.distributions import pairwise_dot, softplus
 
-__all__ = ["Bernoulli", "Blocks", "LogNormal", "Normal", "Poisson", "ResponseFamily", "filled", "num_densities"]
+__all__ = ["Bernoulli", "Blocks", "LogNormal", "Normal", "Poisson", "ResponseFamily", "dispersed_items", "filled", "num_densities"]
 
 TotalIncrement = Callable[[Tensor, Tensor | None], Tensor]
 MAX_LOG_PRODUCT = 80.0  # e^80 is a finite number in single precision
@@ -387,6 +387,12 @@ def _weighted(weight: Tensor, scale: Tensor | None, change: Callable[[Tensor], T
         return (row @ (value if mask is None else value * mask)).squeeze(1)
 
     return total
+
+
+def dispersed_items(family: ResponseFamily, items: Sequence[str]) -> list[str]:
+    """The items whose family has a dispersion, in the order of the dispersion vector."""
+    blocks = family.blocks(len(items))
+    return [name for _, columns, part in blocks if part.stop > part.start for name in items[columns]]
 
 
 def num_densities(family: ResponseFamily, num_items: int) -> int:

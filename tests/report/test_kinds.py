@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from support import own_programs
@@ -17,9 +18,10 @@ from inference import EM, NUTS, SAEM, Fit, Laplace, fit
 from inference.estimates import estimates_of
 from inference.identifiability import identifiability_of
 from inference.predictive import predictive_checks
-from inference.report import write_report
+from inference.report import read_results, write_report, write_results
 from ppl_models import (
     Bernoulli,
+    Blocks,
     DeepDiscreteEncoder,
     DeepNoisyOr,
     FactorAnalysis,
@@ -27,6 +29,7 @@ from ppl_models import (
     Mixture,
     MultivariateNormal,
     NoisyOr,
+    Normal,
     OptionsHMM,
     PoissonFactorization,
     SparseCoding,
@@ -161,3 +164,93 @@ def test_options_are_checked_by_shares_of_states_and_actions() -> None:
     shares = checks["share of steps with each action"].observed
     assert np.allclose(shares.sum(1), 1)
     assert np.allclose(shares[:, 1], data["action"].double().mean(1))
+
+
+# ---------------------------------------------------------------------------- what users' programs may look like
+
+
+def own(model: Any, data: Any, **settings: Any) -> Fit:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(model, data, EM(**({"max_iterations": 200} | settings)))
+
+
+def test_sites_are_not_joined_for_their_names(tmp_path: Path) -> None:
+    data = own_programs.coins()
+    result = own(own_programs.three_coins, data)
+    found = sections(write_report(result, data, tmp_path / "page.html"))
+    shares = [float(line) for line in re.findall(r"<td>b\d</td><td>1</td><td>([\d.]+)</td>", found["latents"])]
+    assert shares == pytest.approx([0.1, 0.5, 0.9], abs=0.1)
+    assert list(predictive_checks(result, data, 2)) == ["x0", "x1", "x2"]
+    assert "<td>nothing</td><td>factor</td>" in found["fitted"]
+
+
+def test_steps_that_a_mask_hides_are_not_counted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    state = np.zeros((40, 6), int)
+    for t in range(1, 6):
+        state[:, t] = np.where(rng.random(40) < 0.9, state[:, t - 1], 1 - state[:, t - 1])
+    length = rng.integers(1, 7, 40)
+    data = {"x": torch.as_tensor(4.0 * state + 0.5 * rng.normal(size=state.shape)), "length": torch.as_tensor(length)}
+    result = own(own_programs.short_walks, data)
+    found = sections(write_report(result, data, tmp_path / "page.html"))
+    rows = re.findall(r"<td>z \(6 of them\)</td><td>\d</td><td>([\d.]+)</td><td>([\d.]+)</td><td>([\d.]+)</td>", found["latents"])
+    seen = np.arange(6) < length[:, None]
+    expected = sorted([state[seen].mean(), 1 - state[seen].mean()])
+    assert sorted(float(row[0]) for row in rows) == pytest.approx(expected, abs=0.02)
+    assert all(float(row[2]) > 0.95 for row in rows)
+    observed = predictive_checks(result, data, 2)["x"].observed
+    assert np.array_equal(np.isnan(observed), ~seen)
+
+
+def test_intervals_are_those_of_a_maximum_of_the_likelihood() -> None:
+    data = 5 + torch.randn(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    held = estimates_of(own(own_programs.tight, data), data)
+    assert "not at a maximum of the likelihood" in held.note
+    assert np.isnan(held.rows[0].low)
+    early = own(own_programs.regression_mixture, own_programs.lines(), max_iterations=1)
+    assert "not at a maximum" in estimates_of(early, own_programs.lines()).note
+    few = {name: value[:3] for name, value in own_programs.lines().items()}
+    assert "fewer rows" in estimates_of(own(own_programs.regression_mixture, few), few).note
+
+
+def test_a_page_is_written_where_every_estimate_is_on_its_bound(tmp_path: Path) -> None:
+    data = torch.zeros(400, dtype=torch.float64)
+    result = own(own_programs.gate, data, tolerance=1e-14, parameter_tolerance=1e-12)
+    found = sections(write_report(result, data, tmp_path / "page.html"))
+    assert "gate" in found["estimates"]
+
+
+def test_covariates_in_a_table_and_an_option_of_the_programs_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=80)
+    data = torch.as_tensor(np.stack([x, 2 * x + 0.5 * rng.normal(size=80)], 1))
+    result = own(own_programs.line, data)
+    found = sections(write_report(result, data, tmp_path / "page.html"))
+    assert "latents" not in found
+    check = predictive_checks(result, data, 3)["y"]
+    assert np.array_equal(check.observed[:, 0], data[:, 1].numpy())
+    assert np.corrcoef(check.simulated[0, :, 0], x)[0, 1] > 0.9
+    assert dict(result.to_arviz(data)["observed_data"].sizes) == {"unit": 80}
+
+
+def test_a_users_results_are_written_and_read(tmp_path: Path) -> None:
+    for name, model, data in (
+        ("chain", own_programs.chain, own_programs.walks()),
+        ("lines", own_programs.regression_mixture, own_programs.lines()),
+    ):
+        result = own(model, data)
+        write_results(result, data, tmp_path / name)
+        again, values, summary = read_results(tmp_path / name, model)
+        assert summary["num_parameters"] == result.num_parameters
+        assert torch.equal(again.params["weights" if name == "lines" else "move"], result.params["weights" if name == "lines" else "move"])
+        if name == "lines":
+            assert np.allclose(values["y"], data["y"])
+
+
+def test_a_mixture_names_its_dispersions_by_their_items() -> None:
+    table = pd.DataFrame({"yes": BITS[:, 0], "size": REALS[:, 0], "no": BITS[:, 1]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = fit(Mixture(2, Blocks((Bernoulli(), 1), (Normal(), 1), (Bernoulli(), 1)), 3), table, SHORT)
+    assert [row.name for row in estimates_of(result).of("dispersion")] == ["dispersion[0, size]", "dispersion[1, size]"]

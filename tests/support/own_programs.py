@@ -67,3 +67,54 @@ def inflated(data: Tensor) -> None:
 def zeros_and_counts(num_rows: int = 200) -> Tensor:
     rng = np.random.default_rng(2)
     return torch.as_tensor(np.where(rng.random(num_rows) < 0.3, 0, rng.poisson(4, num_rows))).double()
+
+
+def three_coins(data: Tensor) -> None:
+    """Three latents whose names end in numbers, and are not steps of anything."""
+    chance = pyro.sample("chance", dist.Beta(torch.ones(3, dtype=F64), 1.0).to_event(1))
+    rate = pyro.sample("rate", dist.Gamma(torch.ones(3, dtype=F64), 0.1).to_event(1))
+    with pyro.plate("rows", len(data)):
+        b = [pyro.sample(f"b{i}", dist.Bernoulli(chance[..., i])) for i in range(3)]
+        pyro.factor("nothing", torch.zeros(len(data), dtype=F64))
+        for i in range(3):
+            pyro.sample(f"x{i}", dist.Poisson(0.5 + b[i] * rate[..., i]), obs=data[:, i])
+
+
+def coins(num_rows: int = 150) -> Tensor:
+    rng = np.random.default_rng(3)
+    on = rng.random((num_rows, 3)) < [0.1, 0.5, 0.9]
+    return torch.as_tensor(rng.poisson(0.5 + 9.0 * on)).double()
+
+
+def short_walks(data: dict[str, Tensor]) -> None:
+    """Two hidden states along sequences of different lengths: steps after the end are masked, latents and data."""
+    x, length = data["x"], data["length"]
+    mean = pyro.sample("mean", dist.Normal(torch.zeros(2, dtype=F64), 10.0).to_event(1))
+    move = torch.tensor([[0.9, 0.1], [0.1, 0.9]], dtype=F64)
+    with pyro.plate("sequences", len(x)):
+        z = None
+        for t in pyro.markov(range(x.shape[1])):
+            with pyro.poutine.mask(mask=t < length):
+                z = pyro.sample(f"z_{t}", dist.Categorical(move[0] if z is None else Vindex(move)[..., z, :]))
+                pyro.sample(f"x_{t}", dist.Normal(Vindex(mean)[..., z], 0.5), obs=x[:, t])
+
+
+def line(data: Tensor, degree: int = 1) -> None:
+    """The last column on the first, with an option of its own and nothing hidden."""
+    slope = pyro.sample("slope", dist.Normal(torch.tensor(0.0, dtype=F64), 10.0))
+    with pyro.plate("rows", len(data)):
+        pyro.sample("y", dist.Normal(slope * data[:, 0] ** degree, 0.5), obs=data[:, 1])
+
+
+def tight(data: Tensor) -> None:
+    """A mean that its prior holds near zero."""
+    mean = pyro.sample("mean", dist.Normal(torch.tensor(0.0, dtype=F64), 0.01))
+    with pyro.plate("rows", len(data)):
+        pyro.sample("x", dist.Normal(mean, 1.0), obs=data)
+
+
+def gate(data: Tensor) -> None:
+    """A chance that the data drive to its bound."""
+    chance = pyro.sample("gate", dist.Beta(torch.tensor(1.0, dtype=F64), 1.0))
+    with pyro.plate("rows", len(data)):
+        pyro.sample("x", dist.Bernoulli(chance), obs=data)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from inference.base.structure import Structure
 from inference.fitting.names import dims_of, labels_of
 from inference.plots._common import present_edges
-from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings
+from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings, plot_reconstructions
 from inference.report.page import paragraph, picture, table
-from inference.report.sections import Section, Subject, estimates, fitted, middle, settings, shape_text
+from inference.report.sections import Section, Subject, estimates, fitted, middle, predictive, settings, shape_text
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.responses import Bernoulli, LogNormal, Normal, Poisson, ResponseFamily
 
@@ -106,4 +107,13 @@ def _graph(structure: LayeredStructure, subject: Subject) -> str:
         loose = [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied]
         if loose:
             text += paragraph(f"In {layer.parent}, tied to nothing below (no loading over {cut:.3g}): {', '.join(loose)}.")
+    return text
+
+
+@predictive.register
+def _(structure: LayeredStructure, subject: Subject) -> str:
+    text, shape = predictive.dispatch(Structure)(structure, subject), subject.image_shape
+    if shape is not None and subject.data is not None:
+        alt = "rows of the data and their reconstructions"
+        text += picture(lambda: plot_reconstructions(subject.fit, subject.data, shape), alt)
     return text

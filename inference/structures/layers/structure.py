@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +27,7 @@ from inference.structures.layers.spectral import (
     spectral_start,
 )
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
-from ppl_models.parts.responses import Bernoulli, filled, num_densities
+from ppl_models.parts.responses import Bernoulli, dispersed_items, filled, num_densities
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -120,6 +120,9 @@ class LayeredStructure(Structure):
                 Labels(layer.parent, _columns_of(layer.loadings), _renaming(layer.parent, layers, root), True, kinds)
             )
         return tuple(out)
+
+    def dispersed_items(self, items: Sequence[str]) -> list[str]:
+        return dispersed_items(self.layers[0].response, items)
 
     def num_densities(self, num_items: int) -> int:
         return num_densities(self.layers[0].response, num_items)
