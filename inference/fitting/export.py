@@ -215,7 +215,7 @@ def _observed(fit: FitRecord, data: Any) -> Variables:
     observed = observed_sites(fit, data)
     if isinstance(data, Tensor) and not checks_data(fit.model):
         values_of = observed_values(next(chunks(fit, data)), fit.params | (fit.local or {}))
-        if [value.shape for value in values_of.values()] != [data.shape]:  # covariates beside them, or several sites
+        if len(values_of) == 1 and next(iter(values_of.values())).shape != data.shape:  # the table holds covariates too
             return {site: _by_unit(fit, site, as_array(value), fit.num_rows) for site, value in values_of.items()}
     values = as_matrix(fit, data) if checks_data(fit.model) or not isinstance(data, Tensor) else as_array(data)
     name = observed[0] if len(observed) == 1 else "data"
