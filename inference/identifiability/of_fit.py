@@ -50,6 +50,7 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
     if is_large(program) or fit.num_rows * values > MOST_WORK:
         return None
     try:
-        return information_from_scores(*row_scores(fit, data))
+        scores, names = row_scores(fit, data, hold_bounds=True)
+        return information_from_scores(scores, names) if names else None
     except (ValueError, RuntimeError):  # latents that cannot be summed out, rows outside a single plate, no derivative
         return None

@@ -21,13 +21,14 @@ MOST_PARAMETERS = 200  # entries up to which derivatives are worked out unasked:
 MOST_WORK = 2e7  # rows times entries, likewise
 
 
-def row_scores(fit: FitRecord, data: Any) -> tuple[Tensor, tuple[str, ...]]:
+def row_scores(fit: FitRecord, data: Any, hold_bounds: bool = False) -> tuple[Tensor, tuple[str, ...]]:
     """Derivative of each row's log-likelihood at the estimate, (N, P), and the P names.
 
     Coordinates: probabilities on the logit scale, positive numbers on the log scale, probability vectors as log-ratios to their last
-    entry, all others as they are; entries that are exactly zero are held.
+    entry, all others as they are; entries that are exactly zero are held, and with ``hold_bounds`` those on a bound too.
     """
     coordinates = coordinates_of(fit, data)
+    coordinates = coordinates.without(coordinates.at_bound()) if hold_bounds else coordinates
     free = coordinates.vector()
     parts = []
     for program in data_chunks(fit.model, data):
