@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from support.small_counts import small_counts, small_grid
+from support.counts import small_counts, small_grid
 
 from inference import fit
 from inference.acdc import KDE, KNN, Bootstrap, Histogram, NoNull, PlugIn, Table, acdc

@@ -6,8 +6,7 @@ import json
 
 import pandas as pd
 import pytest
-from support.block_counts import counts
-from support.usage_counts import simulated
+from support.counts import counts, simulated
 
 from inference import Fit
 

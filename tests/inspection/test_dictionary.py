@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from support.dictionaries import case
+from support.files import case
 
 from inference.inspection import column_recovery, used_columns
 from inference.structures.dictionary.codes import unit_columns

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.block_counts import counts, factory
+from support.counts import counts, factory
 
 from inference.acdc import KNN, Segment, acdc
 from inference.report import why

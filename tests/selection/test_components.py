@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.small_counts import small_grid
+from support.counts import small_grid
 
 from inference.acdc import acdc
 from inference.plots import plot_scree

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.block_counts import counts, factory
+from support.counts import counts, factory
 
 from inference.acdc import acdc
 from inference.plots import plot_return

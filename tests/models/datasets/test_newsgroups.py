@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.data_files import needs
+from support.files import needs
 
 from inference.inspection import perplexity
 from ppl_models.datasets import load_newsgroups

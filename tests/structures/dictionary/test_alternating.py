@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from support.dictionaries import case
+from support.files import case
 
 from inference import Fit, fit
 from inference.base.progress import NoProgress

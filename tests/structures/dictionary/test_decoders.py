@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import torch
 from scipy import optimize
-from support.dictionaries import case
+from support.files import case
 
 from inference.structures.dictionary.codes import decode, unit_columns
 from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy import stats
 from scipy.special import gammaln, logsumexp
-from support.usage_counts import simulated
+from support.counts import simulated
 
 from inference import SAEM, fit
 from inference.acdc import acdc

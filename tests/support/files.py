@@ -1,0 +1,16 @@
+"""Where data come from: files that may not be at hand, and rows simulated from a known dictionary."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppl_models.datasets import local_file, paired_dictionary, sample_sparse_codes
+
+
+def needs(name):
+    return pytest.mark.skipif(local_file(name) is None, reason=f"{name} is not in the folder PPL_MODELS_DATA names")
+
+
+def case(num_pairs=4, num_items=12, num_rows=600, sparsity=2, angle=20.0, noise=0.0, seed=0):
+    truth = paired_dictionary(angle, num_pairs, num_items, seed)
+    return truth, *sample_sparse_codes(truth, num_rows, sparsity, noise, seed)
