@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -97,10 +98,10 @@ def estimates_of(
     if data is not None:
         checked(fit.model, data)
     if fit.draws is not None:
-        ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+        ends = [(1 - level) / 2, (1 + level) / 2]
         flat = {name: value.detach().double().flatten(0, 1) for name, value in fit.draws.items()}
         means, spread = {n: v.mean(0) for n, v in flat.items()}, {n: v.std(0) for n, v in flat.items()}
-        quantiles = {n: torch.quantile(v, ends, dim=0).unbind(0) for n, v in flat.items()}
+        quantiles = {n: tuple(torch.from_numpy(np.quantile(v.cpu().numpy(), ends, axis=0))) for n, v in flat.items()}  # torch's stops at 2^24 numbers
         return EstimateTable(_rows(fit, names, means, spread, quantiles), level, "posterior draws", "")
     errors, limits, note = _standard_errors(fit, data, level, always)
     source = "standard errors from the curvature of the log-likelihood" if errors else ""
@@ -130,7 +131,7 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
                 return found.standard_errors, found.intervals(level), ""
             reason = (
                 "the estimate is not at a maximum of the likelihood, since the prior counts or the fit has not converged; "
-                "NUTS() and Laplace() give intervals that hold the prior"
+                "NUTS() and Laplace() give intervals that take the prior in"
             )
         except (ValueError, RuntimeError) as error:  # RuntimeError: an operation of the program without second derivatives
             reason = str(error).removeprefix("standard_errors: ")
