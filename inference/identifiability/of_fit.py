@@ -39,7 +39,10 @@ def identifiability_of(fit: FitRecord, data: Any = None) -> IdentifiabilityText 
 
 @singledispatch
 def report_of(structure: Structure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
-    """What a kind may say better, in a file of :mod:`inference.identifiability.theorems`. Are the parameters locally identified? Rank and conditioning of the Fisher information, from the scores of the rows."""
+    """Are the parameters locally identified? Rank and conditioning of the Fisher information, from the scores of the rows.
+
+    A kind with theorems of its own registers a better answer in a file of :mod:`inference.identifiability.theorems`.
+    """
     size = sum(value.numel() for value in fit.params.values())
     if data is None or fit.draws is not None or structure.local_sites or size > MOST_PARAMETERS:
         return None
