@@ -91,7 +91,8 @@ def fitted(structure: Structure, subject: Subject) -> str:
             bits = site.shape[-1] if site.law == "BinaryVector" else 0
             role = f"latent, {bits} bits" if bits else f"latent, {site.num_values:,} values" if site.num_values else "latent"
         many = f"{len(members)} of them, such as {members[0]}" if len(members) > 1 else stem
-        size = shape_text(fit.params[site.name].shape) if site.name in fit.params else "one a row"
+        own = fit.params[site.name].shape if site.name in fit.params else site.shape
+        size = "one a row" if site.plates else shape_text(own)
         rows.append([many, role, site.law, size])
     return table(("site", "what it is", "law", "size"), rows)
 
