@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -29,9 +29,8 @@ def observed_values(program: Program, params: Params) -> Params:
     Args:
         program: with its data; params: values of its parameters, without restarts.
     """
-    with isolated(0), torch.no_grad():
-        trace = poutine.trace(poutine.condition(program.model, params)).get_trace(*program.args)
-    return {name: _seen(trace.nodes[name]) for name in observed_names(program)}
+    nodes = _nodes(program, program.model, params, 0)
+    return {name: _seen(nodes[name]) for name in observed_names(program)}
 
 
 def replicate(program: Program, params: Params, seed: int) -> Params:
@@ -39,22 +38,26 @@ def replicate(program: Program, params: Params, seed: int) -> Params:
 
     What the program reads from its data besides (lengths, covariates, the value before) is as in the data.
     """
+    nodes = _nodes(program, poutine.uncondition(program.model), params, seed)
+    return {name: _seen(nodes[name]) for name in observed_names(program)}
+
+
+def _nodes(program: Program, model: Callable[..., Any], params: Params, seed: int) -> Any:
+    """The sites of one run of a form of the program's model, at given parameters."""
     with isolated(seed), torch.no_grad():
-        model = poutine.condition(poutine.uncondition(program.model), params)
-        trace = poutine.trace(model).get_trace(*program.args)
-    return {name: _seen(trace.nodes[name]) for name in observed_names(program)}
+        return poutine.trace(poutine.condition(model, params)).get_trace(*program.args).nodes
 
 
 def _seen(node: Any) -> Tensor:
-    value: Tensor = node["value"].detach().double()
-    fn, masks = node["fn"], [node["mask"]]
+    """A site's value, NaN where it is masked; a mask has the batch dims of the distribution that it stands on."""
+    value, fn = node["value"].detach().double(), node["fn"]
+    masks = [(node["mask"], fn.event_dim)]
     while hasattr(fn, "base_dist"):  # .mask(...) of a distribution, under what expands or groups it
-        masks.append(getattr(fn, "_mask", None))
+        masks.append((getattr(fn, "_mask", None), fn.event_dim))
         fn = fn.base_dist
-    for mask in masks:
+    for mask, num_event_dims in masks:
         if isinstance(mask, Tensor):
-            hidden = ~mask.bool().reshape(mask.shape + (1,) * (value.dim() - mask.dim()))
-            value = value.masked_fill(hidden, torch.nan)
+            value = value.masked_fill(~mask.bool().reshape(mask.shape + (1,) * num_event_dims), torch.nan)
         elif mask is False:
             value = torch.full_like(value, torch.nan)
     return value
@@ -81,11 +84,8 @@ def stems(sites: Iterable[Site]) -> dict[str, list[str]]:
 
 def present(program: Program, params: Params, name: str) -> Tensor:
     """Which values of a latent site count, bool in the shape of its batch: those that no mask hides."""
-    with isolated(0), torch.no_grad():
-        trace = poutine.trace(poutine.condition(program.model, params)).get_trace(*program.args)
-    seen = ~_seen(trace.nodes[name]).isnan()
-    node: Any = trace.nodes[name]
-    return seen.reshape(*node["fn"].batch_shape, -1).all(-1)
+    node = _nodes(program, program.model, params, 0)[name]
+    return (~_seen(node).isnan()).reshape(*node["fn"].batch_shape, -1).all(-1)
 
 
 def tables_of(program: Program, values: Params) -> dict[str, Tensor]:

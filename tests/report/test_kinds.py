@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from support import own_programs
@@ -254,3 +256,21 @@ def test_a_mixture_names_its_dispersions_by_their_items() -> None:
         warnings.simplefilter("ignore")
         result = fit(Mixture(2, Blocks((Bernoulli(), 1), (Normal(), 1), (Bernoulli(), 1)), 3), table, SHORT)
     assert [row.name for row in estimates_of(result).of("dispersion")] == ["dispersion[0, size]", "dispersion[1, size]"]
+
+
+def test_a_mask_with_fewer_dims_hides_its_own_columns() -> None:
+    data = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)  # square: a turned mask would fit too
+    observed = predictive_checks(own(own_programs.blanked, data), data, 2)["x"].observed
+    assert np.array_equal(np.isnan(observed), np.broadcast_to(np.arange(4) == 3, (4, 4)))
+
+
+def test_a_chain_without_a_plate_says_its_size(tmp_path: Path) -> None:
+    def steps(data: torch.Tensor) -> None:
+        """Normal steps, one after the other."""
+        mean = pyro.sample("mean", dist.Normal(torch.tensor(0.0, dtype=torch.float64), 10.0))
+        for t in pyro.markov(range(len(data))):
+            pyro.sample(f"x_{t}", dist.Normal(mean, 1.0), obs=data[t])
+
+    data = torch.randn(5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = sections(write_report(own(steps, data), data, tmp_path / "page.html"))
+    assert "one a row" not in found["fitted"]

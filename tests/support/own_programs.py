@@ -118,3 +118,11 @@ def gate(data: Tensor) -> None:
     chance = pyro.sample("gate", dist.Beta(torch.tensor(1.0, dtype=F64), 1.0))
     with pyro.plate("rows", len(data)):
         pyro.sample("x", dist.Bernoulli(chance), obs=data)
+
+
+def blanked(data: Tensor) -> None:
+    """Rows and steps as two plates; the last step is masked for all rows, by a mask with one dim."""
+    mean = pyro.sample("mean", dist.Normal(torch.tensor(0.0, dtype=F64), 10.0))
+    kept = torch.arange(data.shape[1]) < data.shape[1] - 1
+    with pyro.plate("rows", len(data), dim=-2), pyro.plate("steps", data.shape[1], dim=-1), pyro.poutine.mask(mask=kept):
+        pyro.sample("x", dist.Normal(mean, 1.0), obs=data)
