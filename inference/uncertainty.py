@@ -6,8 +6,8 @@ With row log-likelihoods :math:`\ell_i(\theta)`, latents summed out, the observe
 
 both by automatic differentiation, and the covariance of the estimate is :math:`I^{-1}`; the sandwich
 :math:`H^{-1} (\sum_i s_i s_i^\top) H^{-1}` is the one that stays right when the model is wrong. Coordinates: probabilities on
-the logit scale, positive numbers (variances) on the log scale, probability vectors as log-ratios to their last entry, all
-others as they are. Entries that are exactly zero (off the graph, or removed by a penalty) are held there, and what is
+the logit scale, positive numbers (variances) on the log scale, probability vectors as log-ratios to their last entry (to the
+largest where the last is as good as zero), all others as they are. Entries that are exactly zero (off the graph, or removed by a penalty) are held there, and what is
 said is conditional on that graph.
 
 Asymptotic: it needs a likelihood with an interior maximum, so penalised entries that are shrunk but not zero, and

@@ -61,7 +61,8 @@ class GenericSteps(Steps):
 
     def e_step(self, params: Params) -> tuple[FactorPosteriors, Tensor, Tensor]:
         posteriors = self.program.factor_posteriors(params)
-        return posteriors, posteriors.log_marginal, posteriors.log_prior
+        local = self.program.log_prior_local(params).detach()  # estimated beside the parameters: their law is a prior
+        return posteriors, posteriors.log_marginal - local, posteriors.log_prior + local
 
     def m_step(self, statistics: FactorPosteriors, params: Params) -> Params:
         def bound(values: Params) -> Tensor:

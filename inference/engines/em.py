@@ -77,7 +77,9 @@ class EM:
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) to convergence."""
         store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
-        return self.climb(self.steps(problem), start, problem.start_given, progress, store).outcome()
+        outcome = self.climb(self.steps(problem), start, problem.start_given, progress, store).outcome()
+        local = problem.structure.local_sites
+        return replace(outcome, objective_name=f"log-posterior of parameters and {', '.join(local)}") if local else outcome
 
     def climb(
         self, steps: Steps, start: Params, start_given: bool, progress: Progress, store: Checkpoint | None = None

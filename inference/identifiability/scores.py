@@ -25,7 +25,7 @@ def row_scores(fit: FitRecord, data: Any, hold_bounds: bool = False) -> tuple[Te
     """Derivative of each row's log-likelihood at the estimate, (N, P), and the P names.
 
     Coordinates: probabilities on the logit scale, positive numbers on the log scale, probability vectors as log-ratios to their last
-    entry, all others as they are; entries that are exactly zero are held, and with ``hold_bounds`` those on a bound too.
+    entry (the largest where the last is as good as zero), all others as they are; entries that are exactly zero are held, and with ``hold_bounds`` those on a bound too.
     """
     coordinates = coordinates_of(fit, data)
     coordinates = coordinates.without(coordinates.at_bound()) if hold_bounds else coordinates

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ class _SitePart:
     upper: Tensor
     free: Tensor  # bool, of the shape of the site: entries that are coordinates
     width: int = 1  # entries that sum to one, of a simplex
+    reference: Tensor = field(default_factory=lambda: torch.zeros(0, 1, dtype=torch.long))  # of each of them, (rows, 1)
 
     def coordinates(self, value: Tensor) -> Tensor:
         """Free coordinates of a value of the site, (P,)."""
@@ -57,7 +58,7 @@ class _SitePart:
     def _moved(self, value: Tensor) -> Tensor:
         if self.scale == "simplex":
             rows = value.reshape(-1, self.width).log()
-            return (rows - rows[:, -1:]).reshape(value.shape)
+            return (rows - rows.gather(-1, self.reference)).reshape(value.shape)
         if self.scale == "cholesky":
             factor = torch.linalg.cholesky(value)
             return factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log())
@@ -79,7 +80,8 @@ class Coordinates:
 
     @classmethod
     def of(cls, program: Program, params: Params) -> Coordinates:
-        """Coordinates at an estimate: entries that are exactly zero on an unbounded-looking scale are held.
+        """Coordinates at an estimate: entries that are exactly zero on an unbounded-looking scale are held, and so are entries
+        of a probability vector that are as good as zero: no log-ratio to them, or of them, has information.
 
         Raises:
             ValueError: for a site whose support has no rule here, naming it, or local sites.
@@ -102,11 +104,13 @@ class Coordinates:
             if scale == "identity":
                 free = value != 0 if graph is None else graph.to(value.device) & (value != 0)
             width = math.prod(value.shape[value.dim() - base.event_dim :])
+            reference = torch.zeros(0, 1, dtype=torch.long)
             if scale == "simplex":
-                free.reshape(-1, width)[:, -1] = False
+                reference = _references(value.reshape(-1, width))
+                free = (value >= SMALL).reshape(-1, width).scatter(-1, reference, False).reshape(value.shape)
             elif scale == "cholesky":
                 free = free.tril()
-            parts.append(_SitePart(name, scale, low, high, free, width))
+            parts.append(_SitePart(name, scale, low, high, free, width, reference))
         return cls(params, tuple(parts))
 
     @property
@@ -116,11 +120,14 @@ class Coordinates:
         return entry_names(ordered, {part.name: part.free for part in self.parts})
 
     def at_bound(self) -> list[str]:
-        """Free entries on the end of their interval."""
+        """Entries on the end of their interval; those of a probability vector are held already."""
         found = []
         for part in self.parts:
             value = self.center[part.name]
-            if part.scale in ("logit", "simplex"):
+            known = part.free
+            if part.scale == "simplex":
+                edge = known = value < SMALL
+            elif part.scale == "logit":
                 edge = (value < SMALL) | (value > 1 - SMALL)
             elif part.scale == "log":
                 edge = (value <= part.lower * RATIO) | (value * RATIO >= part.upper)
@@ -129,7 +136,7 @@ class Coordinates:
                 finite = torch.isfinite(length)
                 share = torch.where(finite, (value - part.lower) / torch.where(finite, length, 1.0), 0.5)
                 edge = (share < NEAR) | (share > 1 - NEAR)
-            found += list(entry_names({part.name: value}, {part.name: edge & part.free}))
+            found += list(entry_names({part.name: value}, {part.name: edge & known}))
         return found
 
     def without(self, names: Sequence[str]) -> Coordinates:
@@ -166,8 +173,8 @@ class Coordinates:
                 )
                 continue
             log = value.log() + (torch.log1p(-value) if part.scale == "logit" else 0.0)
-            kept = torch.ones_like(part.free) if part.scale == "simplex" else part.free
-            total = total.to(log) + (log * kept).reshape(len(log), -1).sum(-1)
+            kept = self.center[part.name] >= SMALL if part.scale == "simplex" else part.free
+            total = total.to(log) + torch.where(kept, log, 0.0).reshape(len(log), -1).sum(-1)
         return total
 
     def clamped(self, draws: Params) -> tuple[Params, Tensor]:
@@ -240,6 +247,14 @@ def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Ten
             return "logit", low, high
         return ("log" if bool((low >= 0).all()) else "identity"), low, high
     raise ValueError(f"site {name!r} with support {support} has no free coordinates here")
+
+
+def _references(rows: Tensor) -> Tensor:
+    """The entry of each probability vector, (rows, width), that its log-ratios are taken to: the last, the largest where the last is
+    as good as zero; (rows, 1).
+    """
+    last = torch.full_like(rows[:, :1], rows.shape[-1] - 1, dtype=torch.long)
+    return torch.where(rows[:, -1:] < SMALL, rows.argmax(-1, keepdim=True), last)
 
 
 def _filled(limit: Tensor, value: Tensor, graph: Tensor | None) -> Tensor:

@@ -185,6 +185,13 @@ class Program:
         """Log prior density of the parameters, () or (R,)."""
         return self._log_prior(self._trace(params, enumerate_latents=False, needs_local=False), self._num_restarts(params))
 
+    def log_prior_local(self, params: Params) -> Tensor:
+        """Log density of the local sites given in ``params``, () or (R,); 0 where there are none. For laws without a latent."""
+        if not self.names("local"):
+            restarts = self._num_restarts(params)
+            return next(iter(params.values())).new_zeros(() if restarts is None else (restarts,))
+        return _total(self._log_probs(self._trace(params, enumerate_latents=False), "local"), self._num_restarts(params))
+
     def _log_probs(self, trace: Any, *kinds: str) -> Iterator[Tensor]:
         for site in self.sites:
             if site.kind in kinds:

@@ -36,6 +36,8 @@ class StudyRow:
         held_out: its mean log-likelihood of the held-out rows: exact where at most 16 latents have edges, else a lower bound; NaN
             without such rows.
         seconds: of all starts together.
+        lost: share of what the true latents say of the items that a start loses, each weighted by its prior
+            (:mod:`inference.inspection.noisy_or`), the mean over starts; best_lost: of the start with the best objective.
     """
 
     num_latents: int
@@ -51,6 +53,8 @@ class StudyRow:
     objective_name: str
     held_out: float
     seconds: float
+    lost: float
+    best_lost: float
 
 
 def wilson_interval(count: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
@@ -112,15 +116,16 @@ def _one_size(
             estimates = [{name: value[r] for name, value in best.restarts.params.items()} for r in range(num)]
             seconds = best.seconds
         score = float("nan") if held_out is None else float(best.log_likelihood_rows(held_out).mean())
-    found = np.array([recovery(estimate, truth).num_recovered for estimate in estimates])
+    scores = [recovery(estimate, truth) for estimate in estimates]
+    found = np.array([one.num_recovered for one in scores])
     num_full = int((found == len(truth["prior"])).sum())
     low, high = wilson_interval(num_full, num)
     half = float(stats.t.ppf(0.975, num - 1) * found.std(ddof=1) / num**0.5)
     kept = float(np.mean([len(filter_latents(estimate).kept) for estimate in estimates]))
-    best_found = recovery(best.params, truth).num_recovered
+    best_found = recovery(best.params, truth)
     return StudyRow(
-        size, num, float(found.mean()), half, num_full / num, low, high, kept, best_found, best.objective, best.objective_name,
-        score, seconds,
+        size, num, float(found.mean()), half, num_full / num, low, high, kept, best_found.num_recovered, best.objective,
+        best.objective_name, score, seconds, float(np.mean([one.lost_share for one in scores])), best_found.lost_share,
     )  # fmt: skip
 
 

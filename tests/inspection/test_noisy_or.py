@@ -59,6 +59,41 @@ def test_recovery_by_hand() -> None:
         recovery({"prior": found["prior"], "failure": torch.ones(3, 4)}, truth)
 
 
+def test_a_rare_latent_is_judged_by_what_is_lost() -> None:
+    """30 rows show it: the best estimate there can be misses some log-failure by more than 1, and loses one part in a hundred."""
+    leak = torch.full((40,), 0.05, dtype=F64)
+    truth = {"prior": torch.tensor([0.03, 0.4], dtype=F64), "leak": leak}
+    truth["failure"] = torch.tensor([[0.1] * 20 + [1.0] * 20, [1.0] * 20 + [0.2] * 20], dtype=F64)
+    counts = torch.distributions.Binomial(30, (1 - leak) * truth["failure"][0])
+    torch.manual_seed(0)
+    worst, lost = [], []
+    for _ in range(50):
+        rare = (counts.sample() / 30 / (1 - leak)).clamp(max=1.0)  # maximum likelihood, were it seen when the latent is on
+        found = recovery({"prior": truth["prior"], "failure": torch.stack([truth["failure"][1], rare])}, truth)
+        worst.append(found.num_recovered)
+        lost.append(float(found.lost[0]))
+        assert found.num_explained == 2
+        assert float(found.lost[1]) == 0.0
+        assert found.lost_share < float(found.lost[0])  # the other weighs more
+    assert sum(one < 2 for one in worst) > 25  # the published cost says not found
+    nats = 40 / (2 * 30)  # half a nat a parameter over the rows that show it: the theory of maximum likelihood
+    zero, one = 0.95 * 0.1, 1 - 0.95 * 0.1
+    said = 20 * 2 * ((zero**0.5 - 0.95**0.5) ** 2 + (one**0.5 - 0.05**0.5) ** 2)
+    assert sum(lost) / 50 == pytest.approx(nats / said, rel=0.4)
+    missing = recovery({"prior": truth["prior"][1:], "failure": truth["failure"][1:]}, truth)
+    assert missing.lost.tolist() == [1.0, 0.0]
+    assert missing.num_explained == 1
+    assert missing.lost_share == pytest.approx(0.03 * said / (0.03 * said + 0.4 * float(_said(0.2))), rel=1e-9)
+    useless = recovery({"prior": truth["prior"], "failure": torch.ones(2, 40, dtype=F64)}, truth)
+    assert useless.lost.tolist() == [1.0, 1.0]
+    assert useless.lost_share == pytest.approx(1.0)
+
+
+def _said(failure: float) -> float:
+    zero = 0.95 * failure
+    return 20 * 2 * ((zero**0.5 - 0.95**0.5) ** 2 + ((1 - zero) ** 0.5 - 0.05**0.5) ** 2)
+
+
 def test_filter_merge_refit_repairs_doubles() -> None:
     """A latent split into two equal ones, and noise: after the call the law is that of the right size."""
     truth = small_truth()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from torch.distributions import biject_to
 
 from inference import Laplace, fit
 from inference.programs import entry_names
+from inference.programs.coordinates import Coordinates
+from inference.programs.curvature import minus_hessian
+from inference.programs.program import Program
 from ppl_models import Mixture, OptionsHMM
 from ppl_models.datasets import simulate_options
 from ppl_models.descriptions.components import MultivariateNormal
@@ -82,3 +87,44 @@ def test_entry_names() -> None:
         entry_names(params, {"loadings": torch.tensor([True])})
     with pytest.raises(ValueError, match="one of the sites"):
         entry_names(params, {"weights": torch.tensor([True])})
+
+
+# ---------------------------------------------------------------- probabilities at zero
+
+
+@pytest.mark.parametrize("empty", [0.0, 1e-9])
+@pytest.mark.parametrize("place", [0, 2], ids=["first", "last"])
+def test_a_class_without_weight_confounds_nothing(empty, place):
+    """Log-ratios are taken to an entry that is there, and one at zero is held: what is left has full rank."""
+    weights = torch.full((3,), empty, dtype=F64)
+    others = [k for k in range(3) if k != place]
+    weights[others] = torch.tensor([0.6, 0.4], dtype=F64) * (1 - empty)
+    model = pyro_classes(weights)
+    x = torch.cat([torch.zeros(60), torch.ones(40)]).to(F64)
+    program = Program(model, x)
+    coordinates = Coordinates.of(program, {"weights": weights})
+    assert len(coordinates.names) == 1
+    assert coordinates.at_bound() == [f"weights[{place}]"]
+    free = coordinates.vector()
+    assert torch.allclose(coordinates.params(free)["weights"], weights, atol=1e-15)
+    moved = coordinates.params(free + 0.3)["weights"]
+    assert float(moved.sum()) == pytest.approx(1.0)
+    assert float(moved[place]) <= 2 * empty
+    curvature = minus_hessian(lambda point: program.log_marginal(coordinates.params(point)), free)
+    assert float(curvature) == pytest.approx(100 * 0.6 * 0.4, rel=1e-6)  # of a binomial share on the logit scale
+    errors = coordinates.spread(free, curvature.inverse())["weights"]
+    assert errors[place].isnan()
+    assert torch.allclose(errors[others], torch.full((2,), (0.24 / 100) ** 0.5, dtype=F64))
+
+
+def pyro_classes(weights):
+    """Two values seen directly, a third class of any value: only the shares of the first two are read off."""
+    lows = [k for k in range(3) if float(weights[k]) > 1e-6]
+
+    def model(data):
+        shares = pyro.sample("weights", dist.Dirichlet(torch.ones(3, dtype=F64)))
+        with pyro.plate("rows", len(data)):
+            value = dist.Categorical(shares)
+            pyro.sample("x", value, obs=torch.tensor(lows)[data.long()])
+
+    return model

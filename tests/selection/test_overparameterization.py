@@ -44,6 +44,7 @@ def test_the_numbers_of_a_study() -> None:
     assert small.objective == pytest.approx(result.objective)
     assert small.held_out == pytest.approx(float(result.log_likelihood_rows(held_out).mean()))
     assert small.best_recovered == recovery(result.params, truth).num_recovered
+    assert small.best_lost == pytest.approx(recovery(result.params, truth).lost_share)
     assert list(study_frame([small, large])["num_latents"]) == [3, 4]
     (search,) = overparameterization(lambda m: NoisyOr(12, m), data, truth, (5,), None, 2, seed=2)
     assert search.recovered == 3

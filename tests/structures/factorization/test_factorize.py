@@ -10,7 +10,7 @@ import torch
 from scipy import optimize, stats
 from sklearn.decomposition import NMF
 
-from inference import Fit, fit
+from inference import EM, Fit, fit
 from inference.programs.program import Program
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.factorization.updates import Counts, LeastSquares, accelerated
@@ -196,3 +196,22 @@ def test_rows_and_columns_may_be_permuted():
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("family", [PoissonFactorization, GaussianFactorization])
+def test_what_em_calls_a_log_likelihood_is_that_of_the_rows(family):
+    """The law of the activities is a prior of estimates: it belongs to the objective, under its own name."""
+    x, _, _ = counts_case(1, n=20, j=5, k=2)
+    found = fit(family(5, 2), x, EM(max_iterations=150, tolerance=1e-4, parameter_tolerance=1e3), init="random", seed=1)
+    assert found.local is not None
+    own = float(found.structure.conditional_rows(found.params | found.local, x).sum())
+    assert found.log_likelihood == pytest.approx(own, abs=1e-8)
+    by_rows = float(found.log_likelihood_rows(x).sum())
+    assert found.log_likelihood == pytest.approx(by_rows, abs=0.5)  # activities of the rows are solved for anew, to the end
+    assert float(found.trace.log_likelihood[-1]) == pytest.approx(found.log_likelihood, abs=0.1)
+    assert found.bic == pytest.approx(-2 * found.log_likelihood + found.num_parameters * math.log(20))
+    program = Program(found.model, x)
+    joint = float(program.log_marginal(found.params | found.local) + program.log_prior(found.params))
+    assert found.objective == pytest.approx(joint, abs=1e-8)
+    assert found.objective < found.log_likelihood - 50
+    assert found.objective_name == "log-posterior of parameters and activities"
