@@ -23,18 +23,22 @@ PROPORTION_LIMIT = 1e-6  # estimated proportions stay so far from 0 and 1
 START_RANGE = (0.05, 0.95)  # of a proportion at the start
 
 
-def products(bits: Tensor, terms: Tensor) -> Tensor:
-    """The product of 0/1 entries over each subset, as one matrix product.
+def products(bits: Tensor, terms: Tensor, disjunctive: Tensor | None = None) -> Tensor:
+    """The product of 0/1 entries over each subset, as one matrix product; or whether any entry is 1.
 
     Args:
         bits: (..., K), 0 or 1.
         terms: bool (T, K), the members of each subset.
+        disjunctive: bool (T,), True where one member of a subset is enough; None where all are needed everywhere.
 
     Returns:
         (..., T), 0 or 1.
     """
     members = terms.to(bits)
-    return (bits @ members.mT > members.sum(-1) - 0.5).to(bits.dtype)
+    needed = members.sum(-1)
+    if disjunctive is not None:
+        needed = needed.masked_fill(disjunctive.to(bits.device), 1.0)
+    return (bits @ members.mT > needed - 0.5).to(bits.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,7 @@ class GeneralizedLinearLayer:
         item_bounds: the same child by child, num_children of them, where they differ (``bound`` is then the widest).
         terms: bool (num_features, num_parents), the parents whose product each feature is; None where the features are
             the parents themselves.
+        disjunctive: bool (num_features,), True where a feature is 1 as soon as one of its parents is; None for products only.
     """
 
     loadings: str
@@ -73,6 +78,7 @@ class GeneralizedLinearLayer:
     bound: float
     item_bounds: tuple[float, ...] | None = None
     terms: Tensor | None = None
+    disjunctive: Tensor | None = None
 
     @property
     def num_features(self) -> int:
@@ -81,7 +87,7 @@ class GeneralizedLinearLayer:
 
     def features(self, parents: Tensor) -> Tensor:
         """What the predictor is linear in, (..., num_features), of 0/1 parents (..., num_parents)."""
-        return parents if self.terms is None else products(parents, self.terms)
+        return parents if self.terms is None else products(parents, self.terms, self.disjunctive)
 
     @property
     def edges(self) -> Tensor | None:
@@ -101,7 +107,7 @@ class GeneralizedLinearLayer:
         """The change of the predictor with a parent, averaged over the others' values, (..., children, parents)."""
         if self.terms is None:
             return loadings
-        share = self.terms.to(loadings) * 0.5 ** (self.terms.sum(-1, keepdim=True) - 1).to(loadings)
+        share = self.terms.to(loadings) * 0.5 ** (self.terms.sum(-1, keepdim=True) - 1).to(loadings)  # of either kind
         return loadings @ share
 
     def bounds(self, like: Tensor) -> Tensor:
@@ -138,7 +144,17 @@ class Root(Protocol):
 
     @property
     def renamable(self) -> bool:
-        """Whether the latents, and the values of each, may exchange names; if not, they keep those they have."""
+        """Whether the latents may exchange names; if not, they keep those they have."""
+        ...
+
+    @property
+    def flippable(self) -> bool:
+        """Whether the two values of a latent may exchange names."""
+        ...
+
+    @property
+    def profiles(self) -> Tensor | None:
+        """The configurations that the law allows, (C, K) of 0/1 in lexicographic order; None where all 2^K are."""
         ...
 
     @property
@@ -170,21 +186,23 @@ class Root(Protocol):
         """Of latent k given the other latents (R, K, N), (R, N); (R, 1) where they do not matter."""
         ...
 
-    def expected(self, configurations: Tensor, counts: Tensor) -> Tensor:
+    def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
         """The statistic that :meth:`maximise` wants, (R, S), a sum over rows.
 
         Args:
             configurations: (C, K), 0/1.
             counts: expected rows in each, (R, C).
+            params: under which the rows are expected, for a law with latents of its own.
         """
         ...
 
-    def drawn(self, latents: Tensor, chances: Tensor, scale: float) -> Tensor:
+    def drawn(self, latents: Tensor, chances: Tensor, scale: float, params: Params) -> Tensor:
         """The same statistic of drawn latents, (R, S), which is averaged over draws.
 
         Args:
             latents: (R, K, N), 0/1; chances: P(latent = 1 | all else) as each was drawn, (R, K, N).
             scale: weight of a row.
+            params: under which they were drawn.
         """
         ...
 
@@ -225,6 +243,14 @@ class RootLayer:
         return True
 
     @property
+    def flippable(self) -> bool:
+        return True
+
+    @property
+    def profiles(self) -> Tensor | None:
+        return None
+
+    @property
     def law(self) -> str:
         return "Bernoulli(π_k)"
 
@@ -247,11 +273,11 @@ class RootLayer:
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
         return torch.logit(params[self.proportions][:, k, None])
 
-    def expected(self, configurations: Tensor, counts: Tensor) -> Tensor:
+    def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
         """Rows, and rows with each latent on, (R, 1 + K)."""
         return torch.cat([counts.sum(-1, keepdim=True), counts @ configurations], -1)
 
-    def drawn(self, latents: Tensor, chances: Tensor, scale: float) -> Tensor:
+    def drawn(self, latents: Tensor, chances: Tensor, scale: float, params: Params) -> Tensor:
         """One, and the mean chance of each latent: the maximiser asks for their ratio, whatever a row weighs."""
         share = chances.mean(-1)
         return torch.cat([torch.ones_like(share[:, :1]), share], -1)

@@ -166,7 +166,8 @@ def _keeps_names(layer: GeneralizedLinearLayer, root: Root | None) -> bool:
 
 def _flippable(layer: GeneralizedLinearLayer, root: Root | None) -> Tensor:
     """The parents (K,) whose values have other names within the same model."""
-    return flippable(layer) & (not _keeps_names(layer, root))
+    tied = root is not None and root.latent == layer.parent and not root.flippable
+    return flippable(layer) & (not tied)
 
 
 def _permuted(value: Tensor, permutation: Tensor | None, dim: int) -> Tensor:

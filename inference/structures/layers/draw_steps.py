@@ -76,7 +76,7 @@ class LayeredDraws:
             out[f"{layer.loadings}/hessian"] = hessian
         out = {name: value * self.scale for name, value in out.items()}
         latent = self.gibbs.root.latent
-        out[latent] = self.gibbs.root.drawn(latents[latent], chances[latent], self.scale)
+        out[latent] = self.gibbs.root.drawn(latents[latent], chances[latent], self.scale, params)
         return out, self.log_joint(params, latents)
 
     def log_joint(self, params: Params, latents: Latents) -> Tensor:
@@ -122,7 +122,7 @@ class LayeredDraws:
                 mask = self.gibbs.mask if depth == 0 else None
                 stats = drawn_statistics(layer, below, mask, latents[layer.parent][r], self.scale)
                 new.update(maximise_layer(layer, stats, own, num_steps=1))
-            drawn = root.drawn(latents[root.latent][r : r + 1], chances[root.latent][r : r + 1], self.scale)
+            drawn = root.drawn(latents[root.latent][r : r + 1], chances[root.latent][r : r + 1], self.scale, own)
             restarts.append(new | root.maximise(drawn, own))
         return {name: torch.cat([new[name] for new in restarts]) for name in params}
 

@@ -84,14 +84,19 @@ class LayeredSteps:
         for layer in self.layers[1:]:
             joint = posteriors[layer.child].squeeze(-1)  # (child values, parent values, R)
             joint = joint.movedim(-1, 0).reshape(len(counts), len(child_values), -1)  # (R, a, b)
-            values = binary_configurations(layer.num_parents, child_values.dtype, child_values.device)
+            values = self._configurations(layer, child_values)
             expected = joint.mT @ child_values  # (R, b, children)
             own_counts = joint.sum(1)
             cross = expected.mT @ torch.nn.functional.pad(values, (1, 0), value=1.0)
             layers[layer.loadings] = LayerStatistics(values, own_counts, cross)
             child_values, counts = values, own_counts
-        statistics = TowerStatistics(layers, self.root.expected(child_values, counts))
+        statistics = TowerStatistics(layers, self.root.expected(child_values, counts, params))
         return statistics, log_likelihood, self._relaxed_prior(params) if self.relaxed else mixture.log_prior
+
+    def _configurations(self, layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
+        """Those of a layer's parents that the program lists, (C, K)."""
+        allowed = self.root.profiles if layer.parent == self.root.latent else None
+        return binary_configurations(layer.num_parents, like.dtype, like.device) if allowed is None else allowed.to(like)
 
     def on(self, data: Tensor) -> LayeredSteps:
         complete, mask = filled(self.layers[0].response, data, with_mask=self.mask is not None)

@@ -180,7 +180,8 @@ def _maximise_products(
         powers = 2 ** torch.arange(len(parents) - 1, -1, -1, device=beta.device)
         pattern = (stats.configurations[:, parents].long() * powers).sum(-1)  # (C,), the parents' own configuration
         values = binary_configurations(len(parents), beta.dtype, beta.device)
-        local = torch.nn.functional.pad(products(values, terms[chosen][:, parents]), (1, 0), value=1.0)  # (G, P)
+        kinds = None if layer.disjunctive is None else layer.disjunctive.to(beta.device)[chosen]
+        local = torch.nn.functional.pad(products(values, terms[chosen][:, parents], kinds), (1, 0), value=1.0)  # (G, P)
         design, same = torch.unique(local, dim=0, return_inverse=True)
         weight = counts if counts.shape[-2] == 1 else counts[..., children, :]
         seen = weight.new_zeros(*weight.shape[:-1], len(design)).index_add_(-1, same[pattern], weight)

@@ -1,7 +1,7 @@
 r"""Starting latents where the items' attributes are known: each row takes the configuration whose ideal answers are nearest.
 
-The ideal answer of item j at configuration a is :math:`I_{ja} = \prod_{k \in \mathrm{pa}(j)} a_k` for conjunctive items and the
-share of its attributes that are present for the others; answers are put on [0, 1] and compared by squared distance, which for
+The ideal answer of item j at configuration a is :math:`I_{ja} = \prod_{k \in \mathrm{pa}(j)} a_k` for conjunctive items,
+:math:`1 - \prod_k (1 - a_k)` for disjunctive ones and the share of its attributes that are present for the others; answers are put on [0, 1] and compared by squared distance, which for
 0/1 answers is the number of items that disagree.
 
 Source: C.-Y. Chiu and J. A. Douglas (2013), doi:10.1007/s00357-013-9132-9. Answers other than 0/1, missing ones and random ties
@@ -23,22 +23,28 @@ EDGES = (0.05, 0.95)  # quantiles of an item that count as none and all of its a
 CHUNK_ELEMENTS = 2**22
 
 
-def ideal_latents(layer: GeneralizedLinearLayer, data: Tensor, generator: torch.Generator) -> Tensor | None:
+def ideal_latents(
+    layer: GeneralizedLinearLayer, data: Tensor, generator: torch.Generator, profiles: Tensor | None = None
+) -> Tensor | None:
     """0/1 latents (N, K) of the rows; None for a layer without a graph, or with too many latents to list.
 
     Args:
         layer: the bottom layer's description.
         data: (N, J), NaN where missing.
         generator: decides between configurations that are equally near.
+        profiles: the configurations to choose from, (C, K); all if None.
     """
     edges = layer.edges
-    if edges is None or layer.num_parents > MAX_LATENTS:
+    if edges is None or (profiles is None and layer.num_parents > MAX_LATENTS):
         return None
-    configurations = binary_configurations(layer.num_parents, data.dtype, data.device)
-    if layer.form == "dina" and layer.graph is not None:
-        ideal = layer.features(configurations) @ layer.graph.to(data).mT  # (C, J)
+    if profiles is None:
+        configurations = binary_configurations(layer.num_parents, data.dtype, data.device)
     else:
-        ideal = configurations @ (edges.to(data) / edges.sum(-1, keepdim=True).clamp(min=1).to(data)).mT
+        configurations = profiles.to(data)
+    ideal = configurations @ (edges.to(data) / edges.sum(-1, keepdim=True).clamp(min=1).to(data)).mT  # (C, J)
+    if layer.terms is not None and layer.graph is not None:  # items with one product have it as their answer
+        single = (layer.graph.sum(-1) == 1).to(data.device)
+        ideal = torch.where(single, layer.features(configurations) @ layer.graph.to(data).mT, ideal)
     observed = ~torch.isnan(data)
     seen = observed.to(data.dtype)
     pieces = [family.statistic(data[:, c]) for family, c, _ in layer.response.blocks(layer.num_children)]

@@ -5,7 +5,7 @@ With :math:`\eta = b + \sum_S W_S \prod_{k \in S} a_k`, renaming the values of l
 .. math:: W'_S = -W_S, \quad W'_{S \setminus k} = W_{S \setminus k} + W_S \qquad (k \in S),
 
 with b in the place of :math:`W_\emptyset`. The result is of the same form only if every item that uses S also has a coefficient
-for :math:`S \setminus k`: always with all interactions, never for a latent that a conjunction ties to others. A layer without
+for :math:`S \setminus k`: always with all interactions, never for a latent that a conjunction or a disjunction ties to others. A layer without
 products is the case of subsets with one member.
 """
 
@@ -28,14 +28,21 @@ def _subsets(terms: Tensor) -> list[Subset]:
     return [frozenset(row.nonzero().ravel().tolist()) for row in terms]
 
 
+def _is_disjunctive(layer: GeneralizedLinearLayer, term: int) -> bool:
+    return layer.disjunctive is not None and bool(layer.disjunctive[term])
+
+
 def flippable(layer: GeneralizedLinearLayer) -> Tensor:
     """The latents (K,) whose values have other names within the same model."""
     answer = torch.ones(layer.num_parents, dtype=torch.bool)
     if layer.terms is None or layer.graph is None:
         return answer
     subsets = _subsets(layer.terms)
-    place = {subset: t for t, subset in enumerate(subsets)}
+    place = {subset: t for t, subset in enumerate(subsets) if not _is_disjunctive(layer, t)}
     for t, subset in enumerate(subsets):
+        if _is_disjunctive(layer, t):
+            answer[list(subset)] = False
+            continue
         for k in subset:
             rest = subset - {k}
             if rest and (rest not in place or bool((layer.graph[:, t] & ~layer.graph[:, place[rest]]).any())):
@@ -57,7 +64,7 @@ def flipped(
     if not bool((flippable(layer) | ~flip.cpu()).all()):
         raise ValueError(f"{layer.parent}: the values of latents {turned} cannot change names: a product ties them to others")
     subsets = _subsets(layer.terms)
-    place = {subset: t for t, subset in enumerate(subsets)}
+    place = {subset: t for t, subset in enumerate(subsets) if not _is_disjunctive(layer, t)}
     loadings, intercepts = loadings.clone(), intercepts.clone()
     for k in turned:
         for t, subset in enumerate(subsets):  # each S goes with its own S without k
@@ -80,9 +87,10 @@ def permuted(layer: GeneralizedLinearLayer, loadings: Tensor, permutation: Tenso
     if permutation is None or layer.terms is None:
         return loadings if permutation is None else loadings.index_select(-1, permutation)
     order, subsets = permutation.tolist(), _subsets(layer.terms)
-    place = {subset: t for t, subset in enumerate(subsets)}
+    kinds = [_is_disjunctive(layer, t) for t in range(len(subsets))]
+    place = {known: t for t, known in enumerate(zip(subsets, kinds, strict=True))}
     old = [frozenset(order[k] for k in subset) for subset in subsets]
-    index = torch.tensor([place.get(s, -1) for s in old])
+    index = torch.tensor([place.get(known, -1) for known in zip(old, kinds, strict=True)])
     if bool((index < 0).any()) or (layer.graph is not None and not torch.equal(layer.graph[:, index], layer.graph)):
         raise ValueError(f"{layer.parent}: the graph is given and does not allow the order {order}")
     return loadings.index_select(-1, index.to(loadings.device))

@@ -226,7 +226,7 @@ def spectral_start(
             if layer.edges is not None:
                 latents = _matched_to_graph(factors, layer.edges)
             if layer.terms is not None and start % 2 == 0:  # half of the starts from the ideal answers
-                ideal = ideal_latents(layer, below, generator)
+                ideal = ideal_latents(layer, below, generator, root.profiles if layer.parent == root.latent else None)
                 latents = latents if ideal is None else ideal
             if start:
                 flip = torch.rand(latents.shape, generator=generator, dtype=torch.float64) < FLIP_SHARE

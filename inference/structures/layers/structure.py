@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,13 @@ class LayeredStructure(Structure):
         root: Root = self.model.root()
         return root
 
+    @property
+    def _num_configurations(self) -> list[float]:
+        """Of the latents of each layer, bottom-up."""
+        allowed = self.root.profiles
+        sizes = [2.0**layer.num_parents for layer in self.layers]
+        return sizes if allowed is None else [*sizes[:-1], float(len(allowed))]
+
     def observed_sites(self) -> tuple[str, ...]:
         return (str(self.layers[0].child),)
 
@@ -79,9 +87,9 @@ class LayeredStructure(Structure):
         return LayeredGibbs.build(self.model, data) if isinstance(data, Tensor) else super().gibbs(program)
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
-        sizes = [layer.num_parents for layer in self.layers]
-        cells = problem.num_rows * 2.0 ** sizes[0] * len(next(iter(params.values())))
-        if max(cells, 2.0 ** sum(sizes[:2])) > MAX_SUMMED or not isinstance(problem.data, Tensor):
+        sizes = self._num_configurations
+        cells = problem.num_rows * sizes[0] * len(next(iter(params.values())))
+        if max(cells, math.prod(sizes[:2])) > MAX_SUMMED or not isinstance(problem.data, Tensor):
             return None
         steps = LayeredSteps.build(self.model, problem.data)
         if steps is None:
@@ -109,15 +117,19 @@ class LayeredStructure(Structure):
         for layer in layers:
             if layer.terms is not None:  # products of attributes with a given graph: the attributes have names
                 continue
-            if layer.parent == root.latent and not root.renamable:
+            is_top = layer.parent == root.latent
+            if is_top and not (root.renamable or root.flippable):
                 continue
             kinds = None
             edges = [layer.graph.mT] if layer.graph is not None else []
             edges += [above.graph for above in layers if above.child == layer.parent and above.graph is not None]
             if edges:  # latents with other edges are other latents
                 kinds = torch.cat([edge.cpu().long() for edge in edges], 1).unique(dim=0, return_inverse=True)[1]
+            if is_top and not root.renamable:
+                kinds = torch.arange(layer.num_parents)
+            signs = root.flippable or not is_top
             out.append(
-                Labels(layer.parent, _columns_of(layer.loadings), _renaming(layer.parent, layers, root), True, kinds)
+                Labels(layer.parent, _columns_of(layer.loadings), _renaming(layer.parent, layers, root), signs, kinds)
             )
         return tuple(out)
 
@@ -195,8 +207,7 @@ class LayeredStructure(Structure):
         from inference.engines.em import EM
         from inference.engines.saem import SAEM
 
-        largest = max(layer.num_parents for layer in self.layers)
-        method = EM() if largest <= MAX_ENUMERATED else SAEM()
+        method = EM() if max(self._num_configurations) <= 2**MAX_ENUMERATED else SAEM()
         starts = PRODUCT_STARTS if self.layers[0].terms is not None else 1
         return Recommendation(method, num_restarts=starts)
 

@@ -81,6 +81,8 @@ class ProfileTable:
     num_latents: int
     concentration: float = 1.5
     renamable: bool = True
+    flippable: bool = True
+    profiles: Tensor | None = None
 
     @property
     def num_free(self) -> int:
@@ -112,11 +114,11 @@ class ProfileTable:
         log_weights = params[self.weights].log()
         return log_weights.gather(1, off + 2 ** (self.num_latents - 1 - k)) - log_weights.gather(1, off)
 
-    def expected(self, configurations: Tensor, counts: Tensor) -> Tensor:
+    def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
         place = codes(configurations)
         return counts.new_zeros(len(counts), 2**self.num_latents).index_add(1, place, counts)
 
-    def drawn(self, latents: Tensor, chances: Tensor, scale: float) -> Tensor:
+    def drawn(self, latents: Tensor, chances: Tensor, scale: float, params: Params) -> Tensor:
         return torch.nn.functional.one_hot(codes(latents.mT), 2**self.num_latents).to(latents).sum(1) * scale
 
     def maximise(self, statistic: Tensor, params: Params) -> Params:
@@ -152,7 +154,8 @@ class Tower:
 
     def root(self) -> ProfileTable:
         depth = len(self.latent_sizes)
-        return ProfileTable("weights", f"latents_{depth}", self.latent_sizes[-1], renamable=self.renamable)
+        free = {"renamable": self.renamable, "flippable": self.renamable}
+        return ProfileTable("weights", f"latents_{depth}", self.latent_sizes[-1], **free)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         root, layers, low = self.root(), self.layers(), torch.tensor(-BOUND, dtype=F64)
@@ -312,7 +315,7 @@ def test_both_roots_are_roots() -> None:
         start = root.start(latents)
         assert {name: tuple(value.shape[1:]) for name, value in start.items()} == root.sites()
         assert torch.allclose(root.marginals(root.uniform(latents)), torch.tensor(0.5, dtype=F64))
-        exact = root.expected(latents, torch.ones(1, 4, dtype=F64))
-        drawn = root.drawn(latents.mT[None], latents.mT[None], 1.0)
+        exact = root.expected(latents, torch.ones(1, 4, dtype=F64), start)
+        drawn = root.drawn(latents.mT[None], latents.mT[None], 1.0, start)
         for name, value in root.maximise(exact, start).items():
             torch.testing.assert_close(value, root.maximise(drawn, start)[name])
