@@ -23,6 +23,7 @@ from inference.base.progress import NoProgress, Progress
 from inference.base.relabelling import relabel_draws
 from inference.base.structure import is_method
 from inference.engines.em import EM
+from inference.programs.alone import quiet
 from inference.programs.program import Params, simulate
 from inference.structures.layers.many_data_sets import fit_sets, fits_sets
 from ppl_models.parts.validation import check_size
@@ -101,8 +102,7 @@ def bootstrap(
     if estimate.draws is not None:
         raise ValueError("bootstrap: a point estimate was expected, got posterior draws")
     rows = simulated_data(estimate, estimate.num_rows, seed) if data is None else data
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the data's columns: said when the estimate was made
+    with quiet():  # of the data's columns: said when the estimate was made
         problem = problem_of(estimate.model, rows, seed)
     engine = (estimate.method if estimate.method is not None else EM()) if method is None else method
     draws = replicates(problem, estimate.params, engine, num_replicates, seed, NoProgress(), None)
@@ -132,8 +132,7 @@ def replicates(
             seeds = range(seed + len(kept), seed + min(num_replicates, len(kept) + at_once))
             sets = torch.stack([_simulated(problem, params, own) for own in seeds])
             sets = sets if missing is None else sets.masked_fill(missing, torch.nan)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # bounds and constant columns of replicates are part of the answer
+            with quiet():  # bounds and constant columns of replicates are part of the answer
                 if is_batch and isinstance(engine, EM):
                     refits = fit_sets(problem, engine, sets, start)
                 else:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from inference.base.structure import Method
 from inference.engines.nuts import NUTS
 from inference.engines.nuts_many_data_sets import MOST_SETS, draws_of_sets
 from inference.fitting.fit import fit as fit_one
+from inference.programs.alone import quiet
 from inference.programs.program import Params, Program, simulate
 from inference.structures.registry import structure_of
 from ppl_models.parts.validation import check_size
@@ -194,8 +194,7 @@ def simulation_based_calibration(
 def _one_by_one(model: Callable[..., Any], method: Method, replicates: Sequence[Replicate], seed: int) -> Iterator[Params | None]:
     """Draws (D, ...) of each data set, None where the engine raised."""
     for s, (_, data) in enumerate(replicates):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what single fits warn of shows in the ranks
+        with quiet():  # what single fits warn of shows in the ranks
             try:
                 result = fit_one(model, data, method, seed=seed + s)
             except (ValueError, RuntimeError):

@@ -28,6 +28,7 @@ from inference.engines.importance import GOOD_K
 from inference.fitting.result import Fit
 from inference.identifiability.of_fit import identifiability_of
 from inference.loo import Prediction, cross_validate, loo
+from inference.programs.alone import quiet
 from inference.programs.data import first_tensor
 
 if TYPE_CHECKING:
@@ -218,8 +219,7 @@ def _discrepancy(one: Fit, data: Any, seed: int) -> dict[str, float]:
     if number is None:
         return {}
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet():
             line = acdc({number: one}, data, seed=seed).table.loc[number]
     except ValueError:  # the noise of these components, or of these data, has no law to be held against
         return {}

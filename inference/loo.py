@@ -27,6 +27,7 @@ from inference.engines.importance import GOOD_K
 from inference.fitting.draws import log_likelihood_of_draws
 from inference.fitting.fit import fit as fit_again
 from inference.fitting.result import Fit
+from inference.programs.alone import quiet
 from inference.programs.data import checked, first_tensor, map_tensors
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
@@ -163,8 +164,7 @@ def _left_out(result: Fit, data: Any, rows: list[int]) -> np.ndarray:
     """Log predictive density of rows under a fit to the others, (len(rows),)."""
     count = len(first_tensor(data))
     others = np.setdiff1d(np.arange(count), rows)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # each refit repeats what the fit said
+    with quiet():  # each refit repeats what the fit said
         again = fit_again(result.model, _rows(data, others), result.method, init=dict(result.params), seed=result.seed)
         if again.draws is None:
             return again.log_likelihood_rows(_rows(data, np.asarray(rows))).double().cpu().numpy()

@@ -145,6 +145,19 @@ def test_libraries_are_imported_in_their_place(name: str) -> None:
 
 
 @every_file
+def test_state_of_the_process_is_entered_in_one_file(name: str) -> None:
+    """Warning filters, torch's random state and Pyro's store are shared by threads: whoever enters them holds the one lock."""
+    if name == "inference/programs/alone.py":
+        return
+    for node in ast.walk(tree_of(name)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            called = ast.unparse(node.func)
+            assert node.func.attr not in ("catch_warnings", "fork_rng", "scope"), f"{name}:{node.lineno}"
+            assert called not in ("torch.manual_seed", "pyro.set_rng_seed", "warnings.simplefilter", "warnings.filterwarnings"), f"{name}:{node.lineno}"
+            assert not called.startswith("torch.set_default"), f"{name}:{node.lineno}"
+
+
+@every_file
 def test_modules_are_imported_by_statements(name: str) -> None:
     if name not in (*BY_NAME, "inference/__init__.py", "ppl_models/__init__.py"):
         found = {module for module in imports(name) if module.split(".")[0] == "importlib"}

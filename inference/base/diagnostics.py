@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from torch import Tensor
+
+from inference.programs.alone import quiet
 
 __all__ = ["ess_of_draws", "pareto_k", "psis", "rhat_of_draws"]
 
@@ -80,8 +81,7 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def load_arviz() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # 0.23 says on import that 1.x is coming
+    with quiet(FutureWarning):  # 0.23 says on import that 1.x is coming
         import arviz
     return arviz
 

@@ -6,7 +6,6 @@ Everything heavy is imported inside the commands.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -92,14 +91,14 @@ def run(
 ) -> Fit:
     """Fit, and say on standard error what the library warned of."""
     from inference import EM, NUTS, SAEM, SVI, FullRank, Laplace, fit
+    from inference.programs.alone import quiet
 
     methods: dict[Engine, Method | None] = {
         Engine.auto: None, Engine.em: EM(), Engine.saem: SAEM(),
         Engine.laplace: Laplace(), Engine.svi: SVI(FullRank()), Engine.nuts: NUTS(),
     }  # fmt: skip
     method = methods[engine]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # kept by the fit, and said below in one line each
+    with quiet():  # kept by the fit, and said below in one line each
         result = fit(
             model, frame, method, init=init, num_restarts=restarts, seed=seed, progress=progress, checkpoint=checkpoint
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +24,7 @@ def compare(
     """Which fit predicts rows it has not seen? Leave-one-out or folds, BIC, misfit of components, identifiability and time, on one page."""
     with one_line_errors(None):
         from inference.comparison import compare as compare_fits
+        from inference.programs.alone import quiet
         from inference.report.comparison import in_words, write_comparison_report
         from inference.report.results_folder import check_output_folder, read_results
 
@@ -33,8 +33,7 @@ def compare(
         read = {name: read_results(folder) for name, folder in zip(names, folders, strict=True)}
         data = next(iter(read.values()))[1]
         rows = None if test is None else read_frame(test)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # kept by the comparison, and said below in one line each
+        with quiet():  # kept by the comparison, and said below in one line each
             result = compare_fits({name: part[0] for name, part in read.items()}, data, rows, num_folds=folds, seed=seed)
         for note in result.warnings:
             typer.echo(f"warning: {note}", err=True)

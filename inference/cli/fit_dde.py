@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -132,11 +131,11 @@ def _with_better_penalty(model: Any, frame: pd.DataFrame, restarts: int | None, 
 
     from inference.engines.em import EM
     from inference.fitting.problem import problem_of
+    from inference.programs.alone import quiet
     from inference.selection.sparsity import penalty_path
     from ppl_models.parts.penalties import TruncatedLasso
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit that follows says the same of the one that is kept
+    with quiet():  # the fit that follows says the same of the one that is kept
         problem = problem_of(model, frame, seed)
         if not isinstance(problem.structure.recommended(problem).method, EM):
             return model

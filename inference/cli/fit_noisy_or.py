@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Annotated
 
 import typer
@@ -40,6 +39,7 @@ def fit_noisy_or(
     with one_line_errors(None):
         from inference import fit
         from inference.inspection.noisy_or import trim
+        from inference.programs.alone import quiet
         from inference.report.results_folder import check_output_folder
         from ppl_models.noisy_or import NoisyOr
 
@@ -47,8 +47,7 @@ def fit_noisy_or(
         shape = shape_of(image_shape)
         frame = read_frame(data)
         check_image(shape, frame.shape[1])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # kept by the fit, and said below in one line each
+        with quiet():  # kept by the fit, and said below in one line each
             result = fit(
                 NoisyOr(frame.shape[1], latents), frame, num_restarts=restarts, seed=seed, progress=not no_progress
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -45,6 +44,7 @@ def select_dde(
 ) -> None:
     """Compare sizes of one layer of a deep discrete encoder: table, picture, and the fit of the chosen size."""
     with one_line_errors(None):
+        from inference.programs.alone import listening
         from inference.report.results_folder import check_output_folder
         from inference.selection.dimension import select_dimension
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
@@ -65,8 +65,7 @@ def select_dde(
             sizes = tuple(size if place in ranged else other for place, other in enumerate(others))
             return DeepDiscreteEncoder(frame.shape[1], sizes, family, sparsity)
 
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with listening() as caught:
             found = select_dimension(
                 model, frame, grid, criterion.value, num_restarts=restarts, seed=seed, progress=not no_progress
             )

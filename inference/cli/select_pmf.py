@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -50,6 +49,7 @@ def select_pmf(
         from inference.acdc.choice import taken_beyond
         from inference.acdc.criterion import acdc
         from inference.plots.components import plot_choice, plot_discrepancies, plot_signatures
+        from inference.programs.alone import listening
         from inference.report.components import write_selection_report
         from inference.report.results_folder import check_output_folder
         from inference.selection.components import compare_criteria, fit_grid, parallel_analysis
@@ -63,8 +63,7 @@ def select_pmf(
         sizes = range_of(k, "--k")
         check_output_folder(out, overwrite, ())
         frame = read_frame(data)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with listening() as caught:
             fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes, starts, seed, not no_progress)
             result = acdc(fits, frame, min_share=min_share, seed=seed)
             returning = reproducibility(fits, frame, halves, seed=seed) if halves else None

@@ -30,6 +30,7 @@ from inference.base.structure import is_method
 from inference.engines.chains import posterior_outcome
 from inference.engines.em import EM
 from inference.engines.hamiltonian import DualAveraging, Metric, Transition, first_step_size, transition
+from inference.programs.alone import quiet
 from inference.programs.potential import Potential
 from inference.programs.program import Params
 from ppl_models.parts.validation import check_size
@@ -127,8 +128,7 @@ class NUTS:
         if self.warm_start is None or problem.start_given:
             count = len(next(iter(start.values())))
             return start if count == self.num_chains else {name: value[:1] for name, value in start.items()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # bounds and slow ends of the warm start are no matter here
+        with quiet():  # bounds and slow ends of the warm start are no matter here
             outcome = self.warm_start.run(problem, start, progress, None)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
         return {name: value[best : best + 1] for name, value in outcome.params.items()}

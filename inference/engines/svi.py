@@ -30,6 +30,7 @@ from inference.base.structure import is_method
 from inference.engines.autoguides import FullRank, LowRank, MeanField
 from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
+from inference.programs.alone import isolated, quiet
 from inference.programs.data import checks_data
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential
@@ -94,7 +95,7 @@ class SVI:
         program = problem.program()
         if self.batch_size is not None and not (isinstance(problem.data, Tensor) and checks_data(problem.model)):
             raise ValueError("SVI: batch_size needs a model of this library and a table of rows")
-        with pyro.get_param_store().scope():
+        with isolated(problem.seed):
             run = _Run.begin(self, problem, program, self._first(problem, start, progress))
             history = run.optimise(progress, checkpoint, problem.fingerprint(self, start) if checkpoint else "")
             draws, log_guide = run.draws()
@@ -103,8 +104,7 @@ class SVI:
     def _first(self, problem: Problem, start: Params, progress: Progress) -> Params:
         """Where the guide starts, (1, ...)."""
         if self.warm_start is not None and not problem.start_given and hasattr(self.guide, "build"):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with quiet():
                 outcome = self.warm_start.run(problem, start, progress, None)
             best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
             start = {name: value[best : best + 1] for name, value in outcome.params.items()}

@@ -18,6 +18,7 @@ from inference.engines.em import EM
 from inference.fitting.problem import problem_of
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
+from inference.programs.alone import isolated, listening
 from inference.programs.program import Params, Program
 from ppl_models.parts.validation import is_integer
 
@@ -59,16 +60,14 @@ def fit(
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
     path = _checkpoint_path(checkpoint)
     began = time.monotonic()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with listening() as caught:
         problem = problem_of(model, data, seed, start_given=not (init is None or isinstance(init, str)))
         if method is None:
             advice = problem.structure.recommended(problem)
             method, init, num_restarts = advice.method or EM(), init or advice.init, num_restarts or advice.num_restarts
         start = _start(problem, "spectral" if init is None else init, num_restarts or 1)
         bar = RichProgress("fit", getattr(method, "max_iterations", None)) if progress else NoProgress()
-        with bar, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with bar, isolated(seed):
             state = method.run(problem, start, bar, path)
         result = assemble(problem, method, state, time.monotonic() - began)
     messages = tuple(dict.fromkeys(str(w.message) for w in caught))

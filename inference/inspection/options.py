@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from inference.programs.alone import isolated
 from inference.programs.data import checked
 from inference.structures.options.forward_backward import Along, parts_of, steps_along, steps_of
 from inference.structures.options.paths import MostProbable, Smoothed, filter_, predict, sample_paths, smooth, viterbi
@@ -115,8 +116,7 @@ def simulate_actions(fit: Fit, data: Any, seed: int = 0) -> tuple[Tensor, Tensor
             "simulate_actions: a model along continuous states was expected; fit.simulate draws states too"
         )
     checked = _checked(fit, data, "simulate_actions")
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
+    with isolated(seed), torch.no_grad():
         drawn = draw_along({name: value[None] for name, value in fit.params.items()}, checked[..., :-1], about.policy)
     after = checked[..., 0].isnan()
     return drawn[0].masked_fill(after, -1), drawn[1].masked_fill(after, -1)

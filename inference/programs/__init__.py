@@ -1,12 +1,13 @@
 """A Pyro program as a density: traces, elimination, coordinates, curvature."""
 
+from inference.programs.alone import isolated, listening, quiet
 from inference.programs.coordinates import Coordinates, entry_names
 from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
 from inference.programs.data import as_tensors, checked, checks_data, first_tensor, map_tensors
 from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, narrow_repeated
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential, PotentialOfSets
-from inference.programs.program import Params, Program, Site, isolated, simulate
+from inference.programs.program import Params, Program, Site, simulate
 from inference.programs.replay import recorded
 from inference.programs.replicates import (
     categories,
@@ -43,6 +44,8 @@ __all__ = [
     "Program",
     "Site",
     "isolated",
+    "listening",
+    "quiet",
     "simulate",
     "recorded",
     "categories",

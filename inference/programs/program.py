@@ -16,7 +16,6 @@ inside an outermost plate over restarts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,11 +27,12 @@ from pyro.infer import config_enumerate
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
+from inference.programs.alone import isolated
 from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, narrow_repeated
 from ppl_models.parts.distributions import support_size
 from ppl_models.parts.item_response import ItemResponse
 
-__all__ = ["Params", "Program", "Site", "isolated", "simulate"]
+__all__ = ["Params", "Program", "Site", "simulate"]
 
 Params = dict[str, Tensor]
 RESTARTS = "_restarts"
@@ -66,15 +66,6 @@ class Site:
     def is_binary(self) -> bool:
         """Whether its values are bits, or vectors of bits."""
         return getattr(self.support, "base_constraint", self.support) is constraints.boolean
-
-
-@contextmanager
-def isolated(seed: int | None = None) -> Iterator[None]:
-    """Run without touching the random state or the parameter store of the caller."""
-    with torch.random.fork_rng(devices=[]), pyro.get_param_store().scope():
-        if seed is not None:
-            torch.manual_seed(seed)
-        yield
 
 
 class Program:

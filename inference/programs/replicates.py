@@ -11,7 +11,8 @@ from pyro import poutine
 from torch import Tensor
 from torch.distributions import constraints
 
-from inference.programs.program import Params, Program, Site, isolated
+from inference.programs.alone import isolated
+from inference.programs.program import Params, Program, Site
 
 __all__ = ["categories", "observed_names", "observed_values", "present", "replicate", "stems", "tables_of"]
 

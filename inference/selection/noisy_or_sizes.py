@@ -21,6 +21,7 @@ from inference.engines.em import EM
 from inference.fitting.fit import assemble
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
+from inference.programs.alone import quiet
 from inference.programs.program import Params
 from inference.structures.noisy_or.grow_and_prune import padded
 from inference.structures.registry import structure_of
@@ -68,8 +69,7 @@ def fit_sizes(
     starts = [problem.structure.start(problem, "random", num_restarts) or {} for problem in problems]
     wide = [padded(described[largest], start) for start in starts]
     together = {name: torch.cat([start[name] for start in wide]) for name in wide[0]}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # told of each size below
+    with quiet(ConvergenceWarning):  # told of each size below
         outcome = method.climb(steps, together, False, NoProgress()).outcome()
     seconds = (time.monotonic() - began) / len(sizes)
     fits = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from torch import Tensor
 from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.inspection.noisy_or import filter_latents, recovery
+from inference.programs.alone import quiet
 from inference.programs.program import Params
 from ppl_models.parts.validation import check_size
 
@@ -105,8 +105,7 @@ def _one_size(
 ) -> StudyRow:
     from scipy import stats
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # starts that have not converged are part of the study
+    with quiet():  # starts that have not converged are part of the study
         if method is None:
             fits = [fit(model, data, seed=seed + r) for r in range(num)]
             estimates, seconds = [one.params for one in fits], sum(one.seconds for one in fits)

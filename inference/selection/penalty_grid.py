@@ -24,6 +24,7 @@ from inference.engines.em import EM, EMState
 from inference.fitting.fit import assemble
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
+from inference.programs.alone import isolated, listening, quiet
 from inference.programs.program import Program
 from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
 from inference.structures.layers.glm import Params
@@ -139,8 +140,7 @@ def _run(
     each = len(next(iter(start.values()))) // len(models)
     like = start[steps.base.layers[0].loadings]
     point = torch.arange(len(models), device=like.device).repeat_interleave(each).to(like)
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # said for each fit below
+    with isolated(seed), quiet(ConvergenceWarning):  # said for each fit below
         state = method.climb(steps, start | {POINT: point}, start_given, NoProgress())
     seconds = (time.monotonic() - began) / len(models)
     return [_fit_of(state, g, each, own, data, method, seed, seconds) for g, own in enumerate(models)]
@@ -152,8 +152,7 @@ def _fit_of(
     part = slice(point * each, (point + 1) * each)
     num_iterations = state.num_iterations[part]
     length = int(num_iterations.max())
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with listening() as caught:
         problem = problem_of(model, data, seed, start_given=True)
         own = replace(
             state,

@@ -11,7 +11,6 @@ too: this is a second look at a choice, not the choice itself.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ import torch
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
 from inference.metrics import match_components
+from inference.programs.alone import quiet
 from inference.programs.data import checked
 from ppl_models.parts.validation import check_size
 
@@ -125,8 +125,7 @@ def reproducibility(
 
 def _error(whole: Fit, rows: torch.Tensor, num_restarts: int, seed: int) -> np.ndarray:
     """Cosine error of every component, (K,)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a half that has not converged shows as one that does not return
+    with quiet():  # a half that has not converged shows as one that does not return
         half = refit(whole.model, rows, whole.method, init="spectral", num_restarts=num_restarts, seed=seed)
     match = match_components(half.params["signatures"], whole.params["signatures"])
     return match.cosine_error  # pairs stand in the order of the second argument

@@ -21,6 +21,7 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.gibbs import FORWARD, Latents, Scan
+from inference.programs.alone import isolated
 from inference.programs.program import Params
 from ppl_models.descriptions.components import UsageDescription
 from ppl_models.parts.responses import Poisson, filled
@@ -135,8 +136,7 @@ class UsageGibbs:
         chance = chance.clamp(0.02, 0.98)
         values = []
         for _ in range(NUM_PROPOSALS):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(int(torch.randint(2**62, (1,), generator=generator)))
+            with isolated(int(torch.randint(2**62, (1,), generator=generator))):
                 b, z = torch.bernoulli(chance), law.sample()
             log_q = (b * (chance.log() + law.log_prob(z)) + (1 - b) * torch.log1p(-chance)).sum(-1)
             values.append(self._log_joint(params, b, z) - log_q)

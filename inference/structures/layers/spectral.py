@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from inference.programs.alone import isolated
 from inference.structures.layers.glm import Params, drawn_statistics, maximise_layer
 from inference.structures.layers.ideal_responses import ideal_latents
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
@@ -74,8 +75,7 @@ def _leading_svd(x: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor, Tenso
             return x @ v / s.clamp(min=1e-12), s, v
         u, s, vh = torch.linalg.svd(x, full_matrices=False)
         return u[:, :rank], s[:rank], vh[:rank].mT
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with isolated(seed):
         u, s, v = torch.svd_lowrank(x, q=min(rank + 10, *x.shape), niter=4)
     return u[:, :rank], s[:rank], v[:, :rank]
 

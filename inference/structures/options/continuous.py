@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from inference.base.relabelling import Alignment
 from inference.base.steps import Steps, maximise_free
 from inference.base.structure import Recommendation, Structure
+from inference.programs.alone import isolated
 from inference.programs.data import checked
 from inference.programs.program import Params, Program
 from inference.structures.options.alignment import align_policies, permute_policy_options
@@ -220,8 +221,7 @@ class ContinuousOptionsStructure(Structure):
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
         """Actions along the states of the data, missing where they are."""
         packed = checked(self.model, data)[0]
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
+        with isolated(seed), torch.no_grad():
             one = {name: value[None] for name, value in params.items()}
             actions = draw_along(one, packed[..., :-1], self.about.policy)[1].to(packed)
         actions = actions.masked_fill(packed[..., -1].isnan(), torch.nan)

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from inference.base.relabelling import Alignment, Labels
 from inference.base.structure import Recommendation, Structure
+from inference.programs.alone import isolated
 from inference.programs.data import checked
 from inference.programs.program import Params, Program
 from inference.structures.options.alignment import align_options, permute_options
@@ -117,8 +118,7 @@ class OptionsStructure(Structure):
         """Sequences as long as those of the data, with actions missing where they are."""
         packed = checked(self.model, data)[0]
         parts = parts_of(self.model.chain(), params)
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
+        with isolated(seed), torch.no_grad():
             flat = [value[None] for value in (parts.initial, parts.low, parts.high, parts.environment)]
             state, _, action = draw_paths(flat, len(packed), packed.shape[1])
         return {"trajectories": torch.where(packed < 0, packed, torch.stack([state, action], -1))}

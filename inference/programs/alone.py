@@ -1,0 +1,73 @@
+"""One thread at a time where libraries keep state for the whole process.
+
+Pyro's handlers and parameter store, torch's random state and Python's warning filters belong to the process, not to a thread:
+two threads that trace a program at once read each other's sites. Whatever enters one of them does so through a context of this
+file, under one lock. A thread may enter again what it has entered, so fits may be made inside fits; another thread waits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyro
+import torch
+
+__all__ = ["isolated", "listening", "quiet"]
+
+
+class _Turn:
+    """The lock; a forked process, in which the thread that held it does not exist, begins with a free one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.renew)
+
+    def renew(self) -> None:
+        self.lock = threading.RLock()
+
+
+_TURN = _Turn()
+
+
+@contextmanager
+def isolated(seed: int | None = None) -> Iterator[None]:
+    """Run without touching the random state or the parameter store of the caller.
+
+    Args:
+        seed: of the random state inside; None to go on from the caller's.
+    """
+    with _TURN.lock, torch.random.fork_rng(devices=[]), pyro.get_param_store().scope():
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def quiet(category: type[Warning] = Warning) -> Iterator[None]:
+    """Run without warnings of a category."""
+    with _TURN.lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore", category)
+        yield
+
+
+@contextmanager
+def listening() -> Iterator[list[warnings.WarningMessage]]:
+    """Run and keep what this thread warns of in the list, saying nothing; what other threads warn of is said as ever."""
+    with _TURN.lock, warnings.catch_warnings():
+        own, heard, say = threading.get_ident(), list[warnings.WarningMessage](), warnings.showwarning
+
+        def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: str | None = None) -> None:
+            if threading.get_ident() == own:
+                heard.append(warnings.WarningMessage(message, category, filename, lineno, file, line))
+            else:
+                say(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always")
+        yield heard
