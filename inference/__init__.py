@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what comes on first use, for type checkers and editors
     from inference import alignment as alignment
     from inference import bootstrap as bootstrap
     from inference import calibration as calibration
+    from inference import causal as causal
     from inference import comparison as comparison
     from inference import estimates as estimates
     from inference import identifiability as identifiability
@@ -74,6 +75,7 @@ _MODULES = (
     "alignment",
     "bootstrap",
     "calibration",
+    "causal",
     "comparison",
     "estimates",
     "identifiability",

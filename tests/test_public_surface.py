@@ -17,7 +17,7 @@ import ppl_models
 
 ROOT = Path(__file__).parent.parent
 ON_FIRST_USE = [
-    "acdc", "alignment", "bootstrap", "calibration", "comparison", "estimates", "identifiability",
+    "acdc", "alignment", "bootstrap", "calibration", "causal", "comparison", "estimates", "identifiability",
     "inspection", "loo", "metrics", "plots", "predictive", "report", "selection", "uncertainty",
 ]  # fmt: skip
 

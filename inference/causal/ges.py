@@ -1,0 +1,239 @@
+r"""Greedy equivalence search: from class to class by the insertion, deletion or turning of one edge.
+
+With Pa, Ne, Ad the parents, neighbours by lines and adjacent nodes of a node in the CPDAG, and :math:`NA = Ne(y) \cap Ad(x)`:
+
+=========  =====================================  ==========================================================  ===========================================
+operator   applies to                             valid when                                                  gain
+=========  =====================================  ==========================================================  ===========================================
+insert     x, y apart; T in Ne(y) \\ Ad(x)         NA + T is a clique and blocks each semi-directed path y~>x  s(y, NA+T+Pa(y)+x) - s(y, NA+T+Pa(y))
+delete     x -> y or x - y; H in NA               NA \\ H is a clique                                          s(y, NA\\H+Pa(y)\\x) - s(y, NA\\H+Pa(y)+x)
+turn       y -> x becomes x -> y; NA in C in Ne(y)  C is a clique and, with Ne(x), blocks each other path y~>x  s(y, C+Pa(y)+x) - s(y, C+Pa(y))
+                                                                                                              + s(x, Pa(x)\\y) - s(x, Pa(x))
+turn       y - x becomes x -> y; C in Ne(y) \\ x   C is a clique, not within Ad(x), and C * Ad(x) blocks        s(y, C+Pa(y)+x) - s(y, C+Pa(y))
+                                                  all paths among Ne(y) from C \\ Ad(x) to NA \\ C              + s(x, Pa(x)+D) - s(x, Pa(x)+D+y), D = C * NA
+=========  =====================================  ==========================================================  ===========================================
+
+Sources: Chickering (2002), JMLR 3, 507-554 (insert, delete); Hauser and Buehlmann (2012), JMLR 13, 2409-2464 (turn). The graph after a step
+is made anew: a DAG that extends it (Dor and Tarsi 1992), and the CPDAG of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inference.causal.bits import all_adjacent, members, subsets
+from inference.causal.pdags import Pdag, class_of, extension_of, semi_directed_path
+from inference.causal.scores import Score, SetScores
+from inference.causal.search import Found
+from ppl_models.parts.validation import check_flag
+
+__all__ = ["GES", "Step", "deletions", "insertions", "turnings"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A valid change of a class.
+
+    Args:
+        gain: what the score grows by.
+        parents, neighbours: the changed graph, not yet completed.
+    """
+
+    gain: float
+    parents: tuple[int, ...]
+    neighbours: tuple[int, ...]
+
+    def graph(self) -> Pdag:
+        """The class that it leads to."""
+        extension = extension_of(Pdag(self.parents, self.neighbours))
+        if extension is None:
+            raise RuntimeError("a valid step led to a graph without a consistent extension")
+        return class_of(extension)
+
+
+def insertions(graph: Pdag, scores: SetScores, least: float) -> Iterator[Step]:
+    """Valid insertions that gain at least so much."""
+    children, adjacent, lines = graph.children, graph.adjacent, graph.neighbours
+    nodes = range(len(lines))
+    for y in nodes:
+        for x in nodes:
+            if x == y or adjacent[y] >> x & 1:
+                continue
+            shared = lines[y] & adjacent[x]
+            if not all_adjacent(shared, adjacent):
+                continue
+            for turned in subsets(lines[y] & ~adjacent[x]):
+                clique = shared | turned
+                without = clique | graph.parents[y]
+                gain = scores.local(y, without | 1 << x) - scores.local(y, without)
+                if gain < least or not all_adjacent(clique, adjacent) or semi_directed_path(children, lines, y, x, clique):
+                    continue
+                yield _directed(gain, graph, y, turned, {y: 1 << x})
+
+
+def deletions(graph: Pdag, scores: SetScores, least: float) -> Iterator[Step]:
+    """Valid deletions that gain at least so much (a loss is a negative gain)."""
+    adjacent, lines = graph.adjacent, graph.neighbours
+    for y in range(len(lines)):
+        for x in members(graph.parents[y] | lines[y]):
+            shared = lines[y] & adjacent[x]
+            for turned in subsets(shared):
+                clique = shared & ~turned
+                without = (clique | graph.parents[y]) & ~(1 << x)
+                gain = scores.local(y, without) - scores.local(y, without | 1 << x)
+                if gain < least or not all_adjacent(clique, adjacent):
+                    continue
+                parents, neighbours = list(graph.parents), list(lines)
+                parents[y] &= ~(1 << x)
+                neighbours[y] &= ~(1 << x)
+                neighbours[x] &= ~(1 << y)
+                for h in members(turned):  # y -> h, and x -> h where that was a line
+                    _point(parents, neighbours, y, h)
+                    if neighbours[x] >> h & 1:
+                        _point(parents, neighbours, x, h)
+                yield Step(gain, tuple(parents), tuple(neighbours))
+
+
+def turnings(graph: Pdag, scores: SetScores, least: float) -> Iterator[Step]:
+    """Valid turnings that gain at least so much."""
+    children, adjacent, lines = graph.children, graph.adjacent, graph.neighbours
+    for y in range(len(lines)):
+        for x in members(children[y]):
+            yield from _turned_arrows(graph, scores, least, x, y, children, adjacent)
+        for x in members(lines[y]):
+            yield from _turned_lines(graph, scores, least, x, y, adjacent)
+
+
+def _turned_arrows(
+    graph: Pdag, scores: SetScores, least: float, x: int, y: int, children: Sequence[int], adjacent: list[int]
+) -> Iterator[Step]:
+    lines, parents = graph.neighbours, graph.parents
+    shared = lines[y] & adjacent[x]
+    lost = scores.local(x, parents[x] & ~(1 << y)) - scores.local(x, parents[x])
+    for turned in subsets(lines[y] & ~adjacent[x]):
+        clique = shared | turned
+        without = clique | parents[y]
+        gain = scores.local(y, without | 1 << x) - scores.local(y, without) + lost
+        if gain < least or not all_adjacent(clique, adjacent):
+            continue
+        if semi_directed_path(children, lines, y, x, (clique | lines[x]) & ~(1 << x), not_first=1 << x):
+            continue
+        own = list(parents)
+        own[x] &= ~(1 << y)
+        yield _directed(gain, Pdag(tuple(own), lines), y, clique, {y: 1 << x})
+
+
+def _turned_lines(graph: Pdag, scores: SetScores, least: float, x: int, y: int, adjacent: list[int]) -> Iterator[Step]:
+    lines, parents = graph.neighbours, graph.parents
+    shared = lines[y] & adjacent[x]
+    for clique in subsets(lines[y] & ~(1 << x)):
+        beyond, both = clique & ~adjacent[x], clique & shared
+        if not beyond or not all_adjacent(clique, adjacent):
+            continue
+        without, own = clique | parents[y], both | parents[x]
+        gain = scores.local(y, without | 1 << x) - scores.local(y, without) + scores.local(x, own) - scores.local(x, own | 1 << y)
+        if gain < least or _joined(lines, beyond, shared & ~clique, lines[y] & ~both & ~(1 << x)):
+            continue
+        yield _directed(gain, graph, y, clique | 1 << x, {})
+
+
+def _joined(lines: Sequence[int], start: int, goal: int, inside: int) -> bool:
+    """Whether lines lead from one set to another within a third."""
+    seen = new = start
+    while new:
+        if new & goal:
+            return True
+        further = 0
+        for k in members(new):
+            further |= lines[k]
+        new = further & inside & ~seen
+        seen |= new
+    return False
+
+
+def _directed(gain: float, graph: Pdag, y: int, turned: int, added: dict[int, int]) -> Step:
+    """Lines of y to a set become arrows into y, and arrows are added."""
+    parents, neighbours = list(graph.parents), list(graph.neighbours)
+    for t in members(turned):
+        _point(parents, neighbours, t, y)
+    for node, mask in added.items():
+        parents[node] |= mask
+    return Step(gain, tuple(parents), tuple(neighbours))
+
+
+def _point(parents: list[int], neighbours: list[int], a: int, b: int) -> None:
+    """The line a - b becomes a -> b."""
+    neighbours[a] &= ~(1 << b)
+    neighbours[b] &= ~(1 << a)
+    parents[b] |= 1 << a
+
+
+@dataclass(frozen=True)
+class GES:
+    """Greedy search over classes: insertions while they gain, then deletions, then turnings, and again until nothing gains.
+
+    Given the exact table of a distribution that is faithful to a DAG, and rows enough, it ends in the class of that DAG (Chickering 2002). On an
+    estimated table it may end in a local optimum; :class:`~inference.causal.exact.ExactSearch` does not.
+
+    Of steps that gain the same up to rounding the first counts, ordered by the node pointed at, then the other node, then the set of turned
+    lines as an integer; the record says how often that decided, and which classes of the same score lie next to the result.
+
+    Args:
+        turning: whether to turn edges; without, one round of insertions and one of deletions.
+
+    Raises:
+        ValueError: unless ``turning`` is True or False.
+    """
+
+    turning: bool = True
+
+    def __post_init__(self) -> None:
+        check_flag("GES", "turning", self.turning)
+
+    def best(self, table: np.ndarray, num_rows: float, score: Score) -> Found:
+        scores = SetScores(table, num_rows, score)
+        graph, tied = self._climb(scores)
+        total, slack = self._total(graph, scores), scores.tolerance
+        equal = {
+            step.graph(): None for phase in (insertions, deletions, turnings) for step in phase(graph, scores, -slack) if step.gain <= slack
+        }
+        equal.pop(graph, None)
+        return Found(graph, total, tuple(equal), False, tied)
+
+    def best_of_each(self, tables: np.ndarray, num_rows: float, score: Score) -> list[Pdag]:
+        return [self._climb(SetScores(table, num_rows, score))[0] for table in tables]
+
+    def _climb(self, scores: SetScores) -> tuple[Pdag, int]:
+        graph = Pdag((0,) * scores.num_attributes, (0,) * scores.num_attributes)
+        phases: tuple[Callable[[Pdag, SetScores, float], Iterator[Step]], ...] = (insertions, deletions)
+        phases = (*phases, turnings) if self.turning else phases
+        tied, moved = 0, True
+        while moved:
+            moved = False
+            for phase in phases:
+                while (step := _best_step(graph, scores, phase)) is not None:
+                    graph, was_tied = step
+                    tied, moved = tied + was_tied, self.turning
+        return graph, tied
+
+    @staticmethod
+    def _total(graph: Pdag, scores: SetScores) -> float:
+        parents = extension_of(graph)
+        if parents is None:
+            raise RuntimeError("the graph of a class has no consistent extension")
+        return scores.total(parents)
+
+
+def _best_step(
+    graph: Pdag, scores: SetScores, phase: Callable[[Pdag, SetScores, float], Iterator[Step]]
+) -> tuple[Pdag, bool] | None:
+    """The class that the best step of a phase leads to, and whether another one promised the same; None if no step gains."""
+    steps = list(phase(graph, scores, scores.tolerance))
+    if not steps:
+        return None
+    most = max(step.gain for step in steps)
+    best = [step.graph() for step in steps if step.gain >= most - scores.tolerance]
+    return best[0], any(other != best[0] for other in best[1:])

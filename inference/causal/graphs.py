@@ -1,0 +1,320 @@
+"""Graphs of attributes as boolean matrices: a DAG, and the CPDAG that stands for all DAGs with the same independences.
+
+In a matrix g of shape (K, K), ``g[i, j]`` alone is an arrow i -> j, and ``g[i, j]`` with ``g[j, i]`` a line i - j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inference.causal.bits import mask_of, masks_of_columns, matrix_of_columns, members
+from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, order_of
+
+__all__ = [
+    "Cpdag",
+    "GraphComparison",
+    "as_names",
+    "check_dag",
+    "check_graph_matrix",
+    "compare_graphs",
+    "consistent_extension",
+    "cpdag_of",
+    "d_separated",
+    "dag_of_edges",
+    "markov_equivalent",
+    "matrix_of",
+    "meek",
+    "moral_graph",
+    "pdag_of",
+    "shd",
+    "shd_lenient",
+    "skeleton",
+    "topological_order",
+    "v_structures",
+]
+
+MOST_NODES = 62  # so many bits fit the integers that sets are kept in
+
+
+@dataclass(frozen=True, eq=False)
+class Cpdag:
+    """The graph of a class of DAGs that no data can tell apart: an arrow where all of them agree on the direction, a line where they do not.
+
+    Args:
+        matrix: bool (K, K); ``[i, j]`` alone is an arrow i -> j, with ``[j, i]`` a line.
+        names: of the attributes.
+    """
+
+    matrix: np.ndarray
+    names: tuple[str, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cpdag) and self.names == other.names and np.array_equal(self.matrix, other.matrix)
+
+    def __hash__(self) -> int:
+        return hash((self.names, self.matrix.tobytes()))
+
+    @property
+    def arrows(self) -> tuple[tuple[int, int], ...]:
+        """(from, to), ascending."""
+        return tuple((int(i), int(j)) for i, j in np.argwhere(self.matrix & ~self.matrix.T))
+
+    @property
+    def lines(self) -> tuple[tuple[int, int], ...]:
+        """(smaller, larger), ascending."""
+        return tuple((int(i), int(j)) for i, j in np.argwhere(self.matrix & self.matrix.T) if i < j)
+
+    @property
+    def v_structures(self) -> tuple[tuple[int, int, int], ...]:
+        """(i, j, k) with i -> j <- k, i < k not adjacent."""
+        return v_structures(self.matrix)
+
+    def dag(self) -> np.ndarray:
+        """One DAG of the class, bool (K, K)."""
+        return consistent_extension(self.matrix)
+
+    def text(self) -> str:
+        """Every edge on a line of its own."""
+        edges = [f"{self.names[i]} → {self.names[j]}" for i, j in self.arrows]
+        edges += [f"{self.names[i]} — {self.names[j]}" for i, j in self.lines]
+        return "\n".join(edges) if edges else "no edges"
+
+
+def as_names(owner: str, names: Sequence[str] | None, num_attributes: int) -> tuple[str, ...]:
+    """Names of K attributes, A1, A2, ... where none are given; a ValueError for another number or for repetitions."""
+    if names is None:
+        return tuple(f"A{k + 1}" for k in range(num_attributes))
+    found = tuple(str(name) for name in names)
+    if len(found) != num_attributes or len(set(found)) != num_attributes:
+        raise ValueError(f"{owner}: names must be {num_attributes} different names, got {found}")
+    return found
+
+
+def check_graph_matrix(owner: str, graph: Any, name: str = "graph") -> np.ndarray:
+    """A graph as a boolean matrix (K, K), else a ValueError that says what came."""
+    matrix = np.asarray(graph.matrix if isinstance(graph, Cpdag) else graph)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
+        raise ValueError(f"{owner}: {name} must be a square matrix, got shape {matrix.shape}")
+    if len(matrix) > MOST_NODES:
+        raise ValueError(f"{owner}: {name} may have at most {MOST_NODES} attributes, got {len(matrix)}")
+    if matrix.dtype.kind not in "biuf" or not ((matrix == 0) | (matrix == 1)).all():
+        raise ValueError(f"{owner}: {name} must hold only 0 and 1")
+    if matrix.diagonal().any():
+        raise ValueError(f"{owner}: {name} joins attribute {int(np.flatnonzero(matrix.diagonal())[0])} to itself")
+    return matrix.astype(bool)
+
+
+def check_dag(owner: str, dag: Any, name: str = "dag", names: Sequence[str] | None = None) -> np.ndarray:
+    """A DAG as a boolean matrix (K, K).
+
+    Raises:
+        ValueError: as :func:`check_graph_matrix`, and where arrows run in a circle, which the message names.
+    """
+    matrix = check_graph_matrix(owner, dag, name)
+    parents = masks_of_columns(matrix)
+    if order_of(parents) is None:
+        shown = [str(k) if names is None else str(names[k]) for k in _circle(parents)]
+        raise ValueError(f"{owner}: {name} must have no circle of arrows, got {' -> '.join(shown)}")
+    return matrix
+
+
+def _circle(parents: Sequence[int]) -> list[int]:
+    """Nodes of a circle of arrows, the smallest first and last."""
+    left = (1 << len(parents)) - 1
+    while free := mask_of(j for j in members(left) if not parents[j] & left):
+        left ^= free
+    walk = [members(left)[0]]  # against the arrows: every node that is left has a parent that is left
+    while (before := members(parents[walk[-1]] & left)[0]) not in walk:
+        walk.append(before)
+    circle = walk[walk.index(before) :][::-1]
+    first = circle.index(min(circle))
+    circle = circle[first:] + circle[:first]
+    return [*circle, circle[0]]
+
+
+def pdag_of(matrix: np.ndarray) -> Pdag:
+    """Sets of parents and neighbours from a boolean matrix."""
+    return Pdag(masks_of_columns(matrix & ~matrix.T), masks_of_columns(matrix & matrix.T))
+
+
+def matrix_of(graph: Pdag) -> np.ndarray:
+    """The boolean matrix (K, K) of sets of parents and neighbours."""
+    return matrix_of_columns(p | n for p, n in zip(graph.parents, graph.neighbours, strict=True))
+
+
+def dag_of_edges(num_attributes: int, edges: Sequence[tuple[int, int]]) -> np.ndarray:
+    """The boolean matrix (K, K) of a DAG with the given arrows (from, to).
+
+    Raises:
+        ValueError: for an arrow to or from what is no attribute, or a circle.
+    """
+    matrix = np.zeros((num_attributes, num_attributes), dtype=bool)
+    for i, j in edges:
+        if not (0 <= i < num_attributes and 0 <= j < num_attributes):
+            raise ValueError(f"dag_of_edges: edges must join attributes 0 to {num_attributes - 1}, got {(i, j)}")
+        matrix[i, j] = True
+    return check_dag("dag_of_edges", matrix, "edges")
+
+
+def topological_order(dag: Any) -> tuple[int, ...]:
+    """Attributes so that causes come before effects, smaller numbers first where they may."""
+    order = order_of(masks_of_columns(check_dag("topological_order", dag)))
+    return tuple(order or ())
+
+
+def cpdag_of(dag: Any, names: Sequence[str] | None = None) -> Cpdag:
+    """The CPDAG of a DAG (Chickering 2002, JMLR 3): v-structures, then Meek's rules.
+
+    Args:
+        dag: 0/1 or bool (K, K), ``[i, j]`` for i -> j.
+        names: of the attributes.
+
+    Raises:
+        ValueError: for a matrix that is no DAG; a circle is named.
+    """
+    matrix = check_dag("cpdag_of", dag, names=names)
+    return Cpdag(matrix_of(class_of(masks_of_columns(matrix))), as_names("cpdag_of", names, len(matrix)))
+
+
+def meek(graph: Any) -> np.ndarray:
+    """Arrows and lines with all arrows added that Meek's four rules (1995, UAI 11) force, bool (K, K)."""
+    return matrix_of(meek_closure(pdag_of(check_graph_matrix("meek", graph))))
+
+
+def consistent_extension(graph: Any) -> np.ndarray:
+    """A DAG with the skeleton, the arrows and the v-structures of a graph of arrows and lines (Dor and Tarsi 1992), bool (K, K).
+
+    Raises:
+        ValueError: where there is none.
+    """
+    matrix = check_graph_matrix("consistent_extension", graph)
+    parents = extension_of(pdag_of(matrix))
+    if parents is None:
+        raise ValueError("consistent_extension: no DAG has the skeleton, the arrows and the v-structures of this graph")
+    return matrix_of_columns(parents)
+
+
+def skeleton(graph: Any) -> np.ndarray:
+    """Which attributes are adjacent, bool (K, K), symmetric."""
+    matrix = check_graph_matrix("skeleton", graph)
+    joined: np.ndarray = matrix | matrix.T
+    return joined
+
+
+def v_structures(graph: Any) -> tuple[tuple[int, int, int], ...]:
+    """(i, j, k) with i -> j <- k, i < k not adjacent, ascending."""
+    matrix = check_graph_matrix("v_structures", graph)
+    arrows, joined = matrix & ~matrix.T, matrix | matrix.T
+    found = []
+    for j in range(len(matrix)):
+        into = np.flatnonzero(arrows[:, j])
+        found += [(int(i), j, int(k)) for i in into for k in into if i < k and not joined[i, k]]
+    return tuple(sorted(found))
+
+
+def markov_equivalent(first: Any, second: Any) -> bool:
+    """Whether two DAGs have the same independences: the same skeleton and v-structures (Verma and Pearl 1990)."""
+    one, two = check_dag("markov_equivalent", first, "first"), check_dag("markov_equivalent", second, "second")
+    _check_same_size("markov_equivalent", one, two)
+    return bool(np.array_equal(one | one.T, two | two.T)) and v_structures(one) == v_structures(two)
+
+
+def moral_graph(dag: Any) -> np.ndarray:
+    """Which attributes are adjacent or have a common effect, bool (K, K), symmetric."""
+    matrix = check_dag("moral_graph", dag).astype(np.int64)
+    moral: np.ndarray = (matrix + matrix.T + matrix @ matrix.T) > 0
+    np.fill_diagonal(moral, False)
+    return moral
+
+
+def d_separated(dag: Any, first: int, second: int, given: Sequence[int] = ()) -> bool:
+    """Whether a DAG makes two attributes independent given others: no path in the moral graph of their ancestors (Lauritzen et al. 1990).
+
+    Raises:
+        ValueError: for a matrix that is no DAG, or attributes that are no attributes or not all different.
+    """
+    matrix = check_dag("d_separated", dag)
+    asked = [first, second, *given]
+    if len(set(asked)) != len(asked) or not all(0 <= k < len(matrix) for k in asked):
+        raise ValueError(f"d_separated: different attributes from 0 to {len(matrix) - 1} were expected, got {first}, {second} given {tuple(given)}")
+    parents = masks_of_columns(matrix)
+    kept = new = mask_of(asked)
+    while new:
+        new = mask_of(i for j in members(new) for i in members(parents[j])) & ~kept
+        kept |= new
+    inside = members(kept)
+    around = dict(zip(inside, masks_of_columns(moral_graph(matrix[np.ix_(inside, inside)])), strict=True))
+    blocked = mask_of(inside.index(k) for k in given)
+    goal = inside.index(second)
+    seen = new = 1 << inside.index(first)
+    while new:
+        new = mask_of(i for j in members(new) for i in members(around[inside[j]])) & ~seen & ~blocked
+        seen |= new
+    return not seen >> goal & 1
+
+
+def _check_same_size(owner: str, one: np.ndarray, two: np.ndarray) -> None:
+    if one.shape != two.shape:
+        raise ValueError(f"{owner}: two graphs on the same attributes were expected, got {len(one)} and {len(two)}")
+
+
+def shd(first: Any, second: Any) -> int:
+    """Structural Hamming distance: the number of pairs whose mark (none, line, either arrow) differs.
+
+    Of two CPDAGs it does not depend on the members of the classes; of two DAGs every turned arrow counts once.
+    """
+    one, two = check_graph_matrix("shd", first, "first"), check_graph_matrix("shd", second, "second")
+    _check_same_size("shd", one, two)
+    differs = (one != two) | (one != two).T
+    return int(np.triu(differs, 1).sum())
+
+
+def shd_lenient(cpdag: Any, dag: Any) -> int:
+    """The same of a CPDAG against the true DAG, where a line over a true arrow counts as right."""
+    one, two = check_graph_matrix("shd_lenient", cpdag, "cpdag"), check_dag("shd_lenient", dag)
+    _check_same_size("shd_lenient", one, two)
+    lines = one & one.T & (two | two.T)
+    differs = ((one != two) | (one != two).T) & ~lines
+    return int(np.triu(differs, 1).sum())
+
+
+@dataclass(frozen=True)
+class GraphComparison:
+    """What is right and wrong in a graph that was found.
+
+    Args:
+        exact: whether it is the true one.
+        shd: pairs whose mark differs.
+        precision: share of the edges found that are true ones, whatever their direction; NaN where none is found.
+        recall: share of the true edges that are found; NaN where there are none.
+        orientation_errors: common edges whose mark differs.
+    """
+
+    exact: bool
+    shd: int
+    precision: float
+    recall: float
+    orientation_errors: int
+
+
+def compare_graphs(found: Any, truth: Any) -> GraphComparison:
+    """Compare two CPDAGs (or two graphs of the same kind), bool (K, K) or :class:`Cpdag`."""
+    one, two = check_graph_matrix("compare_graphs", found, "found"), check_graph_matrix("compare_graphs", truth, "truth")
+    distance = shd(one, two)
+    ours, theirs = np.triu(one | one.T), np.triu(two | two.T)
+    common = ours & theirs
+    wrong = common & ((one != two) | (one != two).T)
+    num_found, num_true, num_common = int(ours.sum()), int(theirs.sum()), int(common.sum())
+    return GraphComparison(
+        distance == 0,
+        distance,
+        num_common / num_found if num_found else float("nan"),
+        num_common / num_true if num_true else float("nan"),
+        int(wrong.sum()),
+    )
+
+

@@ -1,0 +1,160 @@
+"""Partially directed graphs on few nodes: Meek's rules, consistent extensions, and the graph of an equivalence class.
+
+A graph is two tuples of sets (:mod:`inference.causal.bits`): the parents of each node, and its neighbours by lines. The functions that users
+call on boolean matrices stand in :mod:`inference.causal.graphs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from inference.causal.bits import members
+
+__all__ = ["Pdag", "class_of", "extension_of", "meek_closure", "order_of", "parents_reversed", "semi_directed_path"]
+
+
+@dataclass(frozen=True)
+class Pdag:
+    """A graph of arrows and lines.
+
+    Args:
+        parents: for each node the set of those with an arrow into it.
+        neighbours: for each node the set of those joined to it by a line.
+    """
+
+    parents: tuple[int, ...]
+    neighbours: tuple[int, ...]
+
+    @property
+    def children(self) -> list[int]:
+        """For each node the set of those that it has an arrow into."""
+        return parents_reversed(self.parents)
+
+    @property
+    def adjacent(self) -> list[int]:
+        """For each node the set of those joined to it in any way."""
+        return [p | c | n for p, c, n in zip(self.parents, self.children, self.neighbours, strict=True)]
+
+
+def parents_reversed(parents: Sequence[int]) -> list[int]:
+    """Children of each node from the parents of each, or the other way round."""
+    children = [0] * len(parents)
+    for j, mask in enumerate(parents):
+        for i in members(mask):
+            children[i] |= 1 << j
+    return children
+
+
+def order_of(parents: Sequence[int]) -> list[int] | None:
+    """Nodes so that parents come first, the smallest that may come next being taken; None where arrows run in a circle."""
+    order: list[int] = []
+    placed = 0
+    while len(order) < len(parents):
+        free = next((j for j, mask in enumerate(parents) if not placed >> j & 1 and not mask & ~placed), None)
+        if free is None:
+            return None
+        order.append(free)
+        placed |= 1 << free
+    return order
+
+
+def class_of(parents: Sequence[int]) -> Pdag:
+    """The CPDAG of a DAG: lines except for the arrows of v-structures and those that Meek's rules then force.
+
+    Args:
+        parents: of each node, without a circle.
+    """
+    adjacent = [p | c for p, c in zip(parents, parents_reversed(parents), strict=True)]
+    kept = [0] * len(parents)
+    for j, mask in enumerate(parents):
+        for i in members(mask):
+            if mask & ~adjacent[i] & ~(1 << i):  # another parent that i is not adjacent to
+                kept[j] |= 1 << i
+    reverse = parents_reversed(kept)
+    lines = tuple(a & ~p & ~c for a, p, c in zip(adjacent, kept, reverse, strict=True))
+    return meek_closure(Pdag(tuple(kept), lines))
+
+
+def meek_closure(graph: Pdag, doubtful: Mapping[int, Sequence[tuple[int, int]]] | None = None) -> Pdag:
+    r"""All arrows that Meek's four rules (1995) force, added.
+
+    For a line a - b: (1) c -> a, c and b not adjacent; (2) a -> c -> b; (3) a - c -> b, a - d -> b, c and d not adjacent; (4) a - d, d -> c -> b,
+    a and c adjacent, b and d not: each gives a -> b. Rule 4 never fires on the v-structures of a DAG; it needs knowledge from elsewhere.
+
+    Args:
+        graph: arrows and lines.
+        doubtful: node -> pairs of its neighbours for which it is not known that they do not meet head to head there; rules 1 and 3 do
+            not argue from them.
+    """
+    parents, lines, children = list(graph.parents), list(graph.neighbours), graph.children
+    adjacent = graph.adjacent
+    unsure = {(a, *pair) for a, pairs in (doubtful or {}).items() for c, d in pairs for pair in ((c, d), (d, c))}
+
+    def apart(candidates: int, other: int, at: int) -> bool:
+        """Whether one of them is not adjacent to another node, and known not to meet it head to head."""
+        found = candidates & ~adjacent[other] & ~(1 << other)
+        return bool(found) and (not unsure or any((at, c, other) not in unsure for c in members(found)))
+
+    def forced(a: int, b: int) -> bool:
+        if apart(parents[a], b, a) or children[a] & parents[b]:
+            return True
+        both = lines[a] & parents[b]
+        if any(apart(both, c, a) for c in members(both)):
+            return True
+        return any(lines[a] & parents[c] & ~adjacent[b] for c in members(adjacent[a] & parents[b]))
+
+    changed = True
+    while changed:
+        changed = False
+        for a in range(len(parents)):
+            for b in members(lines[a]):
+                if forced(a, b):
+                    lines[a] &= ~(1 << b)
+                    lines[b] &= ~(1 << a)
+                    parents[b] |= 1 << a
+                    children[a] |= 1 << b
+                    changed = True
+    return Pdag(tuple(parents), tuple(lines))
+
+
+def extension_of(graph: Pdag) -> tuple[int, ...] | None:
+    """Parents of a DAG with the same skeleton, arrows and v-structures (Dor and Tarsi 1992); None where there is none.
+
+    Node after node is taken away that has no arrow out of it and whose neighbours by lines are adjacent to all that is adjacent to
+    it; its lines become arrows into it. Of several the one with the largest number goes first, so that lines point from smaller to larger
+    numbers where they may.
+    """
+    children, adjacent = graph.children, graph.adjacent
+    parents = list(graph.parents)
+    left = (1 << len(parents)) - 1
+    while left:
+        for x in reversed(members(left)):
+            around, lines = adjacent[x] & left, graph.neighbours[x] & left
+            if not children[x] & left and all(not around & ~adjacent[y] & ~(1 << y) for y in members(lines)):
+                parents[x] |= lines
+                left ^= 1 << x
+                break
+        else:
+            return None
+    return tuple(parents)
+
+
+def semi_directed_path(children: Sequence[int], lines: Sequence[int], start: int, end: int, blocked: int, not_first: int = 0) -> bool:
+    """Whether one can walk from ``start`` to ``end`` along lines and along arrows, past the blocked nodes.
+
+    Args:
+        children, lines: of each node.
+        blocked: nodes not to be entered; not_first: nodes not to be entered straight from the start.
+    """
+    reached = (children[start] | lines[start]) & ~blocked & ~not_first
+    seen = reached | 1 << start
+    while reached:
+        if reached >> end & 1:
+            return True
+        further = 0
+        for k in members(reached):
+            further |= children[k] | lines[k]
+        reached = further & ~blocked & ~seen
+        seen |= reached
+    return False

@@ -1,0 +1,162 @@
+r"""Scores of a DAG, computed on a table of profile probabilities at a stated number of rows.
+
+With :math:`m = n\,p` the expected counts, :math:`m_S` their marginal on a set S of attributes and :math:`q = 2^{|Pa|}`, both scores are sums over attributes of
+
+.. math::
+    \mathrm{BIC}(i, Pa) &= \sum_{j,k} m_{jk} \log \frac{m_{jk}}{m_j} - \tfrac12 q \log n \\
+    \mathrm{BDeu}(i, Pa) &= \sum_j \log \frac{\Gamma(a/q)}{\Gamma(m_j + a/q)} + \sum_{j,k} \log \frac{\Gamma(m_{jk} + a/2q)}{\Gamma(a/2q)} - \kappa |Pa| ,
+
+j running over states of the parents and k over values of the attribute. Either is a difference of one function of sets, :math:`F(Pa \cup i) - F(Pa)`,
+
+.. math::
+    F_{\mathrm{BIC}}(S) &= \sum_c m_{S,c} \log m_{S,c} - \tfrac12 (2^{|S|} - 1) \log n \\
+    F_{\mathrm{BDeu}}(S) &= \sum_c \log \frac{\Gamma(m_{S,c} + a 2^{-|S|})}{\Gamma(a 2^{-|S|})} - \kappa \tbinom{|S|}{2} ,
+
+c running over the cells of the marginal. That is why DAGs with the same independences score alike, and why at most :math:`2^K` numbers need
+computing. On a table of observed shares, at the number of observed rows, they are the scores of the rows (Schwarz 1978; Heckerman, Geiger
+and Chickering 1995, Machine Learning 20). The counts may be fractions: no pseudo-sample is drawn or rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from inference.causal.bits import masks_of_columns
+from inference.causal.graphs import check_dag
+from inference.causal.tables import Marginals, as_table, check_rows
+from ppl_models.parts.validation import is_number
+
+__all__ = ["BIC", "BDeu", "Score", "SetScores", "all_set_scores", "score_of", "tie_tolerance"]
+
+
+class Score(Protocol):
+    """A score that is a difference of a function of sets."""
+
+    def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
+        """F(S) from the expected counts in the cells of its marginal, (..., 2^size) -> (...)."""
+        ...
+
+
+@dataclass(frozen=True)
+class BIC:
+    """The log-likelihood less half of log n for every free probability."""
+
+    def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
+        value: np.ndarray = xlogy(counts, counts).sum(-1) - 0.5 * (2**size - 1) * np.log(num_rows)
+        return value
+
+
+@dataclass(frozen=True)
+class BDeu:
+    """The log marginal likelihood under Dirichlet priors that together are worth ``equivalent_sample_size`` rows, spread evenly.
+
+    Args:
+        equivalent_sample_size: a > 0; larger values make more edges.
+        edge_penalty: kappa >= 0, nats taken off for every edge (a prior on graphs).
+
+    Raises:
+        ValueError: for other values.
+    """
+
+    equivalent_sample_size: float = 1.0
+    edge_penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not is_number(self.equivalent_sample_size) or self.equivalent_sample_size <= 0:
+            raise ValueError(f"BDeu: equivalent_sample_size must be a positive number, got {self.equivalent_sample_size!r}")
+        if not is_number(self.edge_penalty) or self.edge_penalty < 0:
+            raise ValueError(f"BDeu: edge_penalty must be a number that is not negative, got {self.edge_penalty!r}")
+
+    def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
+        own = self.equivalent_sample_size * 0.5**size
+        cells = gammaln(counts + own).sum(-1) - 2**size * gammaln(own)
+        value: np.ndarray = cells - self.edge_penalty * size * (size - 1) / 2
+        return value
+
+
+def tie_tolerance(num_rows: float) -> float:
+    """Differences of scores below this are rounding: the scores of n rows are of the size of n."""
+    return 1e-9 + 1e-12 * num_rows
+
+
+class SetScores:
+    """Scores of one table, each set's computed once.
+
+    Args:
+        table: (2^K,), sums to one.
+        num_rows: n.
+        score: what to compute.
+    """
+
+    def __init__(self, table: np.ndarray, num_rows: float, score: Score) -> None:
+        self.num_rows, self.score = num_rows, score
+        self.table = table
+        self.marginals = Marginals(table * num_rows)
+        self.num_attributes = self.marginals.num_attributes
+        self.tolerance = tie_tolerance(num_rows)
+        self._known: dict[int, float] = {}
+
+    def of(self, mask: int) -> float:
+        """F of a set."""
+        value = self._known.get(mask)
+        if value is None:
+            value = float(self.score.of_set(self.marginals.of(mask), mask.bit_count(), self.num_rows))
+            self._known[mask] = value
+        return value
+
+    def local(self, attribute: int, parents: int) -> float:
+        """The score of one attribute under a set of parents."""
+        return self.of(parents | 1 << attribute) - self.of(parents)
+
+    def total(self, parents: Sequence[int]) -> float:
+        """The score of a DAG given by the parents of each attribute."""
+        return sum(self.local(k, mask) for k, mask in enumerate(parents))
+
+
+def all_set_scores(tables: np.ndarray, num_rows: float, score: Score, most: int | None = None) -> np.ndarray:
+    """F of every set for a batch of tables, (B, 2^K): bit k of a place says whether attribute k is in the set.
+
+    Args:
+        tables: (B, 2^K), each sums to one.
+        num_rows: n, of all of them.
+        score: what to compute.
+        most: attributes in the largest set wanted, all if None; those of larger ones are NaN.
+    """
+    num_attributes = tables.shape[-1].bit_length() - 1
+    most = num_attributes if most is None else most
+    out = np.full((len(tables), 2**num_attributes), np.nan)
+
+    def visit(axis: int, counts: np.ndarray, mask: int, size: int) -> None:  # counts (B, 2^size, what is left)
+        if axis == num_attributes:
+            out[:, mask] = score.of_set(counts[..., 0], size, num_rows)
+            return
+        split = counts.reshape(len(counts), 2**size, 2, -1)
+        visit(axis + 1, split.sum(2), mask, size)
+        if size < most:
+            visit(axis + 1, split.reshape(len(counts), 2 ** (size + 1), -1), mask | 1 << axis, size + 1)
+
+    visit(0, tables[:, None, :] * num_rows, 0, 0)
+    return out
+
+
+def score_of(dag: Any, table: Any, num_rows: float, score: Score | None = None) -> float:
+    """The score of a DAG on a table at a number of rows; larger is better.
+
+    Args:
+        dag: bool (K, K), ``[i, j]`` for i -> j.
+        table: profile probabilities, (2^K,) or (2, ..., 2).
+        num_rows: n, the (effective) sample size that the table is worth.
+        score: ``BDeu()`` if None.
+
+    Raises:
+        ValueError: for a circle, what is no table or another number of attributes.
+    """
+    matrix, checked = check_dag("score_of", dag), as_table("score_of", table)
+    if 2 ** len(matrix) != len(checked):
+        raise ValueError(f"score_of: a table of 2^{len(matrix)} profiles was expected, got {len(checked)}")
+    return SetScores(checked, check_rows("score_of", num_rows), BDeu() if score is None else score).total(masks_of_columns(matrix))
