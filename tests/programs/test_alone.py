@@ -21,7 +21,6 @@ from inference.base import Outcome, Problem, Progress
 from inference.programs import Params, Program, isolated, listening, quiet
 from ppl_models import DeepDiscreteEncoder, Mixture, MultivariateNormal
 
-
 MODEL = Mixture(2, MultivariateNormal(), num_items=2)
 
 
