@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.base.checkpoint import read_tensors, write_tensors
+from inference.base.checkpoint import read_tensors, refuse_other, write_tensors
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress
 from inference.base.relabelling import relabel_draws
@@ -159,8 +159,7 @@ def _resumed(checkpoint: tuple[Path, str] | None) -> list[Params]:
     if checkpoint is None or not checkpoint[0].exists():
         return []
     tensors, record = read_tensors(checkpoint[0])
-    if record.get("fingerprint") != checkpoint[1]:
-        raise ValueError(f"checkpoint {checkpoint[0]} belongs to another fit: remove it or name another file")
+    refuse_other(checkpoint[0], record, checkpoint[1])
     count = len(next(iter(tensors.values())))
     return [{name: value[b] for name, value in tensors.items()} for b in range(count)]
 

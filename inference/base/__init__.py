@@ -1,6 +1,14 @@
 """The small records and protocols that engines and structures share."""
 
-from inference.base.checkpoint import Checkpoint, read_tensors, write_tensors
+from inference.base.checkpoint import (
+    Checkpoint,
+    read_tensors,
+    refuse_other,
+    replacing,
+    usable_path,
+    write_tensors,
+    write_whole,
+)
 from inference.base.component_noise import (
     Cells,
     NoiseDraws,
@@ -10,6 +18,7 @@ from inference.base.component_noise import (
     poisson_scores,
     poisson_split,
 )
+from inference.base.contents import digest_of
 from inference.base.diagnostics import ess_of_draws, pareto_k, psis, rhat_of_draws
 from inference.base.draw_steps import DrawSteps, GenericDraws
 from inference.base.drawing import draw
@@ -24,7 +33,12 @@ from inference.base.structure import Method, Problem, Recommendation, Structure,
 __all__ = [
     "Checkpoint",
     "read_tensors",
+    "refuse_other",
+    "replacing",
+    "usable_path",
     "write_tensors",
+    "write_whole",
+    "digest_of",
     "Cells",
     "NoiseDraws",
     "gaussian_split",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,34 +16,138 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-__all__ = ["Checkpoint", "read_tensors", "write_tensors"]
+__all__ = ["Checkpoint", "read_tensors", "refuse_other", "replacing", "usable_path", "write_tensors", "write_whole"]
 
 State = TypeVar("State")
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
-    """Write tensors and a JSON record as one safetensors file; the old file stays whole until the new one is."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    save_file(contiguous, str(partial), metadata={"record": json.dumps(record)})
-    partial.replace(path)
+def usable_path(owner: str, path: Any, is_folder: bool = False) -> Path:
+    """A path at which a file (or folder) can be made, or a ValueError that says why not; nothing is left behind but folders.
+
+    Args:
+        owner: the argument, for the message.
+        path: text or path; is_folder: whether a folder is meant.
+    """
+    what = "folder" if is_folder else "file"
+    if not isinstance(path, str | os.PathLike) or isinstance(path, bytes):
+        raise ValueError(f"{owner}: the path of a {what} was expected, got {path!r}")
+    if "\0" in os.fspath(path) or not os.fspath(path):
+        raise ValueError(f"{owner}: the path of a {what} was expected, got {os.fspath(path)!r}")
+    usable = Path(path)
+    try:
+        if usable.exists() and usable.is_dir() != is_folder:
+            raise ValueError(f"{owner}: the path of a {what} was expected, but {usable} is a {'file' if is_folder else 'folder'}")
+        folder = usable if is_folder else usable.parent
+        above = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+        if not above.is_dir():
+            raise ValueError(f"{owner}: the path of a {what} was expected, but {above} is a file, and {usable} would lie inside it")
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise ValueError(f"{owner}: {usable} cannot be written: the folder {above} gives no permission")
+    except OSError as error:
+        raise ValueError(f"{owner}: {usable} cannot be written: {error.strerror or error}") from error
+    return usable
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The inverse of :func:`write_tensors`.
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write, which takes the place of ``path`` once it is whole; what could not be written is removed.
 
     Raises:
-        ValueError: if the file is absent or not of that kind.
+        OSError: where the disk is full, or does not take the file; the old one is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        yield partial
+        partial.replace(path)
+    except BaseException as error:
+        partial.unlink(missing_ok=True)
+        number = _error_number(error)
+        if number is None:
+            raise
+        raise OSError(number, f"the file could not be written ({os.strerror(number)}); what was there before is as it was", str(path)) from error
+
+
+def _error_number(error: BaseException) -> int | None:
+    """The number of the system's error that another error stands for, None where it stands for none."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    found = re.search(r"os error (\d+)|errno\W+(\d+)", str(error)) if isinstance(error, Exception) else None
+    return int(found[1] or found[2]) if found else None
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Write a text file; the old file stays whole until the new one is, and what could not be written is removed.
+
+    Raises:
+        OSError: where the disk is full, or does not take the file; the old one is as it was.
+    """
+    with replacing(path) as partial:
+        partial.write_text(content, encoding="utf-8")
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
+    """Write tensors and a JSON record as one safetensors file, with a checksum of both among its metadata.
+
+    The old file stays whole until the new one is, and what could not be written is removed.
+
+    Raises:
+        OSError: where the disk is full, or does not take the file; the old one is as it was.
+    """
+    contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    text = json.dumps(record)
+    with replacing(path) as partial:
+        save_file(contiguous, str(partial), metadata={"record": text, "checksum": _checksum(contiguous, text)})
+
+
+def read_tensors(path: Path, unsigned: tuple[Any, ...] = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The inverse of :func:`write_tensors`.
+
+    Args:
+        path: the file.
+        unsigned: formats that had no checksum yet; a record without one must be of one of them.
+
+    Raises:
+        ValueError: if the file is absent, not of that kind, or not as it was written.
     """
     if not path.is_file():
         raise ValueError(f"{path}: a saved fit was expected, but there is no such file")
     try:
         with safe_open(str(path), framework="pt") as file:
-            names = list(file.keys())
-            return {name: file.get_tensor(name) for name in names}, json.loads((file.metadata() or {})["record"])
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+            text = metadata["record"]
+            record = json.loads(text)
     except Exception as error:
         raise ValueError(f"{path}: not a file written by this library ({error})") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"{path}: not a file written by this library (its record is a {type(record).__name__})")
+    is_signed = "checksum" in metadata or record.get("format") not in unsigned
+    if is_signed and metadata.get("checksum") != _checksum(tensors, text):
+        raise ValueError(f"{path}: the file is damaged, or was changed after it was written: its contents do not match its checksum")
+    return tensors, record
+
+
+def _checksum(tensors: Mapping[str, Tensor], record: str) -> str:
+    digest = hashlib.sha256(record.encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"|{name!r}{value.dtype}{tuple(value.shape)}|".encode("utf-8", "surrogatepass"))
+        digest.update(memoryview(value.reshape(-1).view(torch.uint8).numpy()))
+    return digest.hexdigest()
+
+
+def refuse_other(path: Path, record: Mapping[str, Any], fingerprint: str) -> None:
+    """Refuse the checkpoint of another fit.
+
+    Raises:
+        ValueError: naming the file.
+    """
+    if record.get("fingerprint") != fingerprint:
+        raise ValueError(
+            f"checkpoint {path} belongs to another fit (model, data, method, start or seed differ): remove it or "
+            "name another file"
+        )
 
 
 class Checkpoint:
@@ -71,24 +180,23 @@ class Checkpoint:
         """The state on disk, or None if there is none.
 
         Raises:
-            ValueError: if the file belongs to another fit.
+            ValueError: if the file is damaged or belongs to another fit.
         """
         if not self.path.exists():
             return None
         tensors, record = read_tensors(self.path)
-        if record.get("fingerprint") != self.fingerprint:
-            raise ValueError(
-                f"checkpoint {self.path} belongs to another fit (model, data, method, start or seed differ): remove it or "
-                "name another file"
-            )
-        fields: dict[str, Any] = dict(record["state"])
-        for name in record["names"]:  # in the order of the program, as in the run that was interrupted
-            value = tensors[name]
-            head, _, key = name.partition("/")
-            if key:
-                fields.setdefault(head, {})[key] = value
-            else:
-                fields[name] = value
-        if "params" in fields:
-            fields["params"] = {name: torch.as_tensor(value) for name, value in fields["params"].items()}
-        return kind(**fields)
+        refuse_other(self.path, record, self.fingerprint)
+        try:
+            fields: dict[str, Any] = dict(record["state"])
+            for name in record["names"]:  # in the order of the program, as in the run that was interrupted
+                value = tensors[name]
+                head, _, key = name.partition("/")
+                if key:
+                    fields.setdefault(head, {})[key] = value
+                else:
+                    fields[name] = value
+            if "params" in fields:
+                fields["params"] = {name: torch.as_tensor(value) for name, value in fields["params"].items()}
+            return kind(**fields)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"checkpoint {self.path} holds no running fit of this version: remove it or name another file") from error

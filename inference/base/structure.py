@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import math
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Generator, Tensor
 
+from inference.base.contents import digest_of
 from inference.base.gibbs import GenericGibbs, Gibbs
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
@@ -309,20 +309,16 @@ class Problem:
         return len(first_tensor(self.data))
 
     def fingerprint(self, method: Any, start: Params) -> str:
-        """A digest of model, data, method, start and seed."""
-        digest = hashlib.sha256(f"{_described(self.model)}|{method!r}|{self.seed}|{self.start_given}".encode())
-        data = list(self.data.values()) if isinstance(self.data, dict) else [self.data]
-        for value in (*data, *(start[name] for name in sorted(start))):
-            value = torch.as_tensor(value).detach().cpu().contiguous()
-            digest.update(f"{value.dtype}{tuple(value.shape)}".encode() + value.numpy().tobytes())
-        return digest.hexdigest()
+        """A digest of model, data, method, start and seed, by their code and contents.
 
-
-def _described(model: Any) -> str:
-    """A model in words that another process would use too; a function also by its code and what it closes over."""
-    words = [repr(model)]
-    code = getattr(model, "__code__", None)
-    if code is not None:
-        cells = [cell.cell_contents for cell in model.__closure__ or ()]
-        words += [code.co_code.hex(), repr((code.co_names, code.co_consts, model.__defaults__, cells))]
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", "|".join(words))
+        Raises:
+            ValueError: naming a part of the program, the data or the method whose contents cannot be read.
+        """
+        parts = [
+            digest_of(self.model, "the program"),
+            digest_of(self.data, "the data"),
+            digest_of(method, "the method", skip_fitted=True),
+            digest_of({name: torch.as_tensor(start[name]) for name in sorted(start)}, "the start"),
+            digest_of((self.seed, self.start_given), "the seed"),
+        ]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()

@@ -23,6 +23,7 @@ from pyro.infer import TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
 from pyro.optim import ClippedAdam
 from torch import Tensor
 
+from inference.base.checkpoint import read_tensors, refuse_other, write_tensors
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.relabelling import relabel_draws
@@ -250,21 +251,16 @@ class _Store:
     fingerprint: str
 
     def save(self, history: list[float]) -> None:
-        from inference.base.checkpoint import write_tensors
-
         if self.path is not None:
             values = {name: value.detach() for name, value in pyro.get_param_store().named_parameters()}
             record = {"fingerprint": self.fingerprint}
             write_tensors(self.path, values | {"history": torch.tensor(history, dtype=torch.float64)}, record)
 
     def load(self) -> list[float]:
-        from inference.base.checkpoint import read_tensors
-
         if self.path is None or not self.path.exists():
             return []
         values, record = read_tensors(self.path)
-        if record.get("fingerprint") != self.fingerprint:
-            raise ValueError(f"checkpoint {self.path} belongs to another fit: remove it or name another file")
+        refuse_other(self.path, record, self.fingerprint)
         history: list[float] = values.pop("history").tolist()
         for name, parameter in pyro.get_param_store().named_parameters():
             parameter.data.copy_(values[name])

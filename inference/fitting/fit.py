@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from inference.base.checkpoint import usable_path
 from inference.base.outcome import BoundWarning, Outcome
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method, Problem, is_method
@@ -58,13 +59,15 @@ def fit(
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
     if method is not None and not is_method(method):
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
-    path = _checkpoint_path(checkpoint)
+    path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     began = time.monotonic()
     with listening() as caught:
         problem = problem_of(model, data, seed, start_given=not (init is None or isinstance(init, str)))
         if method is None:
             advice = problem.structure.recommended(problem)
             method, init, num_restarts = advice.method or EM(), init or advice.init, num_restarts or advice.num_restarts
+        if path is not None:
+            problem.fingerprint(method, {})  # a program whose contents cannot be read is refused before any work
         start = _start(problem, "spectral" if init is None else init, num_restarts or 1)
         bar = RichProgress("fit", getattr(method, "max_iterations", None)) if progress else NoProgress()
         with bar, isolated(seed):
@@ -74,17 +77,6 @@ def fit(
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=2)
     return dataclasses.replace(result, warnings=messages)
-
-
-def _checkpoint_path(checkpoint: str | Path | None) -> Path | None:
-    if checkpoint is None:
-        return None
-    if not isinstance(checkpoint, str | Path):
-        raise ValueError(f"checkpoint: the path of a file was expected, got {checkpoint!r}")
-    path = Path(checkpoint)
-    if path.is_dir() or any(parent.is_file() for parent in path.parents):
-        raise ValueError(f"checkpoint: the path of a file was expected, but {path} is a folder, or lies inside a file")
-    return path
 
 
 def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Params:

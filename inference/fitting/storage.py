@@ -12,12 +12,13 @@ from typing import Any
 
 from torch import Tensor
 
-from inference.base.checkpoint import read_tensors, write_tensors
+from inference.base.checkpoint import read_tensors, usable_path, write_tensors, write_whole
 from inference.fitting.record import FitRecord
 
 __all__ = ["FORMAT", "SavedFunction", "public_name", "read_fields", "save"]
 
-FORMAT = 2  # 1 named the modules of its records, which have moved since
+FORMAT = 3  # 1 named the modules of its records, which have moved since; 1 and 2 had no checksum
+UNSIGNED = (1, 2)
 PACKAGES = ("ppl_models", "inference")  # whose public records a file may name
 FORMAT_1 = {
     f"{module}:{name}"
@@ -61,22 +62,20 @@ def save(fit: FitRecord, path: str | Path) -> None:
     Raises:
         ValueError: if ``path`` is a file, or the model is not a dataclass of plain fields.
     """
-    folder = Path(path)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"save: {folder} is a file; name a folder")
+    folder = usable_path("save", path, is_folder=True)
     tensors: dict[str, Tensor] = {}
     record: dict[str, Any] = {"format": FORMAT}
     for field in dataclasses.fields(fit):
         record[field.name] = _pack(getattr(fit, field.name), field.name, tensors)
     write_tensors(folder / "fit.safetensors", tensors, record)
-    (folder / "fit.json").write_text(json.dumps(record, indent=1), encoding="utf-8")  # for people to read
+    write_whole(folder / "fit.json", json.dumps(record, indent=1))  # for people to read
 
 
 def read_fields(path: str | Path, model: Callable[..., Any] | None = None) -> dict[str, Any]:
     """The fields of a saved fit; see :meth:`inference.Fit.load`, which says what is refused."""
-    tensors, record = read_tensors(Path(path) / "fit.safetensors")
+    tensors, record = read_tensors(Path(path) / "fit.safetensors", unsigned=UNSIGNED)
     written = record.get("format")
-    if written not in (1, FORMAT):
+    if isinstance(written, bool) or written not in (*UNSIGNED, FORMAT):
         newer = isinstance(written, int) and written > FORMAT
         remedy = "; a newer version of ppl-models wrote this fit: update the library to read it" if newer else ""
         raise ValueError(f"load: format {FORMAT} was expected, got {written!r}{remedy}")

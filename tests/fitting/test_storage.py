@@ -67,8 +67,9 @@ def saved(tmp_path):
 
 
 DAMAGE = {
-    "a newer format": (lambda r, t: r.update(format=3), "format 2 was expected, got 3; a newer version"),
-    "no format": (lambda r, t: r.update(format="2"), "format 2 was expected, got '2'$"),
+    "a newer format": (lambda r, t: r.update(format=4), "format 3 was expected, got 4; a newer version"),
+    "no format": (lambda r, t: r.update(format="2"), "format 3 was expected, got '2'$"),
+    "a truth for a format": (lambda r, t: r.update(format=True), "format 3 was expected, got True"),
     "no field": (lambda r, t: r.pop("seed"), "damaged.*seed"),
     "no tensor": (lambda r, t: t.pop("params.loadings_1"), "damaged.*params.loadings_1"),
     "unknown value": (lambda r, t: r.update(model={"what": 1}), "damaged"),
@@ -90,12 +91,13 @@ def test_a_damaged_fit_is_refused(saved, damage):
         saved(change)
 
 
-OLD = Path(__file__).parent.parent / "references" / "format_1"
+REFERENCES = Path(__file__).parent.parent / "references"
+OLD = [folder for written in ("format_1", "format_2") for folder in sorted((REFERENCES / written).iterdir())]
 
 
-@pytest.mark.parametrize("folder", sorted(OLD.iterdir()), ids=lambda folder: folder.name)
-def test_fits_of_the_old_format_are_read(folder, tmp_path):
-    """Files written before the modules moved: they name modules that are gone, and the same numbers come out."""
+@pytest.mark.parametrize("folder", OLD, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
+def test_fits_of_old_formats_are_read(folder, tmp_path):
+    """Format 1 names modules that are gone, and 2 has no checksum; the same numbers come out."""
     data = dict(np.load(folder / "rows.npz"))
     expected = torch.from_numpy(data.pop("log_likelihood"))
     data = data["data"] if set(data) == {"data"} else {name: torch.from_numpy(value) for name, value in data.items()}
@@ -104,7 +106,7 @@ def test_fits_of_the_old_format_are_read(folder, tmp_path):
     result.save(tmp_path)
     again = Fit.load(tmp_path)
     assert (again.model, again.method) == (result.model, result.method)
-    assert read_tensors(tmp_path / "fit.safetensors")[1]["format"] == 2
+    assert read_tensors(tmp_path / "fit.safetensors")[1]["format"] == 3
 
 
 def test_a_newer_file_may_not_name_modules(saved):
