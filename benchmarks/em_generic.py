@@ -30,7 +30,7 @@ def measure(args: argparse.Namespace) -> Lines:
         two_layers = DeepDiscreteEncoder(9 * top, (3 * top, top), response=response)
         model = DeepDiscreteEncoder(9 * top, sizes, response=response, bound=10.0)
         x = Program(two_layers, None, num_rows).simulate(truth, 0)["items"]
-        start = {name: value[0] for name, value in spectral_start(model.layers(), model.root(), x).items()}
+        start = {name: value[0] for name, value in spectral_start(model.layers(), model.root_law(), x).items()}
         lines = {}
         for name, accelerate, inner in (("accelerated", True, 3), ("generic", False, 1)):
             method = EM(

@@ -39,7 +39,7 @@ def iteration(num_items: int, first: int, second: int, num_rows: int) -> dict:
     generator = torch.Generator().manual_seed(0)
     x = (torch.rand(num_rows, num_items, generator=generator) < 0.4).double()
     model = DeepDiscreteEncoder(num_items, (first, second), penalty=TruncatedLasso.for_rows(num_rows))
-    params = spectral_start(model.layers(), model.root(), x[:2000])
+    params = spectral_start(model.layers(), model.root_law(), x[:2000])
     steps = LayeredSteps.build(model, x, EM().chunk_elements, EM().num_inner)
     repeats = 3 if num_rows >= 100_000 else 10
     with Peak() as peak:

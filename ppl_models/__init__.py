@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING
 from ppl_models.continuous_options import ContinuousOptionsHMM
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.deep_noisy_or import DeepNoisyOr
+from ppl_models.descriptions.attribute_law import Independent
 from ppl_models.descriptions.components import MultivariateNormal
+from ppl_models.descriptions.dag import Dag
+from ppl_models.descriptions.higher_order import HigherOrder
+from ppl_models.descriptions.profile_table import Hierarchy, Saturated
 from ppl_models.factor_analysis import FactorAnalysis
+from ppl_models.latent_attributes import LatentAttributeModel
 from ppl_models.matrix_factorization import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
 from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
-from ppl_models.parts.measurement import Additive, ExpDINA, ExpGDM
+from ppl_models.parts.measurement import Additive, ExpDINA, ExpDINO, ExpGDM
 from ppl_models.parts.penalties import SCAD, Ridge, TruncatedLasso
 from ppl_models.parts.policies import Network, SoftmaxLinear
 from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
@@ -28,12 +33,18 @@ __all__ = [
     "Bernoulli",
     "Blocks",
     "ContinuousOptionsHMM",
+    "Dag",
     "DeepDiscreteEncoder",
     "ExpDINA",
+    "ExpDINO",
     "ExpGDM",
     "DeepNoisyOr",
     "FactorAnalysis",
     "GaussianFactorization",
+    "Hierarchy",
+    "HigherOrder",
+    "Independent",
+    "LatentAttributeModel",
     "LogNormal",
     "Mixture",
     "MultivariateNormal",
@@ -45,6 +56,7 @@ __all__ = [
     "Poisson",
     "PoissonFactorization",
     "Ridge",
+    "Saturated",
     "SparseCoding",
     "SoftmaxLinear",
     "TruncatedLasso",

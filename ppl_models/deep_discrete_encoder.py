@@ -16,7 +16,7 @@ from torch import Tensor
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
 from ppl_models.parts.distributions import BinaryVector, Flat, Scattered
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
-from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, layout
+from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, Layout, layout
 from ppl_models.parts.penalties import Penalty, PenaltyPrior
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
 from ppl_models.parts.validation import as_items, check_size, numbers_like
@@ -42,7 +42,7 @@ class DeepDiscreteEncoder:
     Sites: ``proportions`` :math:`\pi` (K_D,), ``loadings_d`` :math:`W_d` (K_{d-1}, K_d), ``intercepts_d`` :math:`b_d`
     (K_{d-1},), ``dispersion`` :math:`\gamma` (number of Normal or LogNormal items; variances), latents ``latents_d``
     (K_d,) in {0, 1}, observed ``items`` (J,), with K_0 = J, all inside the plate ``units`` of the rows. With an
-    :class:`~ppl_models.parts.measurement.ExpDINA` or :class:`~ppl_models.parts.measurement.ExpGDM` bottom ``loadings_1`` is (J, T), a column a
+    :class:`~ppl_models.parts.measurement.ExpDINA`, ``ExpDINO`` or ``ExpGDM`` bottom ``loadings_1`` is (J, T), a column a
     product that some item uses, zero where an item does not use it.
 
     Priors: proportions uniform; intercepts uniform on [-bound, bound]; loadings likewise, or with density
@@ -58,8 +58,8 @@ class DeepDiscreteEncoder:
             confirmatory mode (a Q-matrix).
         bound: half-width of the interval of intercepts and loadings; if None, that of each item's own family (15, Normal
             1000).
-        bottom: how items depend on their latents: each for itself (:class:`~ppl_models.parts.measurement.Additive`), all together, or
-            through interactions. The last two need ``graphs[0]`` (the Q-matrix of cognitive diagnosis) and take no penalty.
+        bottom: how items depend on their latents: each for itself (:class:`~ppl_models.parts.measurement.Additive`), all together, any one of
+            them, or through interactions. All but the first need ``graphs[0]`` (the Q-matrix of cognitive diagnosis) and take no penalty.
 
     Raises:
         ValueError: for sizes that are not positive integers or do not fall, more latents than items, a graph of the
@@ -94,7 +94,7 @@ class DeepDiscreteEncoder:
         if self.graphs is not None:
             object.__setattr__(self, "graphs", self._checked_graphs(self.graphs))
         if isinstance(self.bottom, type) or not hasattr(self.bottom, "subsets"):
-            raise ValueError(f"{owner}: bottom must be Additive(), ExpDINA() or ExpGDM(), got {self.bottom!r}")
+            raise ValueError(f"{owner}: bottom must be Additive(), ExpDINA(), ExpDINO() or ExpGDM(), got {self.bottom!r}")
         try:
             products = self._layout()
         except ValueError as error:
@@ -102,7 +102,7 @@ class DeepDiscreteEncoder:
         if products is not None and self.penalty is not None:
             raise ValueError(f"{owner}: bottom={self.bottom!r} has its graph given; penalty=None was expected, got {self.penalty!r}")
 
-    def _layout(self) -> tuple[Tensor, Tensor] | None:
+    def _layout(self) -> Layout | None:
         return layout(self.bottom, None if self.graphs is None else self.graphs[0])
 
     def _checked_graphs(self, graphs: Sequence[Any]) -> tuple[tuple[tuple[int, ...], ...] | None, ...]:
@@ -148,9 +148,9 @@ class DeepDiscreteEncoder:
         for d in range(len(self.latent_sizes)):
             num_children, num_parents = self._child_parent(d)
             graph = None if self.graphs is None or self.graphs[d] is None else torch.tensor(self.graphs[d]).bool()
-            terms = None
+            terms = disjunctive = None
             if d == 0 and products is not None:
-                terms, graph = products
+                terms, graph, disjunctive = products
             dispersed = d == 0 and self.response.num_dispersed(self.num_items) > 0
             out.append(
                 GeneralizedLinearLayer(
@@ -167,11 +167,12 @@ class DeepDiscreteEncoder:
                     bound=self._bound(d),
                     item_bounds=self._item_bounds(d),
                     terms=terms,
+                    disjunctive=disjunctive,
                 )
             )
         return tuple(out)
 
-    def root(self) -> RootLayer:
+    def root_law(self) -> RootLayer:
         """The deepest layer."""
         return RootLayer("proportions", f"latents_{len(self.latent_sizes)}", self.latent_sizes[-1])
 
@@ -196,7 +197,7 @@ class DeepDiscreteEncoder:
         products = self._layout()
         if products is None:
             return {}
-        subsets = tuple(tuple(row.nonzero().ravel().tolist()) for row in products[0])
+        subsets = tuple(tuple(row.nonzero().ravel().tolist()) for row in products.terms)
         return {"term_1": ("latent_1", subsets)}
 
     def guess_slip(self, params: Mapping[str, Tensor]) -> Tensor:
@@ -247,7 +248,7 @@ class DeepDiscreteEncoder:
         proportions = pyro.sample("proportions", dist.Beta(one, one).expand([top]).to_event(1))
         loadings, intercepts, layers = [], [], self.layers()
         for layer in layers:
-            loadings.append(pyro.sample(layer.loadings, _loadings_prior(layer, zero)))
+            loadings.append(pyro.sample(layer.loadings, loadings_prior(layer, zero)))
             bounds = layer.bounds(zero)
             intercepts.append(pyro.sample(layer.intercepts, Flat(-bounds, bounds).to_event(1)))
         num_dispersed = self.response.num_dispersed(self.num_items)
@@ -266,7 +267,7 @@ class DeepDiscreteEncoder:
             return pyro.sample("items", ItemResponse(self.response, predictor, dispersion), obs=data)
 
 
-def _loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistributionMixin:
+def loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistributionMixin:
     """Flat or penalised in each child's interval, zero off the graph; event shape (children, parents)."""
     shape = torch.Size([layer.num_children, layer.num_features])
     width: float | Tensor = layer.bound

@@ -38,7 +38,7 @@ def dims_of(fit: FitRecord, site: str, shape: Sequence[int]) -> tuple[str, ...]:
 
 
 def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -> list[str] | list[int]:
-    """Names of the entries along a dim: the user's, the item names, or 0, 1, ...; of a subset those of its members, as in 0*2.
+    """Names of the entries along a dim: the user's, the model's own (``entry_names``), the item names, or 0, 1, ...; of a subset those of its members, as in 0*2.
 
     Args:
         fit: the fit.
@@ -54,6 +54,9 @@ def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -
         if len(chosen) != size:
             raise ValueError(f"names[{dim!r}] must hold {size} names, got {len(chosen)}")
         return chosen
+    own = getattr(fit.model, "entry_names", {}).get(dim)
+    if own is not None and len(own) == size:
+        return list(own)
     subsets = getattr(fit.model, "subset_dims", {}).get(dim)
     if subsets is not None:
         members = labels_of(fit, subsets[0], 1 + max(k for subset in subsets[1] for k in subset), names)

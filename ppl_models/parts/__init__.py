@@ -9,7 +9,7 @@ from ppl_models.parts.distributions import (
     support_size,
 )
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
-from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpGDM
+from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM
 from ppl_models.parts.penalties import SCAD, Penalty, PenaltyPrior, Ridge, TruncatedLasso, stacked, taken
 from ppl_models.parts.policies import Network, Policy, SoftmaxLinear
 from ppl_models.parts.precisions import LogCholesky, PositiveDefinite, Precision
@@ -48,6 +48,7 @@ __all__ = [
     "Additive",
     "Bottom",
     "ExpDINA",
+    "ExpDINO",
     "ExpGDM",
     "SCAD",
     "Penalty",

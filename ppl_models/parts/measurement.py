@@ -1,4 +1,4 @@
-r"""How items depend on their attributes: main effects, the conjunction of all, or every interaction.
+r"""How items depend on their attributes: main effects, the conjunction of all, any one of them, or every interaction.
 
 With :math:`Q` the graph of the bottom layer (a Q-matrix; item j asks for the attributes :math:`\mathrm{pa}(j)`), the
 predictor of an item is linear in products of its attributes,
@@ -6,30 +6,50 @@ predictor of an item is linear in products of its attributes,
 .. math:: \eta_j(a) = b_j + \sum_{S \in \mathcal{S}_j} W_{jS} \prod_{k \in S} a_k,
 
 and a bottom layer is a choice of the families of subsets :math:`\mathcal{S}_j`. Column S of the loadings belongs to the
-same product in every item that uses it.
+same product in every item that uses it. A disjunctive item has :math:`1 - \prod_{k \in S} (1 - a_k)` in the place of its product.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from ppl_models.parts.validation import check_size
 
-__all__ = ["Additive", "Bottom", "ExpDINA", "ExpGDM"]
+__all__ = ["Additive", "Bottom", "ExpDINA", "ExpDINO", "ExpGDM"]
 
 MAX_TERMS = 1024  # coefficients of one item: ten attributes with every interaction
 
 Subset = tuple[int, ...]
 
 
+class Layout(NamedTuple):
+    """The products of a layer and who uses them.
+
+    Args:
+        terms: bool (T, K), the members of each, by size and then in lexicographic order.
+        uses: bool (J, T), True where an item has a coefficient of one.
+        disjunctive: bool (T,), True where one member is enough; None where all are needed everywhere.
+    """
+
+    terms: Tensor
+    uses: Tensor
+    disjunctive: Tensor | None
+
+
 class Bottom(Protocol):
     """The products that a bottom layer is linear in."""
+
+    @property
+    def disjunctive(self) -> bool:
+        """Whether one attribute of a subset is enough, in the place of their product."""
+        ...
 
     def subsets(self, attributes: Subset) -> list[Subset] | None:
         """The subsets of an item's attributes that have a coefficient; None where each attribute has its own."""
@@ -39,6 +59,8 @@ class Bottom(Protocol):
 @dataclass(frozen=True)
 class Additive:
     r"""Main effects, :math:`\eta_j = b_j + \sum_k W_{jk} a_k`; the graph may be unknown."""
+
+    disjunctive = False
 
     def subsets(self, attributes: Subset) -> list[Subset] | None:
         return None
@@ -54,6 +76,23 @@ class ExpDINA:
     Source: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement S.1.5; B. W. Junker and K. Sijtsma (2001),
     doi:10.1177/01466210122032064.
     """
+
+    disjunctive = False
+
+    def subsets(self, attributes: Subset) -> list[Subset] | None:
+        return [attributes]
+
+
+@dataclass(frozen=True)
+class ExpDINO:
+    r"""The disjunction, :math:`\eta_j = b_j + W_j (1 - \prod_{k \in \mathrm{pa}(j)} (1 - a_k))`: any attribute of an item does.
+
+    With Bernoulli items it is the DINO model, whose attributes are disorders rather than skills.
+
+    Source: J. L. Templin and R. A. Henson (2006), doi:10.1037/1082-989X.11.3.287.
+    """
+
+    disjunctive = True
 
     def subsets(self, attributes: Subset) -> list[Subset] | None:
         return [attributes]
@@ -78,6 +117,7 @@ class ExpGDM:
     """
 
     order: int | None = None
+    disjunctive = False
 
     def __post_init__(self) -> None:
         if self.order is not None:
@@ -95,15 +135,12 @@ class ExpGDM:
         return [s for members in range(1, most + 1) for s in itertools.combinations(attributes, members)]
 
 
-def layout(bottom: Bottom, graph: tuple[tuple[int, ...], ...] | None) -> tuple[Tensor, Tensor] | None:
+def layout(bottom: Bottom, graph: tuple[tuple[int, ...], ...] | None) -> Layout | None:
     """The products of a layer and who uses them; None for an additive layer.
 
     Args:
         bottom: the form of the items.
         graph: Q, (J, K) of 0 and 1, or None where it is not known.
-
-    Returns:
-        Subsets, bool (T, K), by size and then in lexicographic order, and bool (J, T), True where an item uses one.
 
     Raises:
         ValueError: where the form needs a graph and there is none, an item has no attribute, or too many.
@@ -115,21 +152,38 @@ def layout(bottom: Bottom, graph: tuple[tuple[int, ...], ...] | None) -> tuple[T
             f"bottom={bottom!r} needs the graph of the items: give graphs=(Q, ...) with Q of shape (items, attributes), 1 where "
             "an item asks for an attribute, got None"
         )
-    used: list[list[Subset]] = []
-    for j, row in enumerate(graph):
+    return layout_of_items((bottom,) * len(graph), graph, "graphs[0]")
+
+
+def layout_of_items(bottoms: Sequence[Bottom], graph: tuple[tuple[int, ...], ...], owner: str) -> Layout:
+    """The products of a layer whose items each have a form of their own.
+
+    Args:
+        bottoms: the form of each item, J.
+        graph: Q, (J, K) of 0 and 1.
+        owner: of the message.
+
+    Raises:
+        ValueError: where an item has no attribute, or too many.
+    """
+    used: list[list[tuple[Subset, bool]]] = []
+    for j, (bottom, row) in enumerate(zip(bottoms, graph, strict=True)):
         attributes = tuple(k for k, edge in enumerate(row) if edge)
         if not attributes:
-            raise ValueError(f"graphs[0]: item {j} asks for no attribute; at least one was expected with {bottom!r}")
+            raise ValueError(f"{owner}: item {j} asks for no attribute; at least one was expected with {bottom!r}")
         try:
-            used.append(bottom.subsets(attributes) or [])
+            subsets = bottom.subsets(attributes)
         except ValueError as error:
-            raise ValueError(f"graphs[0]: item {j}: {error}") from None
-    every = sorted({subset for own in used for subset in own}, key=lambda subset: (len(subset), subset))
-    place = {subset: t for t, subset in enumerate(every)}
+            raise ValueError(f"{owner}: item {j}: {error}") from None
+        subsets = [(k,) for k in attributes] if subsets is None else subsets
+        used.append([(subset, bottom.disjunctive and len(subset) > 1) for subset in subsets])
+    every = sorted({term for own in used for term in own}, key=lambda term: (len(term[0]), *term))
+    place = {term: t for t, term in enumerate(every)}
     terms = torch.zeros(len(every), len(graph[0]), dtype=torch.bool)
     uses = torch.zeros(len(graph), len(every), dtype=torch.bool)
-    for t, subset in enumerate(every):
+    for t, (subset, _) in enumerate(every):
         terms[t, list(subset)] = True
     for j, own in enumerate(used):
-        uses[j, [place[subset] for subset in own]] = True
-    return terms, uses
+        uses[j, [place[term] for term in own]] = True
+    kinds = torch.tensor([is_any for _, is_any in every])
+    return Layout(terms, uses, kinds if bool(kinds.any()) else None)

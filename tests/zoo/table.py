@@ -14,6 +14,7 @@ from support.brute_force import BruteForce, brute_force, plain_trace
 from torch import Tensor
 from torch.distributions import constraints
 from zoo.row import F64, Params, Row
+from zoo.rows_attributes import attribute_rows
 from zoo.rows_continuous_options import continuous_rows
 from zoo.rows_encoder import encoders
 from zoo.rows_factorization import factorization_rows
@@ -32,6 +33,7 @@ NUM_RESTARTS = 2
 ZOO = (
     *encoders(),
     *bottom_rows(Row),
+    *attribute_rows(Row),
     *plain_programs(),
     *(Row(**case) for case in noisy_or_cases()),
     *options_rows(Row),

@@ -54,10 +54,10 @@ class LayeredSteps:
 
     @classmethod
     def build(cls, model: Any, data: Tensor, chunk_elements: int = 2**18, num_newton: int = 3) -> LayeredSteps | None:
-        """Steps for a model that offers ``layers()`` and ``root()``, or None."""
-        if not (hasattr(model, "layers") and hasattr(model, "root")):
+        """Steps for a model that offers ``layers()`` and ``root_law()``, or None."""
+        if not (hasattr(model, "layers") and hasattr(model, "root_law")):
             return None
-        layers, root = model.layers(), model.root()
+        layers, root = model.layers(), model.root_law()
         complete, mask = filled(layers[0].response, data)
         one = complete.reshape(-1, complete.shape[-1])[:1]
         return cls(Program(model, one), layers, root, complete, mask, chunk_elements, num_newton)

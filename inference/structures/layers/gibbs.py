@@ -40,7 +40,7 @@ class LayeredGibbs:
     @classmethod
     def build(cls, model: Any, data: Tensor) -> LayeredGibbs:
         """The sampler of a model that describes its layers, and of a table (N, J), NaN where missing."""
-        layers, root = model.layers(), model.root()
+        layers, root = model.layers(), model.root_law()
         complete, observed = filled(layers[0].response, data)
         statistic = layers[0].response.statistic(complete)
         statistic = statistic if observed is None else statistic * observed

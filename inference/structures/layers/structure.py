@@ -43,11 +43,11 @@ BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 
 
 class LayeredStructure(Structure):
-    """A model that offers ``layers()`` and ``root()``."""
+    """A model that offers ``layers()`` and ``root_law()``."""
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> LayeredStructure | None:
-        return cls(model) if hasattr(model, "layers") and hasattr(model, "root") else None
+        return cls(model) if hasattr(model, "layers") and hasattr(model, "root_law") else None
 
     @property
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
@@ -55,7 +55,7 @@ class LayeredStructure(Structure):
 
     @property
     def root(self) -> Root:
-        root: Root = self.model.root()
+        root: Root = self.model.root_law()
         return root
 
     @property

@@ -152,13 +152,13 @@ class Tower:
             for d in range(len(self.latent_sizes))
         )
 
-    def root(self) -> ProfileTable:
+    def root_law(self) -> ProfileTable:
         depth = len(self.latent_sizes)
         free = {"renamable": self.renamable, "flippable": self.renamable}
         return ProfileTable("weights", f"latents_{depth}", self.latent_sizes[-1], **free)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        root, layers, low = self.root(), self.layers(), torch.tensor(-BOUND, dtype=F64)
+        root, layers, low = self.root_law(), self.layers(), torch.tensor(-BOUND, dtype=F64)
         weights = pyro.sample(
             root.weights, dist.Dirichlet(torch.full((2**root.num_latents,), root.concentration, dtype=F64))
         )
@@ -236,11 +236,11 @@ def test_other_names_are_the_same_law(model: Tower) -> None:
         size = layer.num_parents
         for order, flips in itertools.product(itertools.permutations(range(size)), binary_configurations(size).bool()):
             how = {layer.parent: torch.tensor(order)}, {layer.parent: flips}
-            renamed = relabel(truth, model.layers(), model.root(), *how)
+            renamed = relabel(truth, model.layers(), model.root_law(), *how)
             torch.testing.assert_close(program.log_marginal_rows(renamed), expected, rtol=1e-12, atol=1e-12)
-            if layer.parent == model.root().latent:
-                chances = model.root().marginals(truth)[list(order)]
-                assert torch.allclose(model.root().marginals(renamed), torch.where(flips, 1 - chances, chances))
+            if layer.parent == model.root_law().latent:
+                chances = model.root_law().marginals(truth)[list(order)]
+                assert torch.allclose(model.root_law().marginals(renamed), torch.where(flips, 1 - chances, chances))
     structure = structure_of(model)
     found = structure.align(renamed, truth)
     assert found is not None
@@ -309,7 +309,7 @@ def test_a_program_with_another_root_is_fitted_like_any() -> None:
 
 
 def test_both_roots_are_roots() -> None:
-    roots: list[Root] = [ProfileTable("weights", "latents_1", 2), DeepDiscreteEncoder(6, (2,)).root()]
+    roots: list[Root] = [ProfileTable("weights", "latents_1", 2), DeepDiscreteEncoder(6, (2,)).root_law()]
     latents = binary_configurations(2)[torch.tensor([0, 1, 1, 3])]
     for root in roots:
         start = root.start(latents)

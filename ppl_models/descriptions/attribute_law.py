@@ -1,0 +1,154 @@
+"""How binary attributes go together in a population: what every law says of itself, and independent attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+
+from ppl_models.descriptions.layers import Root, RootLayer
+from ppl_models.parts.distributions import BinaryVector
+from ppl_models.parts.validation import is_integer
+
+__all__ = ["AttributeLaw", "AttributeRoot", "Independent", "ordered", "pairs_of", "place_of"]
+
+Pair = tuple[Any, Any]
+
+
+class AttributeRoot(Root, Protocol):
+    """A :class:`~ppl_models.descriptions.Root` that a program can be written with."""
+
+    def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
+        """The prior of each of its sites, of the dtype and device of ``like``."""
+        ...
+
+    def distribution(self, params: Mapping[str, Tensor]) -> TorchDistribution:
+        """The law of the attributes, for parameters with any leading dims, as one enumerable site."""
+        ...
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """Names of the dims of its sites."""
+        ...
+
+    def entry_names(self, attributes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Names of the entries along those dims, by dim, where the attributes have these names."""
+        ...
+
+
+class AttributeLaw(Protocol):
+    """What a user writes, before the number of attributes is known."""
+
+    def root(self, latent: str, num_attributes: int, names: Sequence[str] | None = None) -> AttributeRoot:
+        """The law of so many attributes.
+
+        Args:
+            latent: name of their site.
+            num_attributes: K.
+            names: of the attributes, by which pairs may speak of them.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class IndependentRoot(RootLayer):
+    """:class:`~ppl_models.descriptions.RootLayer` for programs."""
+
+    def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
+        one = like.new_ones(())
+        return {self.proportions: dist.Beta(one, one).expand([self.num_latents]).to_event(1)}
+
+    def distribution(self, params: Mapping[str, Tensor]) -> TorchDistribution:
+        return BinaryVector(torch.logit(params[self.proportions]))
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {self.proportions: ("attribute",)}
+
+    def entry_names(self, attributes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Independent:
+    r"""Attributes that know nothing of each other, :math:`P(\alpha) = \prod_k \pi_k^{\alpha_k} (1 - \pi_k)^{1 - \alpha_k}`.
+
+    The site ``proportions`` (K,) has a uniform prior. Skills of people are seldom independent: compare with
+    :class:`~ppl_models.Saturated` or :class:`~ppl_models.HigherOrder` before you believe it.
+    """
+
+    def root(self, latent: str, num_attributes: int, names: Sequence[str] | None = None) -> AttributeRoot:
+        return IndependentRoot("proportions", latent, num_attributes)
+
+
+def pairs_of(owner: str, argument: str, pairs: Any) -> tuple[Pair, ...]:
+    """Pairs of attributes (numbers from 0, or names) as tuples.
+
+    Raises:
+        ValueError: for what is no sequence of pairs, a pair given twice, or an attribute paired with itself.
+    """
+    wanted = f"{owner}: {argument} must be pairs of attributes, by number from 0 or by name"
+    if isinstance(pairs, str) or not isinstance(pairs, Sequence):
+        raise ValueError(f"{wanted}, got {pairs!r}")
+    out: list[Pair] = []
+    for pair in pairs:
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise ValueError(f"{wanted}, got {pair!r} among them")
+        for member in pair:
+            if not (isinstance(member, str) or is_integer(member, 0)):
+                raise ValueError(f"{wanted}, got {member!r} in {tuple(pair)!r}")
+        if pair[0] == pair[1]:
+            raise ValueError(f"{owner}: {argument} pairs attribute {pair[0]!r} with itself")
+        if tuple(pair) in out:
+            raise ValueError(f"{owner}: {argument} holds {tuple(pair)!r} twice")
+        out.append((pair[0], pair[1]))
+    return tuple(out)
+
+
+def place_of(owner: str, member: Any, num_attributes: int, names: Sequence[str] | None) -> int:
+    """The number of an attribute given by number or name.
+
+    Raises:
+        ValueError: for a number or a name that no attribute has.
+    """
+    if isinstance(member, str):
+        if names is None or member not in names:
+            known = "which have no names" if names is None else f"which are called {', '.join(names)}"
+            raise ValueError(f"{owner}: attribute {member!r} is not among the {num_attributes}, {known}")
+        return list(names).index(member)
+    if member >= num_attributes:
+        raise ValueError(f"{owner}: attribute {member} is not among the {num_attributes}, which are numbered from 0")
+    return int(member)
+
+
+def ordered(owner: str, edges: Sequence[tuple[int, int]], num_attributes: int) -> tuple[int, ...]:
+    """The attributes, each after those that point to it.
+
+    Raises:
+        ValueError: naming a cycle.
+    """
+    before: dict[int, list[int]] = {k: [] for k in range(num_attributes)}
+    for parent, child in edges:
+        before[child].append(parent)
+    out: list[int] = []
+    while len(out) < num_attributes:
+        ready = [k for k in range(num_attributes) if k not in out and all(parent in out for parent in before[k])]
+        if not ready:
+            raise ValueError(f"{owner}: {' -> '.join(map(str, _cycle(before, out)))} is a cycle; no attribute may lead back to itself")
+        out.append(ready[0])
+    return tuple(out)
+
+
+def _cycle(before: Mapping[int, Sequence[int]], done: Sequence[int]) -> list[int]:
+    """A cycle among the attributes that wait for each other, in the direction of the edges."""
+    walk = [next(k for k in before if k not in done)]
+    while True:
+        step = next(parent for parent in before[walk[-1]] if parent not in done)
+        if step in walk:
+            return [step, *walk[walk.index(step) :][::-1]]
+        walk.append(step)

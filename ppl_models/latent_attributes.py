@@ -1,0 +1,376 @@
+"""Latent attribute models: items that ask for binary attributes, attributes that go together (cognitive diagnosis)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from torch import Tensor
+
+from ppl_models.deep_discrete_encoder import DISPERSION_RANGE, loadings_prior
+from ppl_models.descriptions.attribute_law import AttributeLaw, AttributeRoot
+from ppl_models.descriptions.dag import Dag
+from ppl_models.descriptions.layers import GeneralizedLinearLayer
+from ppl_models.descriptions.profile_table import Hierarchy, Saturated
+from ppl_models.parts.distributions import Flat
+from ppl_models.parts.item_response import ItemResponse, LinearPredictor
+from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM, Layout, layout_of_items
+from ppl_models.parts.penalties import Penalty
+from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson, ResponseFamily
+from ppl_models.parts.validation import as_items, check_size, numbers_like
+
+__all__ = ["LatentAttributeModel"]
+
+OWNER = "LatentAttributeModel"
+FAMILIES = (Bernoulli, Normal, LogNormal, Poisson)
+RULES: dict[str, Bottom] = {
+    "additive": Additive(),
+    "dina": ExpDINA(),
+    "dino": ExpDINO(),
+    "gdm": ExpGDM(),
+    "saturated": ExpGDM(),
+}
+
+
+@dataclass(frozen=True)
+class LatentAttributeModel:
+    r"""Binary attributes with a law of their own, and items that ask for some of them.
+
+    For each row, with :math:`q_j` the attributes that item j asks for,
+
+    .. math::
+        \alpha &\sim P \quad \text{(} \texttt{root} \text{: a law on } \{0, 1\}^K \text{)} \\
+        x_j \mid \alpha &\sim F_j(\eta_j(\alpha), \gamma_j), \qquad
+        \eta_j(\alpha) = b_j + \sum_{S \in \mathcal{S}_j} W_{jS} \, h_S(\alpha),
+
+    where the rule of an item says which features of its attributes it has:
+
+    ============================== ==================================================================================
+    ``"additive"``                 each attribute by itself, :math:`h_k = \alpha_k`
+    ``"dina"``                     all of them or nothing, :math:`h = \prod_{k \in q_j} \alpha_k`
+    ``"dino"``                     any of them, :math:`h = 1 - \prod_{k \in q_j} (1 - \alpha_k)`
+    ``"gdm"`` (``"saturated"``)    every product of some of them: a mean of its own for each of the item's profiles
+    ============================== ==================================================================================
+
+    :math:`\eta` is the mean of a Normal item, the mean logarithm of a LogNormal one, the logarithm of a Poisson mean and the
+    log-odds of a Bernoulli item. So ``"additive"`` is the additive model of continuous responses (ExpACDM), and for right-wrong
+    items the linear logistic model (LLM, also compensatory RUM); the conjunctive, disjunctive and saturated rules are the
+    same model on any scale (DINA, DINO, the saturated G-DINA).
+
+    The layers of :class:`~ppl_models.DeepDiscreteEncoder` with one layer serve this family: what differs is the law of the
+    attributes, of which that model knows only the independent one.
+
+    Sites: those of the root (``profiles`` of :class:`~ppl_models.Saturated` and :class:`~ppl_models.Hierarchy`,
+    ``proportions`` of :class:`~ppl_models.Independent`, ``trait_slopes`` and ``trait_intercepts`` of
+    :class:`~ppl_models.HigherOrder`, ``conditionals`` of :class:`~ppl_models.Dag`); ``loadings`` W (J, T), a column for each feature
+    that some item uses, zero where an item does not use it; ``intercepts`` b (J,); ``dispersion`` :math:`\gamma` (variances
+    of Normal and LogNormal items); latent ``attributes`` (K,) in {0, 1}; observed ``items`` (J,), NaN where missing.
+
+    Priors: flat on [-bound, bound] for intercepts and loadings, or with a penalty for the loadings; dispersion flat; the root's
+    are its own. With flat priors the estimate is that of maximum likelihood.
+
+    With ``q_matrix`` the attributes have names, its columns, and no fit exchanges them; which of the two values of an
+    attribute is called 1 is settled by its mean effect being positive. Without it (``num_attributes`` and ``num_items``)
+    items are additive, every item may use every attribute, and a penalty on the loadings finds the Q-matrix.
+
+    Args:
+        q_matrix: Q, (J, K) of 0 and 1: an array, or a data frame whose columns name the attributes and whose index names the
+            items. None to estimate it.
+        response: family of the items; :class:`~ppl_models.Blocks` joins several.
+        items: the rule of all items, or one for each (J of them): a name of the table above, or ``Additive()``, ``ExpDINA()``,
+            ``ExpDINO()``, ``ExpGDM(order=2)``.
+        root: the law of the attributes.
+        num_attributes: K, where Q is not given.
+        num_items: J, where Q is not given.
+        penalty: sparsity penalty of the loadings, where Q is not given.
+        bound: half-width of the interval of intercepts and loadings; if None, that of each item's family.
+        attribute_names: K names; None for those of ``q_matrix``, else 0, 1, ...
+        item_names: J names that the columns of the data must have; None for those of ``q_matrix``, else any.
+
+    Raises:
+        ValueError: for a Q-matrix that is not a table of 0 and 1, or has an empty row or column; for sizes that do not agree; for a
+            rule that is none, or not one for each item; for a response that has no items of this kind; for a root that does not
+            fit (too many attributes for a table, a cycle in a hierarchy or graph, fewer than three attributes under a trait);
+            for a penalty beside a given Q, or a Q to be found with items that need it.
+
+    Source: S. Lee and Y. Gu (2024), doi:10.1007/s11336-024-09983-3 (general responses); B. W. Junker and K. Sijtsma (2001),
+    doi:10.1177/01466210122032064 (DINA); J. L. Templin and R. A. Henson (2006), doi:10.1037/1082-989X.11.3.287 (DINO); J. de la
+    Torre (2011), doi:10.1007/s11336-011-9207-7 (the saturated model and its reductions).
+    """
+
+    q_matrix: Any = None
+    response: ResponseFamily = Bernoulli()
+    items: Any = "additive"
+    root: AttributeLaw = Saturated()
+    num_attributes: int | None = None
+    num_items: int | None = None
+    penalty: Penalty | None = None
+    bound: float | None = None
+    attribute_names: tuple[str, ...] | None = None
+    item_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.q_matrix is None:
+            self._check_open()
+        else:
+            self._take_matrix()
+        for name, dim, size in (("attribute_names", "attributes", self._sizes[1]), ("item_names", "items", self._sizes[0])):
+            object.__setattr__(self, name, _names(name, getattr(self, name), dim, size))
+        self._check_response()
+        if self.bound is not None and not self.bound > 0:
+            raise ValueError(f"{OWNER}: bound must be positive, got {self.bound!r}")
+        self._take_rules()
+        if isinstance(self.root, type) or not hasattr(self.root, "root"):
+            raise ValueError(
+                f"{OWNER}: root must be Saturated(), Independent(), HigherOrder(), Hierarchy(pairs) or Dag(edges), got {self.root!r}"
+            )
+        if self.q_matrix is None and isinstance(self.root, Hierarchy | Dag):
+            raise ValueError(
+                f"{OWNER}: root={self.root!r} speaks of certain attributes, and without a q_matrix none has a name; give q_matrix, or "
+                "root=Saturated()"
+            )
+        self.root_law()
+
+    def _check_open(self) -> None:
+        for name in ("num_attributes", "num_items"):
+            value = getattr(self, name)
+            if value is None:
+                raise ValueError(f"{OWNER}: give q_matrix, or num_attributes and num_items to estimate it; {name} is missing")
+            check_size(OWNER, name, value)
+        if self._sizes[1] > self._sizes[0]:
+            raise ValueError(f"{OWNER}: num_attributes = {self.num_attributes} exceeds num_items = {self.num_items}")
+
+    def _take_matrix(self) -> None:
+        matrix, item_names, attribute_names = _matrix_of(self.q_matrix)
+        for name, found in (("num_items", len(matrix)), ("num_attributes", len(matrix[0]))):
+            value = getattr(self, name)
+            if value is not None and value != found:
+                raise ValueError(f"{OWNER}: {name} = {value!r}, but q_matrix has shape {(len(matrix), len(matrix[0]))}")
+        if self.penalty is not None:
+            raise ValueError(f"{OWNER}: the penalty looks for a Q-matrix and this one is given; penalty=None was expected, got {self.penalty!r}")
+        object.__setattr__(self, "q_matrix", matrix)
+        for name, own in (("item_names", item_names), ("attribute_names", attribute_names)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, own)
+
+    def _check_response(self) -> None:
+        families = [family for family, _ in self.response.parts] if isinstance(self.response, Blocks) else [self.response]
+        for family in families:
+            if not isinstance(family, FAMILIES):
+                known = ", ".join(f"{kind.__name__}()" for kind in FAMILIES)
+                raise ValueError(f"{OWNER}: response must be {known} or Blocks of these, got {family!r}")
+        self.response.blocks(self._sizes[0])
+
+    def _take_rules(self) -> None:
+        given = self.items
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            if len(given) != self._sizes[0]:
+                raise ValueError(f"{OWNER}: items must be one rule, or one for each of {self._sizes[0]} items, got {len(given)}")
+            object.__setattr__(self, "items", tuple(given))
+        for rule in self.items if isinstance(self.items, tuple) else (self.items,):
+            if (rule not in RULES) if isinstance(rule, str) else (isinstance(rule, type) or not hasattr(rule, "subsets")):
+                known = ", ".join(repr(name) for name in RULES)
+                raise ValueError(f"{OWNER}: the rule of an item must be one of {known}, Additive(), ExpDINA(), ExpDINO() or ExpGDM(), got {rule!r}")
+        if self.q_matrix is None:
+            other = [rule for rule in self.rules if rule.subsets((0, 1)) is not None]
+            if other:
+                raise ValueError(f"{OWNER}: items={other[0]!r} need the q_matrix; without it items='additive' was expected")
+        else:
+            self._layout()
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """J and K."""
+        if self.q_matrix is not None:
+            return len(self.q_matrix), len(self.q_matrix[0])
+        return int(self.num_items or 0), int(self.num_attributes or 0)
+
+    @property
+    def rules(self) -> tuple[Bottom, ...]:
+        """The rule of each item, J of them."""
+        given = self.items if isinstance(self.items, tuple) else (self.items,) * self._sizes[0]
+        return tuple(RULES[rule] if isinstance(rule, str) else rule for rule in given)
+
+    def _layout(self) -> Layout | None:
+        return None if self.q_matrix is None else layout_of_items(self.rules, self.q_matrix, f"{OWNER}: q_matrix")
+
+    def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
+        """The one layer, as engines see it."""
+        num_items, num_attributes = self._sizes
+        terms, graph, disjunctive = self._layout() or (None, None, None)
+        bounds = self.response.item_bounds(num_items)
+        return (
+            GeneralizedLinearLayer(
+                loadings="loadings",
+                intercepts="intercepts",
+                parent="attributes",
+                child="items",
+                num_children=num_items,
+                num_parents=num_attributes,
+                response=self.response,
+                dispersion="dispersion" if self.response.num_dispersed(num_items) else None,
+                penalty=self.penalty,
+                graph=graph,
+                bound=self.response.bound if self.bound is None else float(self.bound),
+                item_bounds=bounds if self.bound is None and len(set(bounds)) > 1 else None,
+                terms=terms,
+                disjunctive=disjunctive,
+            ),
+        )
+
+    def root_law(self) -> AttributeRoot:
+        """The law of the attributes, as engines see it."""
+        return self.root.root("attributes", self._sizes[1], self.attribute_names)
+
+    @property
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Named dims of every parameter, latent and observed site, without the rows."""
+        dims: dict[str, tuple[str, ...]] = {
+            "items": ("item",),
+            "attributes": ("attribute",),
+            "loadings": ("item", "attribute" if self.q_matrix is None else "feature"),
+            "intercepts": ("item",),
+        }
+        num_items = self._sizes[0]
+        num_dispersed = self.response.num_dispersed(num_items)
+        if num_dispersed:
+            dims["dispersion"] = ("item" if num_dispersed == num_items else "dispersed_item",)
+        return dims | self.root_law().dims
+
+    @property
+    def entry_names(self) -> dict[str, tuple[str, ...]]:
+        """Names of the entries along the dims that have some of their own."""
+        attributes = self.attribute_names or tuple(str(k) for k in range(self._sizes[1]))
+        names = {"attribute": attributes, **self.root_law().entry_names(attributes)}
+        layout = self._layout()
+        if layout is not None:
+            kinds = [False] * len(layout.terms) if layout.disjunctive is None else layout.disjunctive.tolist()
+            members = [[attributes[k] for k in row.nonzero().ravel().tolist()] for row in layout.terms]
+            names["feature"] = tuple((" or " if is_any else "*").join(own) for own, is_any in zip(members, kinds, strict=True))
+        return names
+
+    def expected_responses(self, params: Mapping[str, Tensor], profiles: Tensor) -> Tensor:
+        """E[x_j | profile] of every item: the chance of a 1 of a Bernoulli item, the mean of the others.
+
+        Args:
+            params: by site name, with any leading dims.
+            profiles: (C, K) of 0 and 1.
+
+        Returns:
+            (..., C, J).
+        """
+        features = self.layers()[0].features(profiles.to(params["loadings"]))
+        eta = features @ params["loadings"].mT + params["intercepts"].unsqueeze(-2)
+        dispersion = params.get("dispersion")
+        return self.response.expected_response(eta, None if dispersion is None else dispersion.unsqueeze(-2))
+
+    def guess_slip(self, params: Mapping[str, Tensor]) -> Tensor:
+        r"""Guessing and slipping probabilities of the Bernoulli items.
+
+        :math:`g_j = P(x_j = 1)` where all attributes of the item are lacking, and :math:`s_j = P(x_j = 0)` where none is. For
+        standard errors: ``standard_errors(fit, data).delta(fit.model.guess_slip)``.
+
+        Args:
+            params: by site name, with any leading dims.
+
+        Returns:
+            (..., number of Bernoulli items, 2), guess then slip.
+
+        Raises:
+            ValueError: without Bernoulli items.
+        """
+        columns = [c for family, c, _ in self.response.blocks(self._sizes[0]) if isinstance(family, Bernoulli)]
+        if not columns:
+            raise ValueError(f"guess_slip: Bernoulli items were expected, got {self.response!r}")
+        ends = torch.tensor([[0.0], [1.0]]).expand(2, self._sizes[1])
+        lacking, having = self.expected_responses(params, ends).unbind(-2)
+        pairs = torch.stack([lacking, 1 - having], -1)
+        return torch.cat([pairs[..., c, :] for c in columns], -2)
+
+    def restricted(self, graphs: Sequence[Any]) -> LatentAttributeModel:
+        """The same model without a penalty, with the given Q-matrix (the only one of ``graphs``)."""
+        (graph,) = graphs
+        return replace(self, q_matrix=graph, penalty=None, num_items=None, num_attributes=None)
+
+    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
+        """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`.
+
+        Raises:
+            ValueError: also where the columns are named otherwise than the items of the Q-matrix.
+        """
+        table, names = as_items(data, self._sizes[0], self.response, for_fit)
+        if self.item_names is not None and hasattr(data, "columns") and names != self.item_names:
+            j = next(j for j, (own, other) in enumerate(zip(names, self.item_names, strict=True)) if own != other)
+            raise ValueError(
+                f"data: column {j} was expected to be item {self.item_names[j]!r}, as in the Q-matrix, got {names[j]!r}: bring the "
+                "columns into the order of its rows"
+            )
+        return table, names
+
+    def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+        """The generative program.
+
+        Args:
+            data: (N, J), NaN where missing; None to draw data.
+            num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
+                is a mini-batch (its log-density is scaled up accordingly).
+        """
+        zero = torch.tensor(0.0, **numbers_like(OWNER, data, num_rows))
+        root, (layer,) = self.root_law(), self.layers()
+        law = {name: pyro.sample(name, prior) for name, prior in root.priors(zero).items()}
+        loadings = pyro.sample(layer.loadings, loadings_prior(layer, zero))
+        bounds = layer.bounds(zero)
+        intercepts = pyro.sample(layer.intercepts, Flat(-bounds, bounds).to_event(1))
+        dispersion = None
+        if layer.dispersion is not None:
+            flat = Flat(zero + DISPERSION_RANGE[0], zero + DISPERSION_RANGE[1])
+            dispersion = pyro.sample(layer.dispersion, flat.expand([self.response.num_dispersed(self._sizes[0])]).to_event(1))
+        batch = len(data) if data is not None else num_rows
+        with pyro.plate("units", num_rows or batch, subsample_size=batch):
+            attributes = pyro.sample(layer.parent, root.distribution(law), infer={"enumerate": "parallel"})
+            predictor = LinearPredictor(layer.features(attributes), loadings, intercepts)
+            return pyro.sample(layer.child, ItemResponse(self.response, predictor, dispersion), obs=data)
+
+
+def _matrix_of(given: Any) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...] | None, tuple[str, ...] | None]:
+    """A Q-matrix as tuples, and the names of its rows and columns where it has some."""
+    item_names = attribute_names = None
+    if hasattr(given, "columns") and hasattr(given, "to_numpy"):
+        attribute_names = tuple(str(name) for name in given.columns)
+        index = getattr(given, "index", None)
+        if index is not None and all(isinstance(name, str) for name in index):
+            item_names = tuple(index)
+        given = given.to_numpy()
+    wanted = f"{OWNER}: q_matrix must be a table (items, attributes) of 0 and 1"
+    try:
+        matrix = np.array(given.detach().cpu().numpy() if isinstance(given, Tensor) else given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{wanted}, got {given!r}") from None
+    if matrix.ndim != 2 or not matrix.size:
+        raise ValueError(f"{wanted}, got shape {matrix.shape}")
+    bad = np.argwhere((matrix != 0) & (matrix != 1))
+    if len(bad):
+        j, k = bad[0]
+        raise ValueError(f"{wanted}, got {matrix[j, k]:g} for item {j}, attribute {k}")
+    for axis, what, other in ((1, "item", "asks for no attribute"), (0, "attribute", "is asked for by no item")):
+        empty = np.flatnonzero(matrix.sum(axis) == 0)
+        if len(empty):
+            names = item_names if what == "item" else attribute_names
+            shown = repr(names[empty[0]]) if names else str(empty[0])
+            raise ValueError(f"{OWNER}: q_matrix: {what} {shown} {other}; drop it or give it a 1")
+    if matrix.shape[1] > matrix.shape[0]:
+        raise ValueError(f"{OWNER}: q_matrix has more attributes than items, shape {matrix.shape}; rows are items, columns attributes")
+    return tuple(tuple(int(v) for v in row) for row in matrix), item_names, attribute_names
+
+
+def _names(argument: str, given: Any, what: str, size: int) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    names = (given,) if isinstance(given, str) else tuple(str(name) for name in given)
+    if len(names) != size or len(set(names)) != size:
+        raise ValueError(f"{OWNER}: {argument} must hold {size} different names, one for each of the {what}, got {given!r}")
+    return names

@@ -1,0 +1,159 @@
+"""Rows of the zoo's table for latent attribute models: one for each law of the attributes and each rule of the items."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import expit, logsumexp
+from zoo.rows_measurement import LAWS
+
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    Dag,
+    Hierarchy,
+    HigherOrder,
+    Independent,
+    LatentAttributeModel,
+    Normal,
+    Poisson,
+    Saturated,
+)
+
+Params = Mapping[str, np.ndarray]
+Profile = tuple[int, ...]
+PURE = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+SMALL = (*PURE, (1, 1, 0), (0, 1, 1))
+LONG = (*PURE, *PURE, *PURE, (1, 1, 0), (0, 1, 1), (1, 0, 1))
+ALL = tuple(itertools.product((0, 1), repeat=3))
+CHAIN = [profile for profile in ALL if profile[0] >= profile[1] >= profile[2]]
+PARENTS = ((), (0,), (0, 1))
+
+
+def of_table(profiles: list[Profile], params: Params, profile: Profile) -> float:
+    return float(np.log(params["profiles"][profiles.index(profile)])) if profile in profiles else -np.inf
+
+
+def of_proportions(params: Params, profile: Profile) -> float:
+    return float(sum(np.log(p if bit else 1 - p) for p, bit in zip(params["proportions"], profile, strict=True)))
+
+
+def of_network(params: Params, profile: Profile) -> float:
+    """The tables of the attributes stand one after another: 1, 2 and 4 entries."""
+    total, first = 0.0, 0
+    for k, parents in enumerate(PARENTS):
+        state = int("".join(str(profile[parent]) for parent in parents) or "0", 2)
+        chance = params["conditionals"][first + state]
+        total += float(np.log(chance if profile[k] else 1 - chance))
+        first += 2 ** len(parents)
+    return total
+
+
+def of_trait(params: Params, profile: Profile) -> float:
+    """The sum over the nodes, with the quadrature in its other form, for the weight exp(-x^2)."""
+    nodes, weights = np.polynomial.hermite.hermgauss(31)
+    total = 0.0
+    for node, weight in zip(nodes, weights, strict=True):
+        chances = expit(params["trait_intercepts"] + params["trait_slopes"] * node * np.sqrt(2))
+        total += weight / np.sqrt(np.pi) * np.prod([c if bit else 1 - c for c, bit in zip(chances, profile, strict=True)])
+    return float(np.log(total))
+
+
+def features_by_hand(rule: str, own: tuple[int, ...]) -> dict[tuple[tuple[int, ...], bool], Callable[[Profile], float]]:
+    """The features of an item that asks for the attributes ``own``: (members, whether any is enough) -> value."""
+    if rule == "dina":
+        return {(own, False): lambda a: float(all(a[k] for k in own))}
+    if rule == "dino":
+        return {(own, len(own) > 1): lambda a: float(any(a[k] for k in own))}
+    sizes = (1,) if rule == "additive" else range(1, len(own) + 1)
+    subsets = [subset for size in sizes for subset in itertools.combinations(own, size)]
+    return {(subset, False): lambda a, subset=subset: float(np.prod([a[k] for k in subset])) for subset in subsets}  # type: ignore[misc]
+
+
+def used_by_hand(rules: tuple[str, ...], graph: tuple[Profile, ...]) -> tuple[list[Any], list[Any]]:
+    """The features of each item, and the columns of the loadings: by size, members, products first."""
+    used = [features_by_hand(rule, tuple(k for k in range(3) if row[k])) for rule, row in zip(rules, graph, strict=True)]
+    return used, sorted({term for own in used for term in own}, key=lambda term: (len(term[0]), *term))
+
+
+def log_likelihood(
+    columns: tuple[str, ...],
+    rules: tuple[str, ...],
+    graph: tuple[Profile, ...],
+    law: Callable[[Params, Profile], float],
+    params: Params,
+    data: np.ndarray,
+) -> np.ndarray:
+    used, every = used_by_hand(rules, graph)
+    terms = []
+    for profile in ALL:
+        rows, dispersed = np.full(len(data), law(params, profile)), 0
+        for j, family in enumerate(columns):
+            eta = params["intercepts"][j] + sum(params["loadings"][j, every.index(t)] * value(profile) for t, value in used[j].items())
+            gamma = params["dispersion"][dispersed] if family == "Normal" else None
+            dispersed += family == "Normal"
+            seen = ~np.isnan(data[:, j])
+            rows[seen] += LAWS[family](data[seen, j], eta, gamma)
+        terms.append(rows)
+    return logsumexp(terms, axis=0)
+
+
+def attribute_rows(make: Callable[..., Any]) -> list[Any]:
+    """Rows, made by the table's own record type."""
+    f64 = torch.float64
+    table = torch.tensor([0.2, 0.1, 0.08, 0.12, 0.05, 0.15, 0.1, 0.2], dtype=f64)
+    blocks = Blocks((Bernoulli(), 2), (Normal(), 1), (Poisson(), 1), (Normal(), 1))
+    mixed = ("Bernoulli", "Bernoulli", "Normal", "Poisson", "Normal")
+    chain = {"profiles": torch.tensor([0.3, 0.2, 0.15, 0.35], dtype=f64)}
+    network = {"conditionals": torch.tensor([0.55, 0.25, 0.7, 0.3, 0.6, 0.4, 0.8], dtype=f64)}
+    trait = {"trait_slopes": torch.tensor([1.5, 1.0, 0.8], dtype=f64), "trait_intercepts": torch.tensor([0.3, -0.4, 0.1], dtype=f64)}
+    saturated = ({"profiles": table}, Saturated(), partial(of_table, list(ALL)))
+    graph = (network, Dag(((0, 1), (0, 2), (1, 2))), of_network)
+    laws = {
+        "saturated": saturated,
+        "saturated-prior": ({"profiles": table}, Saturated(concentration=1.5), saturated[2]),
+        "independent": ({"proportions": torch.tensor([0.4, 0.6, 0.5], dtype=f64)}, Independent(), of_proportions),
+        "hierarchy": (chain, Hierarchy(((0, 1), (1, 2))), partial(of_table, CHAIN)),
+        "dag": graph,
+        "trait": (trait, HigherOrder(), of_trait),
+    }
+    several = ("additive", "dina", "gdm", "dino", "gdm")
+    designs = [
+        # law, columns, family, rules, graph, missing, recovery rows, size of an effect
+        ("saturated", ("Normal",) * 5, Normal(), ("additive",) * 5, SMALL, 0.25, None, 1.5),
+        ("saturated-prior", ("Poisson",) * 5, Poisson(), ("dina",) * 5, SMALL, 0.0, None, 1.0),
+        ("independent", mixed, blocks, several, SMALL, 0.2, None, 1.0),
+        ("hierarchy", ("Bernoulli",) * 5, Bernoulli(), ("dina",) * 5, SMALL, 0.0, None, 1.0),
+        ("dag", ("Poisson",) * 5, Poisson(), ("dino",) * 5, SMALL, 0.25, None, 1.0),
+        ("trait", ("Bernoulli",) * 5, Bernoulli(), ("gdm",) * 5, SMALL, 0.0, None, 1.0),
+        ("saturated", ("Bernoulli",) * 12, Bernoulli(), ("additive",) * 12, LONG, 0.1, 2000, 3.5),
+        ("hierarchy", ("Normal",) * 12, Normal(), ("additive",) * 12, LONG, 0.0, 800, 3.0),
+        ("dag", ("Bernoulli",) * 12, Bernoulli(), ("dino",) * 12, LONG, 0.0, 2000, 3.5),
+        ("trait", ("Normal",) * 12, Normal(), ("gdm",) * 6 + ("dina",) * 6, LONG, 0.0, 1500, 3.0),
+    ]
+    rows = []
+    for seed, (law, columns, family, rules, q_matrix, missing, recovery, effect) in enumerate(designs):
+        generator = torch.Generator().manual_seed(seed)
+        own, root, density = laws[law]
+        used, every = used_by_hand(rules, q_matrix)
+        weights = torch.tensor([[1.0 / len(t[0]) if t in features else 0.0 for t in every] for features in used], dtype=f64)
+        noise = 0.8 + 0.4 * torch.rand(*weights.shape, generator=generator, dtype=f64)
+        loadings = effect * noise * weights / weights.sum(-1, keepdim=True)
+        truth = own | {
+            "loadings": loadings,
+            "intercepts": 0.2 * torch.randn(len(columns), generator=generator, dtype=f64) - loadings.sum(-1) / 2,
+        }
+        if columns.count("Normal"):
+            truth["dispersion"] = 0.5 + torch.rand(columns.count("Normal"), generator=generator, dtype=f64)
+        shapes = {name: tuple(value.shape) for name, value in truth.items()} | {"attributes": (3,), "items": (len(columns),)}
+        name = f"attributes-{law}{'-recovers' if recovery else ''}-{'Blocks' if columns is mixed else columns[0]}"
+        items = rules if len(set(rules)) > 1 else rules[0]
+        model = LatentAttributeModel(q_matrix, family, items, root)  # type: ignore[arg-type]
+        by_hand = partial(log_likelihood, columns, rules, q_matrix, density)  # type: ignore[arg-type]
+        rows.append(make(name, model, truth, shapes, by_hand, missing=missing, recovery_rows=recovery))
+    return rows
