@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from inference.programs.elimination import FactorPosteriors
+from inference.programs.expectation import Expectation, unit_steps
 from inference.programs.program import Params, Program
 
 __all__ = ["GenericSteps", "Steps", "add_statistics", "maximise_free", "summed_statistics"]
@@ -58,13 +59,22 @@ class GenericSteps(Steps):
 
     program: Program
     num_steps: int = 30
+    _halves: Expectation | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, program: Program, num_steps: int = 30) -> GenericSteps:
+        """The steps of a program; a user's is replayed, not run, at every evaluation."""
+        return cls(program, num_steps, None if program.is_own else Expectation(program))
 
     def e_step(self, params: Params) -> tuple[FactorPosteriors, Tensor, Tensor]:
-        posteriors = self.program.factor_posteriors(params)
+        posteriors = self.program.factor_posteriors(params) if self._halves is None else self._halves.posteriors(params)
         local = self.program.log_prior_local(params).detach()  # estimated beside the parameters: their law is a prior
         return posteriors, posteriors.log_marginal - local, posteriors.log_prior + local
 
     def m_step(self, statistics: FactorPosteriors, params: Params) -> Params:
+        if self._halves is not None:
+            return self._halves.maximise(statistics, params, self.num_steps)
+
         def bound(values: Params) -> Tensor:
             return self.program.expected_complete_log_density(values, statistics) + self.program.log_prior(values)
 
@@ -72,7 +82,7 @@ class GenericSteps(Steps):
 
     def on(self, data: Any) -> GenericSteps:
         """Whose posteriors belong to those rows: log-likelihoods add up, posteriors do not."""
-        return replace(self, program=self.program.with_data(data))
+        return GenericSteps.of(self.program.with_data(data), self.num_steps)
 
 
 def add_statistics(parts: Sequence[S]) -> S:
@@ -157,7 +167,7 @@ def maximise_free(program: Program, bound: Callable[[Params], Tensor], params: P
         num_steps: iterations.
     """
     free = {name: value.detach() for name, value in program.unconstrained(params).items()}
-    unit = _units(program, free)
+    unit = unit_steps(program, free)
     steps = {name: torch.zeros_like(value).requires_grad_() for name, value in free.items()}
     optimizer = torch.optim.LBFGS(
         list(steps.values()),
@@ -186,13 +196,3 @@ def maximise_free(program: Program, bound: Callable[[Params], Tensor], params: P
             name: torch.where(better.reshape((-1,) + (1,) * (value.dim() - 1)), value, params[name]).detach()
             for name, value in new.items()
         }
-
-
-def _units(program: Program, free: Params) -> Params:
-    """Steps that move a parameter by at most about one: on a wide interval the free scale is hundreds of units long."""
-    leaves = {name: value.clone().requires_grad_() for name, value in free.items()}
-    total = sum((value.sum() for value in program.constrained(leaves).values()), torch.zeros(()))
-    grads = torch.autograd.grad(total, list(leaves.values()))
-    return {name: grad.abs().clamp(min=1.0).reciprocal() for name, grad in zip(leaves, grads, strict=True)}
-
-

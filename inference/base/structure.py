@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
 MAX_VALUES = 2**16  # of one latent site
 
-__all__ = ["Recommendation", "Structure", "is_large", "is_method", "Method", "Problem"]
+__all__ = ["Recommendation", "Structure", "is_large", "is_method", "Method", "Problem", "open_sites", "refuse_open_sites"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,26 @@ class Recommendation:
 def is_large(program: Program) -> bool:
     """Whether a latent site has too many values for a program to sum over."""
     return any(site.kind == "latent" and (site.num_values or math.inf) > MAX_VALUES for site in program.sites)
+
+
+def open_sites(structure: Structure, program: Program) -> tuple[str, ...]:
+    """Continuous latents of the rows that the structure neither solves for nor integrates: an engine must draw them."""
+    settled = {*structure.local_sites, *structure.integrated_sites}
+    return tuple(name for name in program.names("local") if name not in settled)
+
+
+def refuse_open_sites(caller: str, structure: Structure, program: Program) -> None:
+    """Refuse continuous latents of the rows in one sentence, for engines and questions that sum discrete latents out and draw nothing.
+
+    Raises:
+        ValueError: naming the first of them, where it stands, and what to use instead.
+    """
+    for name in open_sites(structure, program):
+        line = program.site(name).line
+        raise ValueError(
+            f"{caller} sums discrete latents out and cannot integrate {name!r}{f' ({line})' if line else ''}, a continuous latent of the "
+            "rows: fit(model, data, NUTS()) or SVI() draws it"
+        )
 
 
 class Structure:

@@ -60,6 +60,8 @@ def posterior_outcome(problem: Problem, params: Params, sample_stats: Params, lo
     with torch.no_grad():
         log_likelihood = program.log_marginal(mean).double().cpu().reshape(1)
         objective = log_likelihood + program.log_prior(mean).double().cpu()
+    if set(program.names("local")) - set(problem.structure.local_sites):  # it would be the likelihood at one value of what should be integrated
+        log_likelihood = torch.full_like(log_likelihood, torch.nan)
     history = log_density.double().cpu().mean(0).unsqueeze(-1)
     return Outcome(
         params=mean,

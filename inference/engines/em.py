@@ -16,6 +16,7 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.steps import GenericSteps, Steps
+from inference.base.structure import refuse_open_sites
 from inference.programs.program import Params
 from ppl_models.parts.validation import check_size
 
@@ -72,7 +73,12 @@ class EM:
     def steps(self, problem: Problem) -> Steps:
         """The pair of steps for a model: accelerated where its description of itself allows, else generic."""
         accelerated = problem.structure.steps(problem, self.chunk_elements, self.num_inner) if self.accelerate else None
-        return accelerated or GenericSteps(problem.program(), 20 * self.num_inner)
+        if accelerated is not None:
+            return accelerated
+        program = problem.program()
+        refuse_open_sites("EM", problem.structure, program)
+        program.check_enumerable()
+        return GenericSteps.of(program, 20 * self.num_inner)
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) to convergence."""

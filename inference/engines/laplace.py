@@ -25,7 +25,7 @@ from torch import Tensor
 
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
-from inference.base.structure import is_method
+from inference.base.structure import is_method, refuse_open_sites
 from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.programs.coordinates import Coordinates
@@ -68,6 +68,7 @@ class Laplace:
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """See :class:`inference.base.structure.Method`; a checkpoint holds the search for the optimum."""
         program = problem.program()
+        refuse_open_sites("Laplace", problem.structure, program)
         program.check_enumerable()
         outcome = self.optimum.run(problem, start, progress, checkpoint)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())

@@ -26,13 +26,13 @@ from torch import Tensor
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
-from inference.base.structure import is_method
+from inference.base.structure import is_method, open_sites
 from inference.engines.chains import posterior_outcome
 from inference.engines.em import EM
 from inference.engines.hamiltonian import DualAveraging, Metric, Transition, first_step_size, transition
 from inference.programs.alone import quiet
 from inference.programs.potential import Potential
-from inference.programs.program import Params
+from inference.programs.program import Params, Program
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class NUTS:
         max_depth: a trajectory has at most 2^max_depth steps.
         dense: whether the mass matrix is dense; None for dense up to 400 coordinates.
         warm_start: the engine whose optimum the chains start around, each a posterior standard deviation off; None to
-            start at the points that ``fit`` was given or drew, one a chain where there are as many.
+            start at the points that ``fit`` was given or drew, one a chain where there are as many. Programs with
+            continuous latents of the rows start there too: those are drawn with the parameters.
         relabel: rename the latents of every draw like one reference.
 
     Raises:
@@ -94,12 +95,15 @@ class NUTS:
         if checkpoint is not None:
             store = Checkpoint(checkpoint, problem.fingerprint(self, start))
         saved = store.load(_Saved) if store is not None else None
-        like = program.draw_prior(1, problem.seed)
+        like = program.draw_prior(1, problem.seed, local=True)
         potential = Potential(program, like | {k: v[:1] for k, v in start.items()})
         if saved is not None:
             chains = saved.chains()
         else:
-            chains = self._begin(problem, potential, self._optimum(problem, start, progress))
+            optimum = self._optimum(problem, program, start, progress)
+            count = len(next(iter(optimum.values())))
+            missing = {name: value.expand(count, *value.shape[1:]) for name, value in like.items() if name not in optimum}
+            chains = self._begin(problem, potential, optimum | missing)
         run = Run(self, potential, chains, problem.seed)
         try:
             run.sample(progress, store)
@@ -123,9 +127,9 @@ class NUTS:
             )
         return posterior_outcome(problem, params, sample_stats, sample_stats["lp"], self.relabel)
 
-    def _optimum(self, problem: Problem, start: Params, progress: Progress) -> Params:
+    def _optimum(self, problem: Problem, program: Program, start: Params, progress: Progress) -> Params:
         """The point each chain starts around, (1, ...) or (C, ...)."""
-        if self.warm_start is None or problem.start_given:
+        if self.warm_start is None or problem.start_given or open_sites(problem.structure, program):
             count = len(next(iter(start.values())))
             return start if count == self.num_chains else {name: value[:1] for name, value in start.items()}
         with quiet():  # bounds and slow ends of the warm start are no matter here

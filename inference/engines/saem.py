@@ -17,6 +17,7 @@ from inference.base.draw_steps import Averages, DrawSteps, GenericDraws
 from inference.base.gibbs import GenericGibbs, Latents, Scan
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
+from inference.base.structure import refuse_open_sites
 from inference.engines.gibbs_estimates import log_likelihood_rows
 from inference.programs.program import Params, Program
 from ppl_models.parts.validation import check_size
@@ -98,7 +99,11 @@ class SAEM:
     def steps(self, problem: Problem) -> DrawSteps:
         """Statistics of draws: by layers where the model describes them, else by the program."""
         steps = problem.structure.draw_steps(problem) if self.accelerate else None
-        return steps or GenericDraws(GenericGibbs(problem.program()), self.num_kept)
+        if steps is not None:
+            return steps
+        program = problem.program()
+        refuse_open_sites("SAEM", problem.structure, program)
+        return GenericDraws(GenericGibbs(program), self.num_kept)
 
     def step(self, iteration: int, lead: int) -> float:
         """rho of an iteration, counted from 0, when the first ``lead`` are burn-in and relaxed ones."""

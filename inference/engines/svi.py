@@ -27,7 +27,7 @@ from inference.base.checkpoint import read_tensors, refuse_other, write_tensors
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.relabelling import relabel_draws
-from inference.base.structure import is_method
+from inference.base.structure import is_method, open_sites
 from inference.engines.autoguides import FullRank, LowRank, MeanField
 from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
@@ -97,14 +97,15 @@ class SVI:
         if self.batch_size is not None and not (isinstance(problem.data, Tensor) and checks_data(problem.model)):
             raise ValueError("SVI: batch_size needs a model of this library and a table of rows")
         with isolated(problem.seed):
-            run = _Run.begin(self, problem, program, self._first(problem, start, progress))
+            run = _Run.begin(self, problem, program, self._first(problem, program, start, progress))
             history = run.optimise(progress, checkpoint, problem.fingerprint(self, start) if checkpoint else "")
             draws, log_guide = run.draws()
         return self._outcome(problem, program, draws, log_guide, history)
 
-    def _first(self, problem: Problem, start: Params, progress: Progress) -> Params:
+    def _first(self, problem: Problem, program: Program, start: Params, progress: Progress) -> Params:
         """Where the guide starts, (1, ...)."""
-        if self.warm_start is not None and not problem.start_given and hasattr(self.guide, "build"):
+        is_open = bool(open_sites(problem.structure, program))
+        if self.warm_start is not None and not problem.start_given and not is_open and hasattr(self.guide, "build"):
             with quiet():
                 outcome = self.warm_start.run(problem, start, progress, None)
             best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
@@ -128,6 +129,8 @@ class SVI:
         mean = {name: value.mean(0, keepdim=True) for name, value in draws.items()}
         at_mean = log_posteriors(program, mean)
         log_likelihood = (at_mean - program.log_prior(mean).detach()).double().cpu()
+        if set(program.names("local")) - set(problem.structure.local_sites):  # it would be the likelihood at one value of what should be integrated
+            log_likelihood = torch.full_like(log_likelihood, torch.nan)
         settled = self._settled(history, sum(value[0].numel() for value in draws.values()))
         if not settled:
             warnings.warn(
@@ -172,11 +175,11 @@ class _Run:
         latents = program.names("latent")
         if hasattr(method.guide, "build"):
             program.check_enumerable()
-            potential = Potential(program, program.draw_prior(1, problem.seed) | first)
+            potential = Potential(program, program.draw_prior(1, problem.seed, local=True) | first)
             point = potential.vector(first)[0]
-            guide = method.guide.build(hidden(problem.model, latents), potential, point)
+            guide = method.guide.build(hidden(program.model, latents), potential, point)
             guide(*cls.arguments(problem, None))  # lays its parameters out
-            return cls(method, problem, program, config_enumerate(problem.model, default="parallel"), guide, False)
+            return cls(method, problem, program, config_enumerate(program.model, default="parallel"), guide, False)
         guide = method.guide
         drawn = drawn_sites(guide, cls.arguments(problem, None))
         needed = {*program.names("parameter"), *program.names("local")}
@@ -188,7 +191,7 @@ class _Run:
         strange = sorted(name for name, auxiliary in drawn.items() if name not in known and not auxiliary)
         if strange:
             raise ValueError(f"SVI: the guide draws {', '.join(map(repr, strange))}, which the model does not have; its sites are {sorted(known)}")
-        model = problem.model if guided else config_enumerate(problem.model, default="parallel")
+        model = program.model if guided else config_enumerate(program.model, default="parallel")
         return cls(method, problem, program, model, guide, guided)
 
     @staticmethod
@@ -199,7 +202,7 @@ class _Run:
     def optimise(self, progress: Progress, checkpoint: Path | None, fingerprint: str) -> Tensor:
         """Run the steps; the bound at each, (num_steps,)."""
         method, generator = self.method, torch.Generator().manual_seed(self.problem.seed)
-        several = method.num_particles > 1 and not self.guided_latents
+        several = method.num_particles > 1 and not self.guided_latents and self.program.broadcasts()
         nesting = self.program.max_plate_nesting
         elbo = (TraceGraph_ELBO if self.guided_latents else TraceEnum_ELBO)(
             num_particles=method.num_particles, vectorize_particles=several, max_plate_nesting=nesting

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.base.structure import Structure, is_large
-from inference.fitting.rows import chunks, log_likelihood_rows, posterior_latents, sums_out
+from inference.base.structure import Structure, is_large, open_sites
+from inference.fitting.rows import chunks, log_likelihood_rows, posterior_latents, refuse_open, sums_out
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
@@ -28,6 +28,7 @@ def log_likelihood_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: A
     Args:
         fit: of the model and the columns; draws: by site name, (D, ...); data: as the fit takes it.
     """
+    refuse_open(fit, next(chunks(fit, data)))
     if not _batches(fit, data, len(next(iter(draws.values())))):
         return torch.stack([log_likelihood_rows(one, data) for one in _each(fit, draws)])
     parts = []
@@ -38,7 +39,10 @@ def log_likelihood_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: A
 
 
 def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> dict[str, Tensor]:
-    """Posterior of the latents of each row, averaged over the draws (at most 200, evenly spaced), by latent site."""
+    """Posterior of the latents of each row, averaged over the draws (at most 200, evenly spaced), by latent site.
+
+    Where continuous latents of the rows were drawn, their draws must be among them.
+    """
     count = len(next(iter(draws.values())))
     if count > MOST_LATENTS:
         picked = torch.linspace(0, count - 1, MOST_LATENTS).round().long()
@@ -64,8 +68,9 @@ def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> 
 def _batches(fit: FitRecord, data: Any, num_draws: int) -> bool:
     """Whether there are several draws, and the rows stand in one plate whose latents can be summed out, so that draws run as one batch."""
     program = next(chunks(fit, data))
-    summed = sums_out(fit, program) and not is_large(program)
-    return num_draws > 1 and summed and not fit.structure.local_sites and len(program.names("latent")) > 0
+    drawn = set(open_sites(fit.structure, program))
+    summed = not is_large(program) if drawn else sums_out(fit, program) and not is_large(program)
+    return (num_draws > 1 or bool(drawn)) and summed and not fit.structure.local_sites and len(program.names("latent")) > 0
 
 
 def _batches_of(program: Program, draws: Mapping[str, Tensor]) -> Iterator[Params]:

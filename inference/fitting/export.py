@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from inference.base.diagnostics import as_array, has_datatree, load_arviz
+from inference.base.structure import open_sites
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites
@@ -52,6 +53,8 @@ def to_arviz(
     - ``observed_data`` (unit, item), NaN where missing.
     - ``posterior_predictive`` (chain, draw, unit, item): data sets drawn from the fit, of as many rows.
     - ``latent_posterior`` (unit, latent): P(latent = 1 | row), averaged over the draws.
+    - ``local_posterior`` (chain, draw, unit, ...): draws of the continuous latents of the rows, where the engine drew them. There is then
+      no ``log_likelihood``: the likelihood of a row is an integral over them.
     - ``sample_stats`` (chain, draw): what the engine says of its draws, under ArviZ's names: ``diverging``, ``energy``,
       ``tree_depth``, ``step_size``, ``lp``, and whether the latents were renamed (``relabelled``).
     - ``prior``, ``prior_predictive``: with ``num_prior``, draws from the prior and data sets from them.
@@ -86,10 +89,13 @@ def to_arviz(
     for site, value in draws.items():
         groups["posterior"][site] = (("chain", "draw", *dims_of(fit, site, value.shape[2:])), as_array(value))
     if data is not None:
-        groups["log_likelihood"] = _log_likelihood(fit, data, draws)
+        is_open = bool(open_sites(fit.structure, next(chunks(fit, data))))
+        groups["log_likelihood"] = {} if is_open else _log_likelihood(fit, data, draws)
         groups["observed_data"] = _observed(fit, data)
         groups["constant_data"] = _graphs(fit)
-        groups["latent_posterior"] = _latents(fit, data, draws)
+        groups["latent_posterior"] = _latents(fit, data, draws | (fit.local_draws or {})) if not is_open or fit.local_draws else {}
+    if fit.local_draws is not None:
+        groups["local_posterior"] = {site: _local(fit, site, as_array(value)) for site, value in fit.local_draws.items()}
     if fit.sample_stats is not None and not point:
         groups["sample_stats"] = {name: (("chain", "draw"), as_array(value)) for name, value in fit.sample_stats.items()}
     if num_prior:
@@ -202,6 +208,11 @@ def _log_likelihood(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> V
     name = observed[0] if len(observed) == 1 else "log_likelihood"
     dims = ("unit", *(f"log_likelihood_dim_{i}" for i in range(1, values.ndim - 1)))[: values.ndim - 1]
     return {name: (("chain", "draw", *dims), values.reshape(num_chains, num_draws, *values.shape[1:]))}
+
+
+def _local(fit: FitRecord, site: str, values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    dims, _ = _by_unit(fit, site, values[0, 0], fit.num_rows)
+    return ("chain", "draw", *dims), values
 
 
 def _joined(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -14,8 +14,9 @@ import torch
 from inference.base.checkpoint import usable_path
 from inference.base.outcome import BoundWarning, Outcome
 from inference.base.progress import NoProgress, RichProgress
-from inference.base.structure import Method, Problem, is_method
+from inference.base.structure import Method, Problem, is_method, open_sites
 from inference.engines.em import EM
+from inference.engines.nuts import NUTS
 from inference.fitting.problem import problem_of
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
@@ -65,7 +66,8 @@ def fit(
         problem = problem_of(model, data, seed, start_given=not (init is None or isinstance(init, str)))
         if method is None:
             advice = problem.structure.recommended(problem)
-            method, init, num_restarts = advice.method or EM(), init or advice.init, num_restarts or advice.num_restarts
+            method = advice.method or (NUTS() if open_sites(problem.structure, problem.program_of_one_row()) else EM())
+            init, num_restarts = init or advice.init, num_restarts or advice.num_restarts
         if path is not None:
             problem.fingerprint(method, {})  # a program whose contents cannot be read is refused before any work
         start = _start(problem, "spectral" if init is None else init, num_restarts or 1)
@@ -84,7 +86,7 @@ def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Par
         if init not in ("spectral", "random"):
             raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
         start = problem.structure.start(problem, init, num_restarts)
-        return _unconstrained_start(problem.program(), num_restarts, problem.seed) if start is None else start
+        return _unconstrained_start(problem, num_restarts) if start is None else start
     params = init.params if isinstance(init, Fit) else init
     if not isinstance(params, Mapping):
         raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
@@ -100,8 +102,9 @@ def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Par
         if not site.support.check(params[site.name]).all():
             raise ValueError(f"init: {site.name!r} has values outside its support {_outside(site.support, params[site.name])}")
     problem.structure.check_start(params)
-    like = program.draw_prior(1, problem.seed)  # for the program's dtype and device
-    free = program.unconstrained({name: params[name].detach().to(value) for name, value in like.items()})
+    like = program.draw_prior(1, problem.seed, local=bool(open_sites(problem.structure, program)))  # for the program's dtype and device
+    own = {name: params[name].detach().to(value) if name in params else value[0] for name, value in like.items()}
+    free = program.unconstrained(own)
     return problem.structure.complete_start(
         problem, _nearby(program, free, num_restarts, problem.seed, first_exact=True)
     )
@@ -115,11 +118,12 @@ def _outside(support: Any, value: torch.Tensor) -> str:
     return f"{base}" + (f", such as {shown}" if shown else "")
 
 
-def _unconstrained_start(program: Program, num_restarts: int, seed: int) -> Params:
-    """Uniform in (-2, 2) on the unconstrained scale, as Pyro's ``init_to_uniform``."""
-    draw = program.draw_prior(1, seed)
+def _unconstrained_start(problem: Problem, num_restarts: int) -> Params:
+    """Uniform in (-2, 2) on the unconstrained scale, as Pyro's ``init_to_uniform``; continuous latents that must be drawn have a start too."""
+    program = problem.program()
+    draw = program.draw_prior(1, problem.seed, local=bool(open_sites(problem.structure, program)))
     zero = {name: torch.zeros_like(value[0]) for name, value in program.unconstrained(draw).items()}
-    return _nearby(program, zero, num_restarts, seed, first_exact=False)
+    return _nearby(program, zero, num_restarts, problem.seed, first_exact=False)
 
 
 def _nearby(program: Program, free: Params, num_restarts: int, seed: int, first_exact: bool) -> Params:
@@ -139,8 +143,9 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
     """The fit of the best restart, under the library's labels; warns of estimates on a bound."""
     best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
     params = problem.structure.canonical({name: value[best].clone() for name, value in outcome.params.items()})
-    sites = problem.structure.local_sites
+    sites = problem.program_of_one_row().names("local")
     local = {name: params.pop(name) for name in sites if name in params}
+    draws = outcome.draws or {}
     kept = {name: value for name, value in outcome.params.items() if name not in sites}
     iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
     _warn_bounds(problem.structure.at_bound(params))
@@ -162,7 +167,8 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
         num_rows=problem.num_rows,
         item_names=problem.item_names,
         warnings=(),
-        draws=outcome.draws,
+        draws={name: value for name, value in draws.items() if name not in sites} or None,
+        local_draws={name: value for name, value in draws.items() if name in sites} or None,
         elbo=None if outcome.elbo is None else float(outcome.elbo[best]),
         local=local or None,
         sample_stats=outcome.sample_stats,

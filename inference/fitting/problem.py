@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from inference.base.structure import Problem
-from inference.programs.data import checked
+from inference.programs.data import checked, checks_data
+from inference.programs.program import Program
+from inference.programs.soundness import check_program
 from inference.structures.registry import structure_of
 from ppl_models.parts.validation import is_integer
 
@@ -22,11 +24,13 @@ def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: boo
         start_given: whether the user gave the parameters to start from.
 
     Raises:
-        ValueError: for a model that is a class, a seed out of range, or data that the model refuses.
+        ValueError: for a model that is a class, a seed out of range, data that the model refuses, or a program that no engine can fit.
     """
     if not callable(model) or isinstance(model, type):
         raise ValueError(f"model: a Pyro program (a callable, not a class) was expected, got {model!r}")
     if not is_integer(seed, least=0) or seed >= 2**63:
         raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
     tensors, names = checked(model, data, for_fit=True)
+    if not checks_data(model):
+        check_program(Program(model, tensors))
     return Problem(model, tensors, names, seed, start_given, structure_of(model))

@@ -66,10 +66,12 @@ class FitRecord:
         draws: posterior draws (chains, draws, ...) by site name, None for a point estimate.
         elbo: a lower bound of ``log_likelihood``, from engines that have one.
         local: point estimates of continuous latents of the rows fitted (activities), (N, ...) by site, never mixed with
-            ``params``; None for models without. The log-likelihood is then conditional on them.
+            ``params``; None for models without. The log-likelihood is then conditional on them. Of a user's program whose
+            latents were drawn (NUTS, SVI), their posterior means; the log-likelihood is then NaN.
         sample_stats: what the engine says of each draw (divergences, energy, ...), (chains, draws), by name.
         num_observations: the sample size of an information criterion: the steps of all sequences where rows are sequences.
         num_free: free parameters of a program that says nothing of itself; None where the model's kind counts them.
+        local_draws: posterior draws of the continuous latents of the rows, (chains, draws, N, ...) by site, where the engine drew them.
     """
 
     model: Callable[..., Any]
@@ -93,6 +95,7 @@ class FitRecord:
     sample_stats: Params | None = None
     num_observations: int | None = None
     num_free: int | None = None
+    local_draws: Params | None = None
 
     @property
     def structure(self) -> Structure:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.structure import is_large
+from inference.base.structure import is_large, open_sites
 from inference.engines import gibbs_estimates
 from inference.fitting.record import FitRecord
 from inference.programs.data import as_tensors, checked, checks_data, first_tensor, map_tensors
@@ -45,9 +45,23 @@ def _by_row(fit: FitRecord, data: Any, ask: Callable[[FitRecord, Program, Params
     structure = fit.structure
     parts: list[dict[str, Tensor]] = []
     for program in chunks(fit, data):
+        refuse_open(fit, program)
         local = structure.solve_local(fit.params, program.args[0]) if structure.local_sites else {}
         parts.append(ask(fit, program, fit.params | local))
     return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def refuse_open(fit: FitRecord, program: Program) -> None:
+    """Refuse what needs continuous latents of the rows integrated, where only an engine draws them.
+
+    Raises:
+        ValueError: naming the site.
+    """
+    for name in open_sites(fit.structure, program):
+        raise ValueError(
+            f"the answer for a row needs {name!r} integrated, a continuous latent of the rows that this library only draws: fit.local[{name!r}] holds "
+            f"its posterior means for the rows of the fit, fit.local_draws[{name!r}] its draws, and to_arviz(data) both with the discrete latents"
+        )
 
 
 def posterior_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:

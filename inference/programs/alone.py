@@ -17,7 +17,7 @@ from typing import Any
 import pyro
 import torch
 
-__all__ = ["isolated", "listening", "quiet"]
+__all__ = ["in_dtype", "isolated", "listening", "quiet"]
 
 
 class _Turn:
@@ -46,6 +46,18 @@ def isolated(seed: int | None = None) -> Iterator[None]:
         if seed is not None:
             torch.manual_seed(seed)
         yield
+
+
+@contextmanager
+def in_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Run where numbers without a dtype of their own get this one; the caller's default comes back, whatever happens."""
+    with _TURN.lock:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
 
 
 @contextmanager

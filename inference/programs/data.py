@@ -1,43 +1,24 @@
-"""Data of any kind as tensors, for programs that do not check it themselves."""
+"""A model's data, by its own rules, or as its program takes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-__all__ = ["as_tensors", "checked", "checks_data", "first_tensor", "map_tensors"]
+from inference.programs.alone import isolated, quiet
+from inference.programs.prepared import first_run
+from inference.programs.tables import Columns, as_columns, as_tensors, checks_data, first_tensor, floating_dtype, is_frame, map_tensors, row_data
 
-
-def as_tensors(data: Any) -> Any:
-    """Arrays and data frames, alone or in a dict, as tensors; for programs that do not check their data themselves."""
-    if isinstance(data, dict):
-        return {name: as_tensors(value) for name, value in data.items()}
-    if isinstance(data, Tensor) or not hasattr(data, "__array__"):
-        return data
-    return torch.from_numpy(np.array(data.to_numpy() if hasattr(data, "to_numpy") else data))  # frames lend read-only arrays
-
-
-def map_tensors(change: Callable[[Tensor], Tensor], data: Any) -> Any:
-    """``change`` applied to a tensor, or to every tensor of a dict."""
-    return {name: change(value) for name, value in data.items()} if isinstance(data, dict) else change(data)
-
-
-def first_tensor(data: Any) -> Any:
-    """The table, or the first tensor of a dict: its length is the number of rows."""
-    return next(iter(data.values())) if isinstance(data, Mapping) else data
-
-
-def checks_data(model: Callable[..., Any]) -> bool:
-    """Whether a model checks its data itself, row by row; others take whatever they take."""
-    return callable(getattr(model, "check_data", None))
+__all__ = ["Columns", "as_tensors", "checked", "checks_data", "first_tensor", "floating_dtype", "is_frame", "map_tensors", "row_data"]
 
 
 def checked(model: Callable[..., Any], data: Any, for_fit: bool = False) -> tuple[Any, tuple[str, ...]]:
     """Data as tensors, by the model's own rules where it has them, and the names of its items, () where it is no table.
+
+    A data frame given to a program without rules is a tensor where the program takes one, and a table of named columns where it reads them by
+    name: which of the two is found out by a run.
 
     Args:
         model: the program; data: what it takes.
@@ -47,6 +28,29 @@ def checked(model: Callable[..., Any], data: Any, for_fit: bool = False) -> tupl
         ValueError: if the model refuses the data.
     """
     if not checks_data(model):
-        return as_tensors(data), ()
+        if not is_frame(data):
+            return as_tensors(data), ()
+        return _frame_as_taken(model, data), tuple(map(str, data.columns))
     tensors, names = model.check_data(data) if for_fit else model.check_data(data, for_fit=False)  # type: ignore[attr-defined]
     return tensors, tuple(names)
+
+
+def _frame_as_taken(model: Callable[..., Any], frame: Any) -> Any:
+    """A tensor where the program runs with one, else columns by name, else the frame itself.
+
+    Raises:
+        Exception: what the program raised, where it runs with none of them.
+    """
+    columns = as_columns(frame)
+    ways: list[Any] = [columns, frame] if columns.left_out else [as_tensors(frame), columns, frame]
+    errors: list[Exception] = []
+    for taken in ways:
+        try:
+            with isolated(0), quiet():
+                first_run(model, (taken,))
+            return taken
+        except Exception as error:  # the program's own, whatever it is
+            errors.append(error)
+    if isinstance(errors[-2], ValueError) and columns.read:  # read by name, and one of the columns is not as it should be
+        raise errors[-2]
+    raise errors[-1 if columns.read else 0]

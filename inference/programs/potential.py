@@ -87,8 +87,9 @@ class Potential:
 
     def __call__(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """l(z) and its gradient, (R,) and (R, P); a point without a finite density has -inf and a zero gradient."""
-        if len(points) > CHUNK and type(self) is Potential:  # sets are one batch
-            parts = [self(part) for part in points.split(CHUNK)]
+        most = CHUNK if len(points) == 1 or self.program.broadcasts() else 1
+        if len(points) > most and type(self) is Potential:  # sets are one batch
+            parts = [self(part) for part in points.split(most)]
             return torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts])
         if len(points) not in self._functions:
             self._functions[len(points)] = recorded(self._evaluate, points)

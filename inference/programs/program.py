@@ -9,15 +9,17 @@ product (Pyro's own plated variable elimination) gives the log-marginal of each 
 
 is the posterior of factor f: an exact E-step is reverse-mode differentiation of one scalar.
 
-Every function accepts parameters with one leading dim R, for R restarts evaluated as one batch: the program then runs
-inside an outermost plate over restarts.
+Every function accepts parameters with one leading dim R, for R restarts. A program that broadcasts is evaluated once for all of them,
+inside an outermost plate over restarts. One that does not (``a[z]`` reads the leading dim as the latent's) is run once a restart, and nothing
+stands in front of the dims it gave its parameters; which of the two it is, is found out by a trial.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import pyro
 import torch
@@ -27,15 +29,19 @@ from pyro.infer import config_enumerate
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
-from inference.programs.alone import isolated
+from inference.programs.alone import isolated, quiet
 from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, narrow_repeated
+from inference.programs.prepared import first_run, line_of_error, prepared
+from inference.programs.tables import checks_data, first_tensor, floating_dtype, map_tensors, row_data
 from ppl_models.parts.distributions import support_size
 from ppl_models.parts.item_response import ItemResponse
 
 __all__ = ["Params", "Program", "Site", "simulate"]
 
 Params = dict[str, Tensor]
+T = TypeVar("T")
 RESTARTS = "_restarts"
+TRIAL_ROWS, TRIAL_VALUES = 64, 2**10  # rows of a table that a trial of two restarts runs on; values of a latent that it sums over
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ class Site:
         num_values: size of the enumerated support, None where it is not enumerated.
         law: name of its distribution, such as ``Categorical``.
         in_chain: whether it is a step of a ``pyro.markov`` loop.
+        line: where it stands in the user's file, in words; "" where that is not looked for.
     """
 
     name: str
@@ -61,6 +68,7 @@ class Site:
     num_values: int | None
     law: str = ""
     in_chain: bool = False
+    line: str = ""
 
     @property
     def is_binary(self) -> bool:
@@ -79,11 +87,14 @@ class Program:
     """
 
     def __init__(self, model: Callable[..., Any], *args: Any) -> None:
-        self.model, self.args = model, args
-        self._enumerated_model = config_enumerate(model, default="parallel")
+        self.args = args
         with isolated(0):
-            trace = poutine.trace(model).get_trace(*args)
-        self._set_sites(trace)
+            self.model, trace, lines = first_run(model, args)
+        self._enumerated_model = config_enumerate(self.model, default="parallel")
+        self.is_own = checks_data(model)  # minds dtypes, missing entries and restarts itself, and is tested for it
+        self.first_trace = None if self.is_own else trace
+        self._trial: dict[str, bool] = {"together": True} if self.is_own else {}  # shared with other data of the program
+        self._set_sites(trace, lines)
 
     def with_data(self, *args: Any) -> Program:
         """The same program with other data (a chunk of rows), without looking at its sites again."""
@@ -92,11 +103,16 @@ class Program:
         new.args = args
         return new
 
-    def _set_sites(self, trace: Any) -> None:
+    def run_as(self, together: bool) -> Program:
+        """The same program with its restarts run as one batch or one by one, whatever it can do."""
+        new = self.with_data(*self.args)
+        new._trial = {"together": together}
+        return new
+
+    def _set_sites(self, trace: Any, lines: dict[str, str]) -> None:
         nodes = _sample_nodes(trace)
         plates = {name: tuple(f.name for f in node["cond_indep_stack"] if f.vectorized) for name, node in nodes.items()}
-        of_rows = (n for n, node in nodes.items() if node["is_observed"] or node["fn"].support.is_discrete)
-        row_plates = set().union(*(plates[n] for n in of_rows), set())
+        row_plates = self._row_plates(nodes, plates)
         self.max_plate_nesting = max(
             (-f.dim for node in nodes.values() for f in node["cond_indep_stack"] if f.vectorized), default=0
         )
@@ -113,9 +129,24 @@ class Program:
             else:
                 kind = "local" if row_plates & set(plates[name]) else "parameter"
             shape = tuple(fn.batch_shape + fn.event_shape)
-            sites.append(Site(name, kind, shape, fn.support, plates[name], num_values, _law(fn), bool(node["infer"].get("_markov_depth"))))
+            sites.append(Site(name, kind, shape, fn.support, plates[name], num_values, _law(fn), bool(node["infer"].get("_markov_depth")), lines.get(name, "")))
         self.sites = tuple(sites)
         self._batch_dims = {name: len(node["fn"].batch_shape) for name, node in nodes.items()}
+
+    def _row_plates(self, nodes: dict[str, Any], plates: dict[str, tuple[str, ...]]) -> set[str]:
+        """The plates over rows: those that all data and discrete latents share, else all that any of them stands in.
+
+        Of several shared ones (persons and items of a table) the rows are the one as long as the data, else the outermost.
+        """
+        of_rows = [n for n, node in nodes.items() if node["is_observed"] or node["fn"].support.is_discrete]
+        common = set.intersection(*(set(plates[n]) for n in of_rows)) if of_rows else set()
+        if not common:
+            return {name for n in of_rows for name in plates[n]}
+        frames = {f.name: f for n in of_rows for f in nodes[n]["cond_indep_stack"] if f.name in common}
+        table = first_tensor(self.args[0]) if self.args else None
+        num_rows = table.shape[0] if getattr(table, "shape", ()) else None
+        as_long = [f for f in frames.values() if f.size == num_rows] or list(frames.values())
+        return {min(as_long, key=lambda f: f.dim).name}
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Names of the sites of one kind, in program order."""
@@ -128,10 +159,24 @@ class Program:
     # ---------------------------------------------------------------- running
 
     def _num_restarts(self, params: Params) -> int | None:
-        name = self.names("parameter")[0] if self.names("parameter") else None
-        if name is None or params[name].dim() == len(self.site(name).shape):
-            return None
-        return params[name].shape[0]
+        for site in self.sites:
+            if site.kind in ("parameter", "local") and site.name in params:
+                value = params[site.name]
+                return None if value.dim() == len(site.shape) else value.shape[0]
+        return None
+
+    def broadcasts(self) -> bool:
+        """Whether restarts can run as one batch: two together must give what each gives alone. Found out once, on a few rows of a table."""
+        if "together" not in self._trial:
+            self._trial["together"] = _run_together(self)
+        return self._trial["together"]
+
+    def _each(self, ask: Callable[..., T], params: Params, *others: Any) -> T:
+        """``ask`` of all restarts as a batch, or of each alone, stacked; whatever else it takes is split alike."""
+        restarts = self._num_restarts(params)
+        if restarts is None or (restarts > 1 or self.is_own) and self.broadcasts():
+            return ask(params, *others)
+        return _stacked([ask(*(_at(value, r) for value in (params, *others))) for r in range(restarts)])
 
     def _in_program_shape(self, params: Params, restarts: int | None) -> Params:
         """Insert the plate dims between restarts and a site's own shape."""
@@ -145,7 +190,7 @@ class Program:
 
     def _trace(self, params: Params, enumerate_latents: bool, fixed: Params | None = None, needs_local: bool = True) -> Any:
         if enumerate_latents:
-            self.check_enumerable()
+            self._check_finite()
         for site in self.sites:
             if (site.kind == "parameter" or (site.kind == "local" and needs_local)) and site.name not in params:
                 raise ValueError(f"params: {site.kind} site {site.name!r} needs a value, got only {sorted(params)}")
@@ -162,18 +207,38 @@ class Program:
             return poutine.trace(model).get_trace(*self.args)
 
     def check_enumerable(self) -> None:
-        """Refuse a program with a latent that cannot be summed out, naming it."""
+        """Refuse a program with a latent that cannot be summed out, naming it; and a user's that does not run when its latents are summed out."""
+        self._check_finite()
+        if self.is_own or "enumerated" in self._trial or not self.names("latent"):
+            return
+        try:
+            with torch.no_grad(), quiet():
+                self._factors(_at(self.draw_prior(1, seed=0, local=True), 0)).log_total()
+        except Exception as error:  # the program's own, whatever it is
+            latents = ", ".join(f"{name!r}" for name in self.names("latent"))
+            raise ValueError(
+                f"the program runs, but not with all values of {latents} at once, at {line_of_error(error)}: {error}. Summing latents out, their values "
+                "stand in a dim of their own on the left of the plates: choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if, "
+                "while, int() or .item()"
+            ) from error
+        self._trial["enumerated"] = True
+
+    def _check_finite(self) -> None:
         for site in self.sites:
             if site.kind == "latent" and site.num_values is None:
                 size = f" of {site.shape[-1]} bits" if site.is_binary and site.shape else ""
+                line = f" ({site.line})" if site.line else ""
                 raise ValueError(
-                    f"latent site {site.name!r}{size} with support {site.support} cannot be enumerated; use a distribution "
-                    "with a finite support (BinaryVector for a vector of bits), fewer latents, or an engine that samples "
-                    "them (SAEM)"
+                    f"latent site {site.name!r}{size}{line} with support {site.support} cannot be enumerated; use a distribution "
+                    "with a finite support (BinaryVector for a vector of bits, a Categorical over 0, ..., M for a count), fewer latents, or an "
+                    "engine that samples them (SAEM for bits, SVI with a guide of your own)"
                 )
 
     def log_prior(self, params: Params) -> Tensor:
         """Log prior density of the parameters, () or (R,)."""
+        return self._each(self._log_prior_of, params)
+
+    def _log_prior_of(self, params: Params) -> Tensor:
         return self._log_prior(self._trace(params, enumerate_latents=False, needs_local=False), self._num_restarts(params))
 
     def log_prior_local(self, params: Params) -> Tensor:
@@ -181,13 +246,21 @@ class Program:
         if not self.names("local"):
             restarts = self._num_restarts(params)
             return next(iter(params.values())).new_zeros(() if restarts is None else (restarts,))
+        return self._each(self._log_prior_local_of, params)
+
+    def _log_prior_local_of(self, params: Params) -> Tensor:
         return _total(self._log_probs(self._trace(params, enumerate_latents=False), "local"), self._num_restarts(params))
+    def _log_prob(self, node: Any) -> Tensor:
+        """Log density of a site's value; a user's data were checked once, before the work."""
+        with nullcontext() if self.is_own else pyro.validation_enabled(False):
+            value: Tensor = node["fn"].log_prob(node["value"])
+            return value
 
     def _log_probs(self, trace: Any, *kinds: str) -> Iterator[Tensor]:
         for site in self.sites:
             if site.kind in kinds:
                 node = trace.nodes[site.name]
-                yield scale_and_mask(node["fn"].log_prob(node["value"]), node["scale"], node["mask"])
+                yield scale_and_mask(self._log_prob(node), node["scale"], node["mask"])
 
     def _log_prior(self, trace: Any, restarts: int | None) -> Tensor:
         return _total(self._log_probs(trace, "parameter"), restarts)
@@ -201,12 +274,18 @@ class Program:
 
     def log_joint(self, params: Params, latents: Params) -> Tensor:
         """Log density of parameters, latents and data, () or (R,); latents in the shapes of their sites (with R first)."""
+        return self._each(self._log_joint_of, params, latents)
+
+    def _log_joint_of(self, params: Params, latents: Params) -> Tensor:
         restarts = self._num_restarts(params)
         trace = self._trace(params, enumerate_latents=False, fixed=self._fixed(latents, restarts))
         return _total(self._log_probs(trace, "parameter", "latent", "local", "observed"), restarts)
 
     def log_joint_rows(self, params: Params, latents: Params) -> Tensor:
         """Log density of each row and its latents, (N,) or (R, N); for latents that stand in one plate over the rows."""
+        return self._each(self._log_joint_rows_of, params, latents)
+
+    def _log_joint_rows_of(self, params: Params, latents: Params) -> Tensor:
         fixed = self._fixed(latents, self._num_restarts(params))
         trace = self._trace(params, enumerate_latents=False, fixed=fixed)
         return sum(self._log_probs(trace, "latent", "local", "observed"), torch.zeros(()))
@@ -228,7 +307,7 @@ class Program:
         terms, symbols, enumerated, sizes = {}, {}, {}, {}
         scales: dict[str, float] = {}
         for name, node in nodes.items():
-            log_prob = node["fn"].log_prob(node["value"])
+            log_prob = self._log_prob(node)
             if node["mask"] is not None and node["infer"].get("_enumerate_dim") is None:
                 log_prob = scale_and_mask(log_prob, mask=node["mask"])
             symbols[name] = node["infer"]["_dim_to_symbol"]
@@ -254,14 +333,17 @@ class Program:
 
     def log_marginal_rows(self, params: Params) -> Tensor:
         """Log-likelihood of each row with the latents summed out, (N,) or (R, N); () or (R,) without a common plate."""
-        return self._factors(params).log_rows()
+        return self._each(lambda own: self._factors(own).log_rows(), params)
 
     def log_marginal(self, params: Params) -> Tensor:
         """Log-likelihood with the latents summed out, () or (R,); scaled up if the data is a mini-batch."""
-        return self._factors(params).log_total()
+        return self._each(lambda own: self._factors(own).log_total(), params)
 
     def factor_posteriors(self, params: Params) -> FactorPosteriors:
         """Posterior of every local factor, by differentiating the log-marginal."""
+        return self._each(self._factor_posteriors_of, params)
+
+    def _factor_posteriors_of(self, params: Params) -> FactorPosteriors:
         with torch.no_grad():
             factors = self._factors(params)
         leaves = {name: term.detach().clone().requires_grad_() for name, term in factors.terms.items()}
@@ -272,6 +354,9 @@ class Program:
 
     def expected_complete_log_density(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
         """E[log p(data, latents | params)] under fixed factor posteriors, without the prior; () or (R,)."""
+        return self._each(self._expected_of, params, posteriors)
+
+    def _expected_of(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
         factors = self._factors(params)
         restarts = self._num_restarts(params)
         dim = -1 - self.max_plate_nesting
@@ -290,7 +375,7 @@ class Program:
     def latent_marginals(self, params: Params) -> dict[str, Tensor]:
         """P(latent = each of its values | data), (N, num_values) or (R, N, num_values), for every latent site."""
         with torch.no_grad():
-            return self._factors(params).marginals()
+            return self._each(lambda own: self._factors(own).marginals(), params)
 
     def sample_latents(self, params: Params, num_draws: int = 1) -> dict[str, Tensor]:
         """Exact joint draws of the latents given data and parameters (no leading R), (num_draws, \\*site shape)."""
@@ -304,6 +389,8 @@ class Program:
 
     def latent_values(self, params: Params) -> dict[str, Tensor]:
         """The enumerated support of every latent site, (num_values, \\*event)."""
+        if self._num_restarts(params) is not None and not self.is_own:  # the same for all
+            params = _at(params, 0)
         with torch.no_grad():
             factors = self._factors(params)
         return {name: factors.values(name) for name in factors.enumerated}
@@ -332,6 +419,8 @@ class Program:
         It is one when a single :class:`~ppl_models.parts.responses.ItemResponse` is observed, its predictor depends on one
         latent site and on no row, and no other factor depends on the row.
         """
+        if not (self._num_restarts(params) is None or self.is_own or self.broadcasts()):
+            return None
         with torch.no_grad():
             factors = self._factors(params)
         observed = self.names("observed")
@@ -373,15 +462,17 @@ class Program:
         """The inverse of :meth:`unconstrained`."""
         return {name: biject_to(self.site(name).support)(value) for name, value in free.items()}
 
-    def draw_prior(self, num_draws: int, seed: int) -> Params:
-        """Parameters drawn from the prior, (num_draws, \\*shape)."""
-        draws: dict[str, list[Tensor]] = {name: [] for name in self.names("parameter")}
+    def draw_prior(self, num_draws: int, seed: int, local: bool = False) -> Params:
+        """Parameters drawn from the prior, (num_draws, \\*shape); with ``local`` the continuous latents of the rows too."""
+        names = [site.name for site in self.sites if site.kind == "parameter" or (local and site.kind == "local")]
+        draws: dict[str, list[Tensor]] = {name: [] for name in names}
         with isolated(seed):
             for _ in range(num_draws):
                 trace = poutine.trace(self.model).get_trace(*self.args)
                 for name, values in draws.items():
                     values.append(_value(trace, name).detach())
-        return {name: torch.stack(values) for name, values in draws.items()}
+        stacked = {name: torch.stack(values) for name, values in draws.items()}
+        return stacked if self.is_own else {name: value.to(floating_dtype(self.args)) for name, value in stacked.items()}
 
     def simulate(self, params: Params, seed: int) -> dict[str, Tensor]:
         """One draw of every latent and data site given parameters; build the program with arguments that hold no data."""
@@ -391,8 +482,78 @@ class Program:
 def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -> dict[str, Tensor]:
     """One draw of every site that ``params`` does not fix, from any program: nothing need be enumerable."""
     with isolated(seed), torch.no_grad():
-        trace = poutine.trace(poutine.condition(model, params)).get_trace(*args)
+        _, trace, _ = first_run(prepared(model, floating_dtype([args, params])), args, params)
     return {name: _value(trace, name) for name in _sample_nodes(trace) if name not in params}
+
+
+def _at(value: Any, restart: int) -> Any:
+    """What belongs to one restart, without the leading dim."""
+    if isinstance(value, Tensor):
+        return value[restart]
+    if isinstance(value, dict):
+        return {name: _at(part, restart) for name, part in value.items()}
+    return replace(value, **{field.name: _at(getattr(value, field.name), restart) for field in fields(value)})
+
+
+def _stacked(parts: list[Any]) -> Any:
+    """The answers of single restarts with a leading dim."""
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.stack(parts)
+    if isinstance(first, dict):
+        return {name: _stacked([part[name] for part in parts]) for name in first}
+    return replace(first, **{field.name: _stacked([getattr(part, field.name) for part in parts]) for field in fields(first)})
+
+
+def _run_together(program: Program) -> bool:
+    """Whether two restarts together give what each gives alone; all rows are tried where a few do not run."""
+    trials = [program]
+    if len(program.args) == 1 and row_data(program.args[0]) and len(first_tensor(program.args[0])) > TRIAL_ROWS:
+        few = map_tensors(lambda x: x[:TRIAL_ROWS], program.args[0])
+        trials = [program.with_data(few), program]
+    with torch.no_grad(), quiet():
+        for trial in trials:
+            try:
+                points = _inner_points(trial)
+                alone = _answers(trial.run_as(together=False), points)
+            except Exception:  # a program of so many rows and no fewer
+                if trial is program:
+                    raise
+                continue
+            if not all(bool(torch.isfinite(value).all()) for value in alone):
+                return False
+            try:
+                together = _answers(trial.run_as(together=True), points)
+            except Exception:  # whatever a program does with a leading dim it does not expect
+                return False
+            near = 1e-7 if all(value.dtype == torch.float64 for value in points.values()) else 1e-3
+            return all(
+                one.shape == two.shape and torch.allclose(one, two, rtol=near, atol=near) for one, two in zip(alone, together, strict=True)
+            )
+    return False
+
+
+def _inner_points(program: Program) -> Params:
+    """Two values of everything continuous, within two units of the middle of the unconstrained scale."""
+    points = program.draw_prior(2, seed=0, local=True)
+    try:
+        free = program.unconstrained(points)
+        return program.constrained({name: value.nan_to_num().clamp(-2.0, 2.0) for name, value in free.items()})
+    except NotImplementedError:  # a support without a bijection
+        return points
+
+
+def _answers(program: Program, points: Params) -> list[Tensor]:
+    """What engines ask of a program, at two points."""
+    sizes = [site.num_values for site in program.sites if site.kind == "latent"]
+    if None not in sizes and all(size <= TRIAL_VALUES for size in sizes if size):
+        posteriors = program.factor_posteriors(points)
+        expected = program.expected_complete_log_density(points, posteriors)
+        return [program.log_prior(points), program.log_marginal_rows(points), expected]
+    with isolated(0):
+        trace = poutine.trace(program.model).get_trace(*program.args)
+    latents = {name: _value(trace, name).detach().expand(2, *program.site(name).shape) for name in program.names("latent")}
+    return [program.log_prior(points), program.log_joint(points, latents), program.log_joint_rows(points, latents)]
 
 
 def _law(fn: Any) -> str:

@@ -296,8 +296,8 @@ def test_a_continuous_latent_of_a_row_is_local() -> None:
     close(program.log_marginal_rows(params | {"level": level}), expected)
     with pytest.raises(ValueError, match="local site 'level' needs a value"):
         program.log_marginal(params)
-    with pytest.raises(ValueError, match="local site 'level' needs a value"):
-        fit(local_program, data)
+    with pytest.raises(ValueError, match="cannot integrate 'level'"):
+        fit(local_program, data, EM())
 
 
 def test_a_missing_value_is_named() -> None:

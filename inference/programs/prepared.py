@@ -1,0 +1,161 @@
+"""A user's program made ready to run: in the dtype of its data, missing entries of what it observes left out, its lines known."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from inference.programs.alone import in_dtype
+from inference.programs.tables import checks_data, floating_dtype
+from ppl_models.parts.item_response import ItemResponse
+
+__all__ = ["Prepared", "SourceLines", "first_run", "line_of_error", "prepared"]
+
+CLASHES = ("same dtype", "expected scalar type", "dtype mismatch", "must have the same dtype", "should have the same dtype")
+
+
+class _MissingEntries(Messenger):
+    """NaN entries of observed sites leave the likelihood: masked, and filled with a value that is there.
+
+    A law of whole vectors cannot lose one entry of them; the libraries' own laws of items know NaN themselves.
+    """
+
+    def _pyro_sample(self, msg: Any) -> None:
+        value, fn = msg["value"], msg["fn"]
+        if not (msg["is_observed"] and isinstance(value, Tensor) and value.is_floating_point()):
+            return
+        missing = value.isnan()
+        if not missing.any() or _knows_nan(fn):
+            return
+        vectors = missing.reshape(*missing.shape[: missing.dim() - fn.event_dim], -1)
+        hidden, whole = vectors.any(-1), ~vectors.any(-1)
+        if bool((hidden & ~vectors.all(-1)).any()):
+            raise ValueError(
+                f"observed site {msg['name']!r} holds vectors of which some entries are NaN, and its law is one of whole vectors: give every "
+                "column a law of its own inside a plate, or leave these rows out"
+            )
+        if not whole.any():
+            raise ValueError(f"observed site {msg['name']!r} holds nothing but NaN: leave it out of the program")
+        msg["value"] = torch.where(missing, value[whole][0], value)
+        msg["mask"] = whole if msg["mask"] is None else whole & msg["mask"]
+
+
+def _knows_nan(fn: Any) -> bool:
+    while not isinstance(fn, ItemResponse) and hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    return isinstance(fn, ItemResponse)
+
+
+class _Widening(TorchFunctionMode):
+    """Operations that take one dtype only (matrix products) get the widest of those they were given."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            if not _clash(error):
+                raise
+            tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+            widest = max((t.dtype for t in tensors), key=lambda dtype: torch.finfo(dtype).bits)
+            args, kwargs = tree_map(lambda v: v.to(widest) if isinstance(v, Tensor) and v.is_floating_point() else v, (args, kwargs))
+            return func(*args, **kwargs)
+
+
+def _clash(error: Exception) -> bool:
+    return any(words in str(error) for words in CLASHES)
+
+
+class Prepared:
+    """A program that runs in one floating dtype, the data's, with NaN entries of its observed sites left out.
+
+    Args:
+        model: the user's program; widen: whether constants of another dtype in its matrix products are converted.
+        dtype: None for that of the data it is called with, double precision where they hold none.
+    """
+
+    def __init__(self, model: Callable[..., Any], dtype: torch.dtype | None = None, widen: bool = False) -> None:
+        self.model, self.dtype, self.widen = model, dtype, widen
+
+    def __call__(self, *args: Any) -> Any:
+        dtype = self.dtype or floating_dtype(args)
+        with in_dtype(dtype), _MissingEntries(), _Widening() if self.widen else nullcontext():
+            return self.model(*args)
+
+
+class SourceLines(Messenger):
+    """Where in the user's file each site stands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: dict[str, str] = {}
+
+    def _pyro_sample(self, msg: Any) -> None:
+        self.of.setdefault(msg["name"], _line_of_user())
+
+    def _pyro_param(self, msg: Any) -> None:
+        self.of.setdefault(msg["name"], _line_of_user())
+
+
+LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (pyro, torch)) + (str(Path(__file__).parent),)
+
+
+def _line_of_user() -> str:
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith((*LIBRARIES, "<")) and frame.f_back is not None:
+        frame = frame.f_back
+    return f"line {frame.f_lineno} of {Path(frame.f_code.co_filename).name}"
+
+
+def line_of_error(error: BaseException) -> str:
+    """The line of the user's file that an error came from, in words."""
+    place, at = "its call", error.__traceback__
+    while at is not None:
+        file = at.tb_frame.f_code.co_filename
+        if not file.startswith((*LIBRARIES, "<")):
+            place = f"line {at.tb_lineno} of {Path(file).name}"
+        at = at.tb_next
+    return place
+
+
+def prepared(model: Callable[..., Any], dtype: torch.dtype | None = None) -> Callable[..., Any]:
+    """A user's program ready to run; a model that checks its data itself as it is, for it minds these things too."""
+    return model if checks_data(model) or isinstance(model, Prepared) else Prepared(model, dtype)
+
+
+def first_run(
+    model: Callable[..., Any], args: tuple[Any, ...], fixed: dict[str, Tensor] | None = None
+) -> tuple[Callable[..., Any], Any, dict[str, str]]:
+    """The program ready to run, a trace of it, and the line of every site.
+
+    Constants of a dtype that clashes with the data's are found out here, and converted from then on.
+
+    Args:
+        model: the program; args: what it is called with; fixed: values of some of its sites.
+    """
+    model = prepared(model)
+
+    def trace(of: Callable[..., Any]) -> Any:
+        return poutine.trace(poutine.condition(of, fixed) if fixed else of).get_trace(*args)
+
+    if not isinstance(model, Prepared):
+        return model, trace(model), {}
+    with SourceLines() as lines:
+        try:
+            return model, trace(model), lines.of
+        except RuntimeError as error:
+            if model.widen or not _clash(error):
+                raise
+        model = Prepared(model.model, model.dtype, widen=True)
+        return model, trace(model), lines.of
