@@ -117,16 +117,16 @@ def add_statistics(parts: Sequence[S]) -> S:
     if not is_dataclass(first):
         raise ValueError(f"statistics must be tensors, dicts of them or records, got {type(first).__name__}")
     added = {}
-    for field in fields(first):
-        values = [getattr(part, field.name) for part in parts]
-        if "join" in field.metadata:
-            added[field.name] = torch.cat(values, field.metadata["join"])
-        elif field.metadata.get("sum", True):
-            added[field.name] = add_statistics(values)
+    for part_of in fields(first):
+        values = [getattr(part, part_of.name) for part in parts]
+        if "join" in part_of.metadata:
+            added[part_of.name] = torch.cat(values, part_of.metadata["join"])
+        elif part_of.metadata.get("sum", True):
+            added[part_of.name] = add_statistics(values)
         elif all(_same(value, values[0]) for value in values):
-            added[field.name] = values[0]
+            added[part_of.name] = values[0]
         else:
-            raise ValueError(f"{type(first).__name__}.{field.name} is not a sum over rows, and differs between the parts")
+            raise ValueError(f"{type(first).__name__}.{part_of.name} is not a sum over rows, and differs between the parts")
     return replace(first, **added)  # type: ignore[type-var]
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.relabelling import relabel_draws
+from inference.base.structure import open_sites
 from inference.programs.program import Params
 
 if TYPE_CHECKING:
@@ -62,11 +63,12 @@ def posterior_outcome(problem: Problem, params: Params, sample_stats: Params, lo
         objective = log_likelihood + program.log_prior(mean).double().cpu()
     if set(program.names("local")) - set(problem.structure.local_sites):  # it would be the likelihood at one value of what should be integrated
         log_likelihood = torch.full_like(log_likelihood, torch.nan)
+    drawn = open_sites(problem.structure, program)
     history = log_density.double().cpu().mean(0).unsqueeze(-1)
     return Outcome(
         params=mean,
         objective=objective,
-        objective_name="log-posterior",
+        objective_name=f"log-posterior of parameters and {', '.join(drawn)}" if drawn else "log-posterior",
         log_likelihood=log_likelihood,
         history=history,
         history_log_likelihood=torch.full_like(history, torch.nan),

@@ -43,6 +43,9 @@ def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> 
 
     Where continuous latents of the rows were drawn, their draws must be among them.
     """
+    program = next(chunks(fit, data))
+    if open_sites(fit.structure, program) and not program.names("latent"):
+        return {}
     count = len(next(iter(draws.values())))
     if count > MOST_LATENTS:
         picked = torch.linspace(0, count - 1, MOST_LATENTS).round().long()

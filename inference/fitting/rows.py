@@ -13,7 +13,7 @@ from torch import Tensor
 from inference.base.structure import is_large, open_sites
 from inference.engines import gibbs_estimates
 from inference.fitting.record import FitRecord
-from inference.programs.data import as_tensors, checked, checks_data, first_tensor, map_tensors
+from inference.programs.data import Columns, checked, checks_data, first_tensor, map_tensors
 from inference.programs.program import Params, Program, simulate
 from ppl_models.parts.validation import check_size
 
@@ -24,12 +24,13 @@ CHUNK_ELEMENTS = 2**22
 
 def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
     """The program on consecutive chunks of rows, or on all of ``data`` where it is no table."""
-    if not checks_data(fit.model):
-        yield Program(fit.model, as_tensors(data))
-        return
     tensors, names = checked(fit.model, data)
-    if names != fit.item_names and sorted(names) == sorted(fit.item_names):
+    by_place = not isinstance(tensors, Columns)
+    if by_place and names != fit.item_names and sorted(names) == sorted(fit.item_names):
         raise ValueError(f"data: columns in the order of the fit, {fit.item_names}, were expected, got {names}")
+    if not checks_data(fit.model):
+        yield Program(fit.model, tensors)
+        return
     like = next(iter(fit.params.values()))  # the estimate's dtype and device
     tensors = map_tensors(lambda x: x.to(like if x.is_floating_point() else like.device), tensors)
     first = first_tensor(tensors)

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from inference.programs.alone import isolated, quiet
 from inference.programs.prepared import first_run
-from inference.programs.tables import Columns, as_columns, as_tensors, checks_data, first_tensor, floating_dtype, is_frame, map_tensors, row_data
+from inference.programs.tables import (
+    Columns,
+    as_columns,
+    as_tensors,
+    checks_data,
+    first_tensor,
+    floating_dtype,
+    is_frame,
+    map_tensors,
+    row_data,
+)
 
 __all__ = ["Columns", "as_tensors", "checked", "checks_data", "first_tensor", "floating_dtype", "is_frame", "map_tensors", "row_data"]
 
@@ -49,7 +57,7 @@ def _frame_as_taken(model: Callable[..., Any], frame: Any) -> Any:
             with isolated(0), quiet():
                 first_run(model, (taken,))
             return taken
-        except Exception as error:  # the program's own, whatever it is
+        except Exception as error:  # noqa: BLE001 (the program's own, whatever it is)
             errors.append(error)
     if isinstance(errors[-2], ValueError) and columns.read:  # read by name, and one of the columns is not as it should be
         raise errors[-2]

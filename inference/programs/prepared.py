@@ -20,7 +20,7 @@ from inference.programs.alone import in_dtype
 from inference.programs.tables import checks_data, floating_dtype
 from ppl_models.parts.item_response import ItemResponse
 
-__all__ = ["Prepared", "SourceLines", "first_run", "line_of_error", "prepared"]
+__all__ = ["Prepared", "SourceLines", "first_line", "first_run", "line_of_error", "prepared"]
 
 CLASHES = ("same dtype", "expected scalar type", "dtype mismatch", "must have the same dtype", "should have the same dtype")
 
@@ -118,6 +118,11 @@ def _line_of_user() -> str:
     return f"line {frame.f_lineno} of {Path(frame.f_code.co_filename).name}"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, without the shapes that Pyro lists below."""
+    return str(error).partition("\n")[0].rstrip(". :")
+
+
 def line_of_error(error: BaseException) -> str:
     """The line of the user's file that an error came from, in words."""
     place, at = "its call", error.__traceback__
@@ -157,5 +162,10 @@ def first_run(
         except RuntimeError as error:
             if model.widen or not _clash(error):
                 raise
+        except ValueError as error:
+            if "to satisfy the constraint" not in str(error):
+                raise
+            remedy = ": a covariate that is missing must be filled in before the fit, or given a law of its own" if "nan" in str(error) else ""
+            raise ValueError(f"the program at {line_of_error(error)}: {first_line(error)}{remedy}") from error
         model = Prepared(model.model, model.dtype, widen=True)
         return model, trace(model), lines.of

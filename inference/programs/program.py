@@ -31,7 +31,7 @@ from torch.distributions import biject_to, constraints
 
 from inference.programs.alone import isolated, quiet
 from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, narrow_repeated
-from inference.programs.prepared import first_run, line_of_error, prepared
+from inference.programs.prepared import first_line, first_run, line_of_error, prepared
 from inference.programs.tables import checks_data, first_tensor, floating_dtype, map_tensors, row_data
 from ppl_models.parts.distributions import support_size
 from ppl_models.parts.item_response import ItemResponse
@@ -144,7 +144,8 @@ class Program:
             return {name for n in of_rows for name in plates[n]}
         frames = {f.name: f for n in of_rows for f in nodes[n]["cond_indep_stack"] if f.name in common}
         table = first_tensor(self.args[0]) if self.args else None
-        num_rows = table.shape[0] if getattr(table, "shape", ()) else None
+        shape = tuple(getattr(table, "shape", ()))
+        num_rows = shape[0] if shape else None
         as_long = [f for f in frames.values() if f.size == num_rows] or list(frames.values())
         return {min(as_long, key=lambda f: f.dim).name}
 
@@ -217,7 +218,7 @@ class Program:
         except Exception as error:  # the program's own, whatever it is
             latents = ", ".join(f"{name!r}" for name in self.names("latent"))
             raise ValueError(
-                f"the program runs, but not with all values of {latents} at once, at {line_of_error(error)}: {error}. Summing latents out, their values "
+                f"the program runs, but not with all values of {latents} at once, at {line_of_error(error)}: {first_line(error)}. Summing latents out, their values "
                 "stand in a dim of their own on the left of the plates: choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if, "
                 "while, int() or .item()"
             ) from error
@@ -524,7 +525,7 @@ def _run_together(program: Program) -> bool:
                 return False
             try:
                 together = _answers(trial.run_as(together=True), points)
-            except Exception:  # whatever a program does with a leading dim it does not expect
+            except Exception:  # noqa: BLE001 (whatever a program does with a leading dim that it does not expect)
                 return False
             near = 1e-7 if all(value.dtype == torch.float64 for value in points.values()) else 1e-3
             return all(

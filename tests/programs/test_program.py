@@ -415,7 +415,7 @@ def test_the_parameter_store_and_random_state_are_left_alone() -> None:
     program.draw_prior(2, seed=1)
     program.simulate(CAUSES, seed=1)
     with pytest.warns(UserWarning, match="did not converge"):
-        result = fit(model, data, method=EM(max_iterations=1), num_restarts=2)
+        result = fit(two_causes, data, method=EM(max_iterations=1), num_restarts=2)
     result.posterior_latents(data)
     result.log_likelihood_rows(data)
     assert torch.equal(torch.get_rng_state(), random_state)
