@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
 MAX_VALUES = 2**16  # of one latent site
 
-__all__ = ["Recommendation", "Structure", "is_large", "is_method", "Method", "Problem", "open_sites", "refuse_open_sites"]
+__all__ = ["Recommendation", "Structure", "is_large", "is_method", "Method", "Problem", "sampled_sites", "open_sites", "refuse_open_sites"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,11 @@ def open_sites(structure: Structure, program: Program) -> tuple[str, ...]:
     """Continuous latents of the rows that the structure neither solves for nor integrates: an engine must draw them."""
     settled = {*structure.local_sites, *structure.integrated_sites}
     return tuple(name for name in program.names("local") if name not in settled)
+
+
+def sampled_sites(structure: Structure, program: Program) -> tuple[str, ...]:
+    """Those of a user's program: the library's own families have samplers for theirs."""
+    return () if program.is_own else open_sites(structure, program)
 
 
 def refuse_open_sites(caller: str, structure: Structure, program: Program) -> None:

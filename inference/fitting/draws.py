@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.base.structure import Structure, is_large, open_sites
+from inference.base.structure import Structure, is_large, sampled_sites
 from inference.fitting.rows import chunks, log_likelihood_rows, posterior_latents, refuse_open, sums_out
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> 
     Where continuous latents of the rows were drawn, their draws must be among them.
     """
     program = next(chunks(fit, data))
-    if open_sites(fit.structure, program) and not program.names("latent"):
+    if sampled_sites(fit.structure, program) and not program.names("latent"):
         return {}
     count = len(next(iter(draws.values())))
     if count > MOST_LATENTS:
@@ -71,7 +71,7 @@ def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> 
 def _batches(fit: FitRecord, data: Any, num_draws: int) -> bool:
     """Whether there are several draws, and the rows stand in one plate whose latents can be summed out, so that draws run as one batch."""
     program = next(chunks(fit, data))
-    drawn = set(open_sites(fit.structure, program))
+    drawn = set(sampled_sites(fit.structure, program))
     summed = not is_large(program) if drawn else sums_out(fit, program) and not is_large(program)
     return (num_draws > 1 or bool(drawn)) and summed and not fit.structure.local_sites and len(program.names("latent")) > 0
 

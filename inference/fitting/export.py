@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from inference.base.diagnostics import as_array, has_datatree, load_arviz
-from inference.base.structure import open_sites
+from inference.base.structure import sampled_sites
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites
@@ -89,7 +89,7 @@ def to_arviz(
     for site, value in draws.items():
         groups["posterior"][site] = (("chain", "draw", *dims_of(fit, site, value.shape[2:])), as_array(value))
     if data is not None:
-        is_open = bool(open_sites(fit.structure, next(chunks(fit, data))))
+        is_open = bool(sampled_sites(fit.structure, next(chunks(fit, data))))
         groups["log_likelihood"] = {} if is_open else _log_likelihood(fit, data, draws)
         groups["observed_data"] = _observed(fit, data)
         groups["constant_data"] = _graphs(fit)

@@ -14,7 +14,7 @@ import torch
 from inference.base.checkpoint import usable_path
 from inference.base.outcome import BoundWarning, Outcome
 from inference.base.progress import NoProgress, RichProgress
-from inference.base.structure import Method, Problem, is_method, open_sites
+from inference.base.structure import Method, Problem, is_method, sampled_sites
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
 from inference.fitting.problem import problem_of
@@ -66,7 +66,7 @@ def fit(
         problem = problem_of(model, data, seed, start_given=not (init is None or isinstance(init, str)))
         if method is None:
             advice = problem.structure.recommended(problem)
-            method = advice.method or (NUTS() if open_sites(problem.structure, problem.program_of_one_row()) else EM())
+            method = advice.method or (NUTS() if sampled_sites(problem.structure, problem.program_of_one_row()) else EM())
             init, num_restarts = init or advice.init, num_restarts or advice.num_restarts
         if path is not None:
             problem.fingerprint(method, {})  # a program whose contents cannot be read is refused before any work
@@ -102,7 +102,7 @@ def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Par
         if not site.support.check(params[site.name]).all():
             raise ValueError(f"init: {site.name!r} has values outside its support {_outside(site.support, params[site.name])}")
     problem.structure.check_start(params)
-    like = program.draw_prior(1, problem.seed, local=bool(open_sites(problem.structure, program)))  # for the program's dtype and device
+    like = program.draw_prior(1, problem.seed, local=bool(sampled_sites(problem.structure, program)))  # for the program's dtype and device
     own = {name: params[name].detach().to(value) if name in params else value[0] for name, value in like.items()}
     free = program.unconstrained(own)
     return problem.structure.complete_start(
@@ -121,7 +121,7 @@ def _outside(support: Any, value: torch.Tensor) -> str:
 def _unconstrained_start(problem: Problem, num_restarts: int) -> Params:
     """Uniform in (-2, 2) on the unconstrained scale, as Pyro's ``init_to_uniform``; continuous latents that must be drawn have a start too."""
     program = problem.program()
-    draw = program.draw_prior(1, problem.seed, local=bool(open_sites(problem.structure, program)))
+    draw = program.draw_prior(1, problem.seed, local=bool(sampled_sites(problem.structure, program)))
     zero = {name: torch.zeros_like(value[0]) for name, value in program.unconstrained(draw).items()}
     return _nearby(program, zero, num_restarts, problem.seed, first_exact=False)
 

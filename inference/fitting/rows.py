@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.structure import is_large, open_sites
+from inference.base.structure import is_large, sampled_sites
 from inference.engines import gibbs_estimates
 from inference.fitting.record import FitRecord
 from inference.programs.data import Columns, checked, checks_data, first_tensor, map_tensors
@@ -58,7 +58,7 @@ def refuse_open(fit: FitRecord, program: Program) -> None:
     Raises:
         ValueError: naming the site.
     """
-    for name in open_sites(fit.structure, program):
+    for name in sampled_sites(fit.structure, program):
         raise ValueError(
             f"the answer for a row needs {name!r} integrated, a continuous latent of the rows that this library only draws: fit.local[{name!r}] holds "
             f"its posterior means for the rows of the fit, fit.local_draws[{name!r}] its draws, and to_arviz(data) both with the discrete latents"

@@ -58,6 +58,8 @@ def check_program(program: Program) -> None:
         )
     for site in program.sites:
         node = trace.nodes[site.name]
+        if not isinstance(node["value"], Tensor | int | float | bool):
+            raise ValueError(f"site {site.name!r}{lines[site.name]}: a tensor was expected, got {type(node['value']).__name__}")
         if site.kind != "parameter":
             _check_plates(site.name, lines[site.name], node)
         if site.kind == "observed":

@@ -56,7 +56,7 @@ def shifts(data):
 def test_latents_that_are_not_bits_are_named():
     with pytest.raises(ValueError, match="'group'.*bits"):
         fit(three_groups, torch.zeros(5, dtype=F64), SAEM())
-    with pytest.raises(ValueError, match="'shift' is continuous"):
+    with pytest.raises(ValueError, match="cannot integrate 'shift'"):
         fit(shifts, torch.zeros(5, dtype=F64), SAEM())
     walks = {"state": torch.zeros(2, 5).long(), "action": torch.zeros(2, 5).long(), "length": torch.tensor([5, 5])}
     with pytest.raises(ValueError, match="no latent site to sample.*trajectories"):
