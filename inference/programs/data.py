@@ -43,6 +43,19 @@ def checked(model: Callable[..., Any], data: Any, for_fit: bool = False) -> tupl
     return tensors, tuple(names)
 
 
+class _Watched(Columns):
+    """A table that notes which columns are read by name."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.__dict__.update(columns.__dict__)
+        self.read: set[str] = set()
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            self.read.add(key)
+        return super().__getitem__(key)
+
+
 def _frame_as_taken(model: Callable[..., Any], frame: Any) -> Any:
     """A tensor where the program runs with one, else columns by name, else the frame itself.
 
@@ -50,15 +63,16 @@ def _frame_as_taken(model: Callable[..., Any], frame: Any) -> Any:
         Exception: what the program raised, where it runs with none of them.
     """
     columns = as_columns(frame)
-    ways: list[Any] = [columns, frame] if columns.left_out else [as_tensors(frame), columns, frame]
+    watched = _Watched(columns)
+    ways: list[Any] = [watched, frame] if columns.left_out else [as_tensors(frame), watched, frame]
     errors: list[Exception] = []
     for taken in ways:
         try:
             with isolated(0), quiet():
                 first_run(model, (taken,))
-            return taken
+            return columns if taken is watched else taken
         except Exception as error:  # noqa: BLE001 (the program's own, whatever it is)
             errors.append(error)
-    if isinstance(errors[-2], ValueError) and columns.read:  # read by name, and one of the columns is not as it should be
+    if isinstance(errors[-2], ValueError) and watched.read:  # read by name, and one of the columns is not as it should be
         raise errors[-2]
-    raise errors[-1 if columns.read else 0]
+    raise errors[-1 if watched.read else 0]

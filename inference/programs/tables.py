@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Columns", "all_tensors", "as_columns", "as_tensors", "checks_data", "first_tensor", "floating_dtype", "is_frame", "map_tensors", "row_data"]
+__all__ = ["Columns", "as_columns", "as_tensors", "checks_data", "first_tensor", "floating_dtype", "is_frame", "map_tensors", "row_data"]
 
 
 class Columns:
@@ -19,14 +19,10 @@ class Columns:
 
     Args:
         columns: by name, each (N,); left_out: columns that hold no numbers, with what they hold.
-
-    Attributes:
-        read: names that were asked for.
     """
 
     def __init__(self, columns: Mapping[str, Tensor], left_out: Mapping[str, str] | None = None) -> None:
         self._columns, self._left_out = dict(columns), dict(left_out or {})
-        self.read: set[str] = set()
 
     @property
     def columns(self) -> list[str]:
@@ -61,7 +57,6 @@ class Columns:
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            self.read.add(key)
             if key in self._left_out:
                 raise ValueError(f"column {key!r} holds {self._left_out[key]}: numbers were expected; code its values as 0, 1, ...")
             if key not in self._columns:
@@ -76,7 +71,7 @@ class Columns:
 
     def __getattr__(self, name: str) -> Tensor:
         if not name.startswith("_") and name in self._columns:
-            return self._columns[name]
+            return self[name]  # type: ignore[no-any-return]
         raise AttributeError(name)
 
     @property
@@ -161,15 +156,6 @@ def first_tensor(data: Any) -> Any:
         return data
     tables = [value for value in data.values() if getattr(value, "ndim", 0)]
     return tables[0] if tables else next(iter(data.values()))
-
-
-def all_tensors(data: Any) -> list[Any]:
-    """Every table, column and number of the data, in order."""
-    if is_frame(data) and not isinstance(data, Columns):
-        data = as_columns(data)
-    if isinstance(data, Mapping | Columns):
-        return [tensor for value in data.values() for tensor in all_tensors(value)]
-    return [data]
 
 
 def row_data(data: Any) -> bool:
