@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from inference.base.drawing import draw
 from inference.causal.bits import mask_of, masks_of_columns, matrix_of_columns, members
 from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, order_of
 
@@ -76,6 +77,10 @@ class Cpdag:
     def dag(self) -> np.ndarray:
         """One DAG of the class, bool (K, K)."""
         return consistent_extension(self.matrix)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The graph as a picture; see :func:`inference.plots.plot_causal_graph`."""
+        return draw("plot_causal_graph", self, ax=ax)
 
     def text(self) -> str:
         """Every edge on a line of its own."""

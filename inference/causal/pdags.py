@@ -80,7 +80,8 @@ def meek_closure(graph: Pdag, doubtful: Mapping[int, Sequence[tuple[int, int]]] 
     r"""All arrows that Meek's four rules (1995) force, added.
 
     For a line a - b: (1) c -> a, c and b not adjacent; (2) a -> c -> b; (3) a - c -> b, a - d -> b, c and d not adjacent; (4) a - d, d -> c -> b,
-    a and c adjacent, b and d not: each gives a -> b. Rule 4 never fires on the v-structures of a DAG; it needs knowledge from elsewhere.
+    a and c adjacent, b and d not: each gives a -> b. Rule 4 never fires on the v-structures of a DAG; it needs knowledge from elsewhere. All rules are
+    applied at once, round by round, and a line that they would turn both ways (no DAG has such a graph) stays a line: the numbers of the nodes do not matter.
 
     Args:
         graph: arrows and lines.
@@ -104,17 +105,16 @@ def meek_closure(graph: Pdag, doubtful: Mapping[int, Sequence[tuple[int, int]]] 
             return True
         return any(lines[a] & parents[c] & ~adjacent[b] for c in members(adjacent[a] & parents[b]))
 
-    changed = True
-    while changed:
-        changed = False
-        for a in range(len(parents)):
-            for b in members(lines[a]):
-                if forced(a, b):
-                    lines[a] &= ~(1 << b)
-                    lines[b] &= ~(1 << a)
-                    parents[b] |= 1 << a
-                    children[a] |= 1 << b
-                    changed = True
+    while True:
+        wanted = {(a, b) for a in range(len(parents)) for b in members(lines[a]) if forced(a, b)}
+        wanted -= {(b, a) for a, b in wanted}
+        if not wanted:
+            break
+        for a, b in wanted:
+            lines[a] &= ~(1 << b)
+            lines[b] &= ~(1 << a)
+            parents[b] |= 1 << a
+            children[a] |= 1 << b
     return Pdag(tuple(parents), tuple(lines))
 
 

@@ -1,5 +1,6 @@
 """Pictures: of fits, layers, components, comparisons, choices."""
 
+from inference.plots.causal import plot_causal_graph
 from inference.plots.comparison import plot_comparison, plot_ranks
 from inference.plots.components import (
     plot_abundances,
@@ -18,6 +19,7 @@ from inference.plots.selection import plot_selection
 from inference.plots.topics import plot_group_means, plot_skill_effects, plot_topic_words
 
 __all__ = [
+    "plot_causal_graph",
     "plot_comparison",
     "plot_ranks",
     "plot_abundances",

@@ -1,0 +1,290 @@
+"""From a fitted table to a graph of causes, with what is firm in it and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inference.base.drawing import draw
+from inference.causal.edges import EdgeProbabilities, edge_probabilities, usual_search
+from inference.causal.enumeration import MOST_ENUMERATED
+from inference.causal.graphs import Cpdag, as_names, matrix_of
+from inference.causal.independence import Dependence
+from inference.causal.pdags import Pdag, meek_closure, parents_reversed
+from inference.causal.scores import BDeu, Score
+from inference.causal.search import Found, Search
+from inference.causal.strength import EdgeStrength, IndependenceClaim, TripleStrength, strengths
+from inference.causal.tables import Marginals, as_table, check_rows
+from ppl_models.parts.validation import is_number
+
+__all__ = ["CausalReport", "discover"]
+
+FIRM = 0.9  # an arrow with a smaller probability is left open, an edge with a smaller one is in doubt
+
+
+@dataclass(frozen=True)
+class CausalReport:
+    """A graph of causes among attributes, and how far to believe it.
+
+    Args:
+        graph: the CPDAG with the largest score that the search met.
+        score: its score.
+        num_rows: that the table was taken to be worth.
+        ties: other graphs that score the same up to rounding.
+        complete: whether no graph scores more, and ``ties`` holds all that score as much.
+        edges, triples, independences: how far each claim of the graph stands from its opposite.
+        probabilities: of edges and directions; None where neither draws were given nor all graphs could be summed over.
+        open_arrows: bool (K, K), arrows of the graph whose direction is not firm: they are drawn as lines.
+        open_edges: bool (K, K), symmetric, edges that may not be there: they are drawn dotted.
+        level: of the tests.
+    """
+
+    graph: Cpdag
+    score: float
+    num_rows: float
+    ties: tuple[Cpdag, ...]
+    complete: bool
+    edges: tuple[EdgeStrength, ...]
+    triples: tuple[TripleStrength, ...]
+    independences: tuple[IndependenceClaim, ...]
+    probabilities: EdgeProbabilities | None
+    open_arrows: np.ndarray
+    open_edges: np.ndarray
+    level: float
+
+    @property
+    def firm(self) -> Cpdag:
+        """What stands: edges that are in no doubt, arrows only where the direction is firm. It need not be the CPDAG of a DAG."""
+        matrix = (self.graph.matrix | self.open_arrows.T) & ~self.open_edges
+        return Cpdag(matrix, self.graph.names)
+
+    @property
+    def nearly_unfaithful(self) -> tuple[EdgeStrength, ...]:
+        """Edges whose two attributes look independent given some others, though not given all causes."""
+        return tuple(edge for edge in self.edges if edge.near_zero and edge.direct.p_value <= self.level)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is not firm, one or two sentences a piece; empty where all is."""
+        names, out = self.graph.names, []
+        for other in self.ties:
+            out.append(
+                f"Another graph fits exactly as well: {'; '.join(other.text().splitlines())}. Data of this kind cannot choose between "
+                "the two; where they differ, nothing is claimed."
+            )
+        for edge in self.edges:
+            i, k = edge.pair
+            if edge.direct.p_value > self.level:
+                out.append(
+                    f"The edge of {names[i]} and {names[k]} may not be there: {_shown(edge.direct, names)}, no more than chance gives."
+                )
+        for edge in self.nearly_unfaithful:
+            i, k = edge.pair
+            out.append(
+                f"{names[i]} and {names[k]} are joined, and yet {_shown(edge.weakest, names)}, which looks like none. Two influences all but cancel "
+                "(the table is nearly unfaithful), or rows are too few; graphs that lack this edge are hard to rule out, and so are the directions near it."
+            )
+        for triple in self.triples:
+            if triple.near_zero and (triple.is_collider or self._points_through(triple) or self._speaks_against(triple)):
+                out.append(self._triple_doubt(triple))
+        for claim in self.independences:
+            if claim.strained:
+                found = claim.dependence
+                out.append(
+                    f"The graph has no edge between {names[found.first]} and {names[found.second]}, but the table says otherwise: "
+                    f"{_shown(found, names)} (p = {found.p_value:.2g}). It was too little for the score."
+                )
+        return (*out, *self._improbable())
+
+    def _improbable(self) -> list[str]:
+        if self.probabilities is None:
+            return []
+        names, matrix, adjacent = self.graph.names, self.graph.matrix, self.probabilities.adjacent
+        out = []
+        for i, j in zip(*np.triu_indices(len(names), 1), strict=True):
+            joined = bool(matrix[i, j] | matrix[j, i])
+            if joined and adjacent[i, j] < FIRM:
+                out.append(f"That {names[i]} and {names[j]} are joined at all has probability {adjacent[i, j]:.2f}.")
+            elif not joined and adjacent[i, j] > 1 - FIRM:
+                out.append(f"{names[i]} and {names[j]} are not joined here, but may be: probability {adjacent[i, j]:.2f}.")
+        return out
+
+    def _points_through(self, triple: TripleStrength) -> bool:
+        """Whether an arrow into the middle of a triple forces the other edge to point away."""
+        i, j, k = triple.triple
+        arrows = self.graph.matrix & ~self.graph.matrix.T
+        return bool((arrows[i, j] and arrows[j, k]) or (arrows[k, j] and arrows[j, i]))
+
+    def _speaks_against(self, triple: TripleStrength) -> bool:
+        """Whether the table would rather have a common effect in the middle, which the score did not pay for."""
+        return triple.margin < 0 and triple.within.p_value <= self.level
+
+    def _triple_doubt(self, triple: TripleStrength) -> str:
+        i, j, k = (self.graph.names[node] for node in triple.triple)
+        lead = (
+            f"That {i} and {k} both point at {j} rests on their dependence once {j} is held fixed"
+            if triple.is_collider
+            else f"That {j} is no common effect of {i} and {k} rests on their dependence while {j} is free"
+        )
+        found = triple.within if triple.is_collider else triple.without
+        other = f"{abs(triple.margin):.2g} {'more' if triple.margin >= 0 else 'less'} than otherwise"
+        return (
+            f"{lead}: {found.information:.2g} nats, {other} (the difference may be {triple.low:.2g} to {triple.high:.2g}). "
+            "That is too near zero for an arrow, so directions that hang on it are left open."
+        )
+
+    def text(self) -> str:
+        """The graph, each edge with its strength, what is in doubt, and what no such graph can say."""
+        names, matrix = self.graph.names, self.graph.matrix
+        kind = "the best of all graphs" if self.complete else "the best graph that the search met"
+        lines = [f"What may cause what among {len(names)} attributes: {kind}, from a table worth {self.num_rows:,.0f} rows."]
+        if not self.edges:
+            lines.append("No two attributes are joined: the table looks like that of independent attributes.")
+        for edge in self.edges:
+            i, k = edge.pair
+            if matrix[k, i] and not matrix[i, k]:
+                i, k = k, i
+            mark = "→" if not matrix[k, i] and not self.open_arrows[i, k] else "—"
+            remark = ", the direction is left open" if self.open_arrows[i, k] else ""
+            remark += ", the edge is in doubt" if self.open_edges[i, k] else ""
+            lines.append(f"  {names[i]} {mark} {names[k]}: {_shown(edge.direct, names)}{self._chance(i, k)}{remark}.")
+        if doubts := self.doubts:
+            lines += ["", "What is not firm:", *(f"- {doubt}" for doubt in doubts)]
+        elif self.edges:
+            what = "Every edge and every direction" if self.graph.arrows else "Every edge"
+            lines += ["", f"{what} above stands well clear of zero."]
+        lines += [
+            "",
+            "An arrow is a cause only if no hidden common cause of two attributes was left out, if independences in the table are no accident, and if "
+            "the items measure the attributes that they are said to. A line means that both directions fit alike: no amount of such data decides.",
+        ]
+        return "\n".join(lines)
+
+    def _chance(self, i: int, k: int) -> str:
+        if self.probabilities is None:
+            return ""
+        found = self.probabilities
+        if self.graph.matrix[k, i]:
+            return f"; joined with probability {found.adjacent[i, k]:.2f}, without a direction {found.line[i, k]:.2f}"
+        return f"; joined with probability {found.adjacent[i, k]:.2f}, this way {found.arrow[i, k]:.2f}"
+
+    def plot(self, ax: Any = None) -> Any:
+        """The graph: edges as wide as they are strong, open directions dashed, doubtful edges dotted; see :func:`inference.plots.plot_causal_graph`."""
+        weights = np.zeros(self.graph.matrix.shape)
+        for edge in self.edges:
+            weights[edge.pair] = weights[edge.pair[::-1]] = edge.direct.information
+        return draw("plot_causal_graph", self.graph, weights=weights, open_arrows=self.open_arrows, open_edges=self.open_edges, ax=ax)
+
+
+def _shown(found: Dependence, names: Sequence[str]) -> str:
+    given = f" given {', '.join(names[k] for k in found.given)}" if found.given else ""
+    return f"dependence{given} {found.information:.2g} nats ({found.low:.2g} to {found.high:.2g})"
+
+
+def discover(
+    table: Any,
+    num_rows: float,
+    *,
+    score: Score | None = None,
+    search: Search | None = None,
+    draws: Any = None,
+    draw_rows: float | None = None,
+    level: float = 0.05,
+    confidence: float = 0.95,
+    names: Sequence[str] | None = None,
+) -> CausalReport:
+    """The graph of causes that a table of profile probabilities speaks for.
+
+    The table itself is scored, as expected counts at ``num_rows``: no pseudo-sample is drawn. An arrow is left open where it hangs on a dependence that cannot be told
+    from zero, where graphs of the same score disagree, or where its probability is below 0.9.
+
+    Args:
+        table: fitted profile probabilities, (2^K,) or (2, ..., 2), attribute 1 the most significant bit.
+        num_rows: the rows that the table is worth: those that were fitted, or fewer (:func:`inference.causal.effective_rows`). More than were
+            fitted claims information that is not there, and chance dependences become edges.
+        score: ``BDeu()`` if None.
+        search: exact up to eight attributes, ``GES()`` beyond, if None.
+        draws: tables that might as well be the true one, (B, 2^K), for the probabilities of edges. Without, up to five attributes, all graphs are summed over
+            given the table itself.
+        draw_rows: what each draw is worth (:func:`inference.causal.edge_probabilities`); ``num_rows`` if None.
+        level: of the tests that call a dependence near zero.
+        confidence: of intervals.
+        names: of the attributes.
+
+    Raises:
+        ValueError: for what is no table, a number of rows below 1, a level or confidence outside (0, 1), draws of another number of attributes.
+    """
+    owner = "discover"
+    checked, rows = as_table(owner, table), check_rows(owner, num_rows)
+    num_attributes = len(checked).bit_length() - 1
+    labels = as_names(owner, names, num_attributes)
+    for name, value in (("level", level), ("confidence", confidence)):
+        if not (is_number(value) and 0 < value < 1):
+            raise ValueError(f"{owner}: {name} must lie in (0, 1), got {value!r}")
+    rule = BDeu() if score is None else score
+    probabilities = None
+    if draws is not None:
+        probabilities = edge_probabilities(draws, rows if draw_rows is None else draw_rows, score=rule, search=search, names=labels)
+    elif num_attributes <= MOST_ENUMERATED:
+        probabilities = edge_probabilities(checked[None], rows, score=rule, names=labels)
+    found = (usual_search(num_attributes) if search is None else search).best(checked, rows, rule)
+    edges, triples, missing = strengths(found.graph, Marginals(checked), rows, level, confidence)
+    open_arrows, open_edges = _open(found, edges, triples, probabilities, level)
+    return CausalReport(
+        Cpdag(matrix_of(found.graph), labels),
+        found.score,
+        rows,
+        tuple(Cpdag(matrix_of(other), labels) for other in found.ties),
+        found.complete,
+        edges,
+        triples,
+        missing,
+        probabilities,
+        open_arrows,
+        open_edges,
+        level,
+    )
+
+
+def _open(
+    found: Found,
+    edges: Sequence[EdgeStrength],
+    triples: Sequence[TripleStrength],
+    probabilities: EdgeProbabilities | None,
+    level: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Arrows whose direction is not firm, and edges that may not be there."""
+    matrix = matrix_of(found.graph)
+    arrows, joined = matrix & ~matrix.T, matrix | matrix.T
+    firm = _firm_arrows(found.graph, triples)
+    in_doubt = np.zeros_like(joined)
+    for edge in edges:
+        if edge.direct.p_value > level:
+            in_doubt[edge.pair] = in_doubt[edge.pair[::-1]] = True
+    for other in found.ties:
+        theirs = matrix_of(other)
+        in_doubt |= joined & ~(theirs | theirs.T)
+        firm &= theirs & ~theirs.T
+    if probabilities is not None:
+        in_doubt |= joined & (probabilities.adjacent < FIRM)
+        firm &= probabilities.arrow >= FIRM
+    return arrows & ~firm, in_doubt
+
+
+def _firm_arrows(graph: Pdag, triples: Sequence[TripleStrength]) -> np.ndarray:
+    """The arrows that follow by Meek's rules from what is clear about triples alone, bool (K, K)."""
+    parents = [0] * len(graph.parents)
+    doubtful: dict[int, list[tuple[int, int]]] = {}
+    for triple in triples:
+        i, j, k = triple.triple
+        if triple.near_zero:
+            doubtful.setdefault(j, []).append((i, k))
+        elif triple.is_collider:
+            parents[j] |= 1 << i | 1 << k
+    children = parents_reversed(parents)
+    lines = tuple(around & ~p & ~c for around, p, c in zip(graph.adjacent, parents, children, strict=True))
+    closed = matrix_of(meek_closure(Pdag(tuple(parents), lines), doubtful))
+    return closed & ~closed.T

@@ -1,0 +1,174 @@
+r"""How probable each edge and each direction is, over graphs and over tables that might be the true one.
+
+Given one table worth n rows, the probability of a class of DAGs is proportional to the exponential of its score (all classes alike beforehand): its
+marginal likelihood under ``BDeu()``, the approximation of Schwarz (1978) to it under ``BIC()``. Up to five attributes all classes are summed over; with
+more, each table counts for the best class that a search finds, and only the spread of the tables shows. The probabilities of several tables are averaged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inference.base.drawing import draw
+from inference.causal.enumeration import MOST_ENUMERATED, all_classes
+from inference.causal.exact import ExactSearch
+from inference.causal.ges import GES
+from inference.causal.graphs import Cpdag, as_names, matrix_of
+from inference.causal.scores import BDeu, Score, all_set_scores
+from inference.causal.search import Search
+from inference.causal.tables import as_tables, check_rows
+from ppl_models.parts.validation import check_flag
+
+__all__ = ["EdgeProbabilities", "edge_probabilities", "usual_search"]
+
+MOST_EXACT = 8  # attributes that are searched exactly unless told otherwise
+MOST_CLASSES = 10  # that a record names
+CHUNK = 2**22  # numbers held at once
+
+
+@dataclass(frozen=True)
+class EdgeProbabilities:
+    """Probabilities of adjacency and of directions.
+
+    Args:
+        names: of the attributes.
+        adjacent: that i and j are joined at all, (K, K), symmetric.
+        arrow: that there is an arrow i -> j, the same in all DAGs of the class, (K, K).
+        line: that they are joined by a line, (K, K), symmetric; ``adjacent = arrow + arrow.T + line``.
+        classes: the most probable CPDAGs with their probabilities, at most ten, the most probable first.
+        num_classes: how many have a probability of at least one in a thousand.
+        num_tables: averaged over.
+        averaged: whether all graphs were summed over given each table; if not, only the best of each table counts.
+        num_rows: that each table was taken to be worth.
+    """
+
+    names: tuple[str, ...]
+    adjacent: np.ndarray
+    arrow: np.ndarray
+    line: np.ndarray
+    classes: tuple[tuple[Cpdag, float], ...]
+    num_classes: int
+    num_tables: int
+    averaged: bool
+    num_rows: float
+
+    @property
+    def modal(self) -> Cpdag:
+        """The most probable CPDAG."""
+        return self.classes[0][0]
+
+    @property
+    def median(self) -> Cpdag:
+        """Edges with a probability above one half; an arrow where it has more than half of the edge's probability. It need not be a CPDAG."""
+        kept = self.adjacent > 0.5
+        points = kept & (self.arrow > 0.5 * self.adjacent)
+        matrix: np.ndarray = points | (kept & ~points & ~points.T)
+        return Cpdag(matrix, self.names)
+
+    def text(self) -> str:
+        """Every pair that is worth a word, the most probable first."""
+        over = "all graphs" if self.averaged else "the best graph of each table"
+        tables = "one table" if self.num_tables == 1 else f"{self.num_tables:,} tables"
+        lines = [f"Probabilities over {over}, {tables} worth {self.num_rows:,.0f} rows:"]
+        pairs = [(i, j) for i in range(len(self.names)) for j in range(i + 1, len(self.names))]
+        shown = sorted((pair for pair in pairs if self.adjacent[pair] >= 0.01), key=lambda pair: -self.adjacent[pair])
+        for i, j in shown:
+            one, two = self.names[i], self.names[j]
+            lines.append(
+                f"  {one}, {two}: joined {self.adjacent[i, j]:.2f} ({one} → {two} {self.arrow[i, j]:.2f}, {two} → {one} {self.arrow[j, i]:.2f}, "
+                f"either way {self.line[i, j]:.2f})"
+            )
+        if len(shown) < len(pairs):
+            lines.append(f"  the other {len(pairs) - len(shown)} pairs: below 0.01")
+        most = self.classes[0][1]
+        lines.append(f"The most probable graph has probability {most:.2f}; {self.num_classes} have at least 0.001.")
+        if not self.averaged and self.num_tables == 1:
+            lines.append("One table and its best graph only: these are no probabilities. Give draws of the table.")
+        return "\n".join(lines)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The most probable graph, its edges as dark as they are probable; see :func:`inference.plots.plot_causal_graph`."""
+        return draw("plot_causal_graph", self.modal, weights=self.adjacent, ax=ax)
+
+
+def edge_probabilities(
+    tables: Any,
+    num_rows: float,
+    *,
+    score: Score | None = None,
+    search: Search | None = None,
+    average: bool | None = None,
+    names: Sequence[str] | None = None,
+) -> EdgeProbabilities:
+    """Probabilities of edges and directions over draws of a table.
+
+    Args:
+        tables: draws, (B, 2^K) or (B, 2, ..., 2), as made by :func:`~inference.causal.imputed_tables`,
+            :func:`~inference.causal.dirichlet_tables`, :func:`~inference.causal.resampled_tables`, or posterior or bootstrap draws of a fit; ``table[None]``
+            for the fitted table alone.
+        num_rows: what each is worth: N for completed tables, half the effective rows for draws around an estimate (:mod:`inference.causal.draws` says why).
+        score: ``BDeu()`` if None.
+        search: how to find the best class of each table where ``average`` is False; exact up to eight attributes, else ``GES()``, if None.
+        average: sum over all graphs given each table (at most five attributes); if None, wherever that can be done.
+        names: of the attributes.
+
+    Raises:
+        ValueError: for what are no tables, a number of rows below 1, or averages over graphs of more than five attributes.
+    """
+    owner = "edge_probabilities"
+    checked, rows = as_tables(owner, tables), check_rows(owner, num_rows)
+    num_attributes = checked.shape[1].bit_length() - 1
+    labels = as_names(owner, names, num_attributes)
+    if average is not None:
+        check_flag(owner, "average", average)
+    if average and num_attributes > MOST_ENUMERATED:
+        raise ValueError(f"{owner}: average=True needs at most {MOST_ENUMERATED} attributes, got {num_attributes}")
+    averaged = num_attributes <= MOST_ENUMERATED if average is None else average
+    rule = BDeu() if score is None else score
+    if averaged:
+        shares, matrices = _class_shares(checked, rows, rule), all_classes(num_attributes).matrices
+    else:
+        way = usual_search(num_attributes) if search is None else search
+        counts = Counter(way.best_of_each(checked, rows, rule))
+        shares = np.array(list(counts.values())) / len(checked)
+        matrices = np.stack([matrix_of(graph) for graph in counts])
+    joint = np.tensordot(shares, matrices & ~matrices.swapaxes(1, 2), 1), np.tensordot(shares, matrices & matrices.swapaxes(1, 2), 1)
+    best = np.argsort(-shares, kind="stable")[:MOST_CLASSES]
+    return EdgeProbabilities(
+        labels,
+        joint[0] + joint[0].T + joint[1],
+        joint[0],
+        joint[1],
+        tuple((Cpdag(matrices[place], labels), float(shares[place])) for place in best if shares[place] > 0),
+        int((shares >= 1e-3).sum()),
+        len(checked),
+        averaged,
+        rows,
+    )
+
+
+def usual_search(num_attributes: int) -> Search:
+    """Exact search up to eight attributes, greedy search beyond."""
+    return ExactSearch() if num_attributes <= MOST_EXACT else GES()
+
+
+def _class_shares(tables: np.ndarray, num_rows: float, score: Score) -> np.ndarray:
+    """The probability of every class, averaged over tables, (number of classes,)."""
+    num_attributes = tables.shape[1].bit_length() - 1
+    member = all_classes(num_attributes).member
+    total = np.zeros(len(member))
+    step = max(1, CHUNK // len(member))
+    for start in range(0, len(tables), step):
+        sets = all_set_scores(tables[start : start + step], num_rows, score)
+        values = np.zeros((len(sets), len(member)))
+        for k in range(num_attributes):
+            values += sets[:, member[:, k] | 1 << k] - sets[:, member[:, k]]
+        values = np.exp(values - values.max(1, keepdims=True))
+        total += (values / values.sum(1, keepdims=True)).sum(0)
+    shares: np.ndarray = total / len(tables)
+    return shares

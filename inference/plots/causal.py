@@ -1,0 +1,76 @@
+"""Pictures of graphs of causes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch
+
+from inference.plots._common import short_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from inference.causal.graphs import Cpdag
+
+__all__ = ["plot_causal_graph"]
+
+WIDTHS = (1.0, 5.0)  # points, of the weakest and the strongest edge
+ROOM = 16  # points that an edge keeps away from the middle of a node
+
+
+def plot_causal_graph(
+    graph: Cpdag,
+    weights: np.ndarray | None = None,
+    open_arrows: np.ndarray | None = None,
+    open_edges: np.ndarray | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Attributes on a circle, in their order from the top clockwise, so that graphs of the same attributes compare at a glance.
+
+    Args:
+        graph: arrows and lines.
+        weights: strength of each edge, not negative, (K, K): wider is stronger; all alike if None.
+        open_arrows: bool (K, K), arrows whose direction is not firm: dashed lines without a head.
+        open_edges: bool (K, K), edges that may not be there: dotted.
+        ax: where to draw; a new figure if None.
+
+    Raises:
+        ValueError: for matrices of another shape.
+    """
+    size = len(graph.names)
+    for name, matrix in (("weights", weights), ("open_arrows", open_arrows), ("open_edges", open_edges)):
+        if matrix is not None and np.shape(matrix) != (size, size):
+            raise ValueError(f"plot_causal_graph: {name} must have shape {(size, size)}, got {np.shape(matrix)}")
+    if ax is None:
+        ax = Figure(figsize=(4.6, 4.6), layout="constrained").subplots()
+    angles = np.pi / 2 - 2 * np.pi * np.arange(size) / size
+    places = np.stack([np.cos(angles), np.sin(angles)], -1)
+    most = 0.0 if weights is None else float(np.max(weights, initial=0.0))
+    styles = set()
+    for i, j in (*graph.arrows, *graph.lines):
+        is_open = open_arrows is not None and bool(open_arrows[i, j])
+        in_doubt = open_edges is not None and bool(open_edges[i, j])
+        points = not graph.matrix[j, i] and not is_open
+        share = 0.4 if weights is None or most == 0 else float(weights[i, j]) / most
+        style = ":" if in_doubt else "--" if is_open else "-"
+        styles.add(style)
+        ax.add_patch(
+            FancyArrowPatch(
+                tuple(places[i]), tuple(places[j]), arrowstyle="-|>" if points else "-", linestyle=style, mutation_scale=16,
+                linewidth=WIDTHS[0] + share * (WIDTHS[1] - WIDTHS[0]), color="tab:blue", shrinkA=ROOM, shrinkB=ROOM, zorder=1,
+            )
+        )  # fmt: skip
+    ax.scatter(places[:, 0], places[:, 1], s=700, facecolor="white", edgecolor="0.3", zorder=2)
+    for name, (x, y) in zip(graph.names, places, strict=True):
+        ax.text(x, y, short_name(name, 10), ha="center", va="center", fontsize=9, zorder=3)
+    meaning = {"--": "direction left open", ":": "may not be there"}
+    for style in sorted(styles - {"-"}):
+        ax.plot([], [], style, color="tab:blue", label=meaning[style])
+    if styles - {"-"}:
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, -0.1), ncols=2, fontsize=8, frameon=False)
+    ax.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal")
+    ax.set_axis_off()
+    return ax

@@ -1,0 +1,231 @@
+"""Reports on a graph: what stands, what is left open, and how probable it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.special import xlogy
+from support.small_graphs import REFERENCES, STRUCTURES, random_table, structure
+
+from inference.causal import (
+    BIC,
+    GES,
+    BDeu,
+    ExactSearch,
+    all_dags,
+    cpdag_of,
+    dag_of_edges,
+    dag_table,
+    dirichlet_tables,
+    discover,
+    edge_probabilities,
+    score_of,
+)
+from inference.causal.bits import matrix_of_columns
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_the_true_tables(name: str) -> None:
+    """At 50,000 rows everything is firm, and the answer is the truth."""
+    dag, table = structure(name)
+    truth = cpdag_of(dag)
+    report = discover(table, 50_000)
+    assert report.graph == report.firm == truth
+    assert report.doubts == ()
+    assert report.complete
+    assert report.probabilities is not None
+    assert report.probabilities.modal == truth
+    assert not report.open_arrows.any()
+    assert "stands well clear of zero" in report.text()
+    assert "hidden common cause" in report.text()
+
+
+def test_the_tie_of_the_counter_example_is_told() -> None:
+    """Both graphs have probability one half; no arrow is drawn, and what differs is said to be open."""
+    dag, table = structure("2", REFERENCES["counter_example"]["change"])
+    report = discover(table, 1e6)
+    (tie,) = report.ties
+    assert cpdag_of(dag) in (report.graph, tie)
+    assert report.probabilities is not None
+    assert report.probabilities.arrow[3, 4] == pytest.approx(0.5, abs=0.01)
+    assert report.probabilities.adjacent[2, 4] == pytest.approx(0.5, abs=0.01)
+    assert report.firm.arrows == ()
+    assert report.firm.lines == ((0, 1), (3, 4))
+    words = report.text()
+    assert "Another graph fits exactly as well" in words
+    assert "→ A4:" not in words
+    assert "→ A5:" not in words
+    assert [edge.pair for edge in report.nearly_unfaithful] in ([(2, 4)], [(2, 3)])
+    assert "nearly unfaithful" in words
+
+
+def test_few_rows_leave_the_direction_open() -> None:
+    """Structure 2 at 500 rows: 3 and 5 look independent, so 3 -> 5 <- 4 is not drawn with heads."""
+    _, table = structure("2")
+    report = discover(table, 500, names=("a", "b", "c", "d", "e"))
+    assert report.graph.arrows == ((2, 4), (3, 4))
+    assert report.open_arrows[2, 4]
+    assert report.firm.arrows == ()
+    assert "c — e: dependence given d" in report.text()
+    assert "the direction is left open" in report.text()
+
+
+def test_a_collider_near_zero_draws_no_arrow() -> None:
+    """Six attributes, so that only the strengths speak: a common effect whose causes hardly depend on each other given it."""
+    dag = dag_of_edges(6, [(0, 2), (1, 2), (2, 3)])
+    chances = [np.array(0.5)] * 6
+    chances[2], chances[3] = np.array([[0.35, 0.5], [0.5, 0.75]]), np.array([0.2, 0.8])
+    table = dag_table(dag, chances)
+    report = discover(table, 2000, search=GES())
+    assert report.probabilities is None
+    assert report.graph == cpdag_of(dag)
+    (triple,) = [triple for triple in report.triples if triple.triple == (0, 2, 1)]
+    assert triple.is_collider
+    assert triple.near_zero
+    assert report.firm.arrows == ()
+    assert report.firm.lines == ((0, 2), (1, 2), (2, 3))
+    assert "That A1 and A2 both point at A3 rests on" in report.text()
+    many = discover(table, 8000, search=GES())
+    assert many.graph == many.firm == cpdag_of(dag)
+    assert many.doubts == ()
+
+
+def test_a_collider_that_the_score_did_not_pay_for() -> None:
+    """A table that would rather have a common effect than the chain that scores best."""
+    dag = dag_of_edges(6, [(0, 2), (1, 2)])
+    chances = [np.array(0.5)] * 6
+    chances[2] = np.array([[0.35, 0.5], [0.5, 0.7]])
+    report = discover(dag_table(dag, chances), 5000, score=BDeu(), search=GES())
+    assert report.graph.lines == ((0, 2), (1, 2))
+    assert any("That A3 is no common effect of A1 and A2 rests on" in doubt for doubt in report.doubts)
+
+
+@dataclass(frozen=True)
+class Lax:
+    """A user's score that asks a fifth of a nat for a probability."""
+
+    def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
+        return xlogy(counts, counts).sum(-1) - 0.2 * (2**size - 1)
+
+
+def test_an_edge_that_may_not_be_there() -> None:
+    """A score that asks for little keeps an edge that a test cannot tell from none."""
+    report = discover([0.26, 0.24, 0.24, 0.26], 500, score=Lax())
+    assert report.graph.lines == ((0, 1),)
+    assert report.open_edges[0, 1]
+    assert "may not be there" in report.text()
+    assert report.firm.lines == ()
+    nothing = discover(np.full(8, 0.125), 500)
+    assert "No two attributes are joined" in nothing.text()
+
+
+def test_what_the_score_passed_over_is_told() -> None:
+    """A dependence that a test at 5 % sees and BIC does not pay for."""
+    table = np.array([0.27, 0.23, 0.23, 0.27])
+    report = discover(table, 1000, score=BIC())
+    assert report.edges == ()
+    (claim,) = report.independences
+    assert claim.strained
+    assert "but the table says otherwise" in report.text()
+
+
+def test_probabilities_sum_over_all_graphs() -> None:
+    """Against the sum over all 543 DAGs on four attributes, each class weighing the same."""
+    rng = np.random.default_rng(0)
+    tables = rng.dirichlet(np.full(16, 2.0), 2)
+    found = edge_probabilities(tables, 80.0)
+    dags = [matrix_of_columns(int(mask) for mask in row) for row in all_dags(4)]
+    graphs = [cpdag_of(dag) for dag in dags]
+    arrow, line = np.zeros((4, 4)), np.zeros((4, 4))
+    for table in tables:
+        weights = np.array([np.exp(score_of(dag, table, 80.0)) / graphs.count(graph) for dag, graph in zip(dags, graphs, strict=True)])
+        weights /= weights.sum()
+        for weight, graph in zip(weights, graphs, strict=True):
+            arrow += weight * (graph.matrix & ~graph.matrix.T) / 2
+            line += weight * (graph.matrix & graph.matrix.T) / 2
+    np.testing.assert_allclose(found.arrow, arrow, atol=1e-10)
+    np.testing.assert_allclose(found.line, line, atol=1e-10)
+    np.testing.assert_allclose(found.adjacent, arrow + arrow.T + line, atol=1e-10)
+    assert found.averaged
+    assert found.num_tables == 2
+    shares = [share for _, share in found.classes]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_probabilities_of_best_graphs() -> None:
+    """Without averaging: how often each class is the best of a draw; from six attributes on that is all there is."""
+    dag, table = structure("3")
+    draws = dirichlet_tables(table, 400, 60, seed=1)
+    found = edge_probabilities(draws, 200, average=False)
+    best = []
+    for draw in draws:
+        best.append(discover(draw, 200, search=ExactSearch()).graph)
+    assert found.modal == max(set(best), key=best.count)
+    np.testing.assert_allclose(found.adjacent, np.mean([graph.matrix | graph.matrix.T for graph in best], 0))
+    assert not found.averaged
+    six = np.zeros((6, 6), dtype=bool)
+    six[:5, :5] = dag
+    wide = random_table(six, np.random.default_rng(2))
+    report = discover(wide, 5000, draws=dirichlet_tables(wide, 5000, 20), draw_rows=2500)
+    assert report.probabilities is not None
+    assert report.probabilities.num_rows == 2500
+    assert discover(wide, 5000).probabilities is None
+    single = edge_probabilities(wide[None], 5000)
+    assert "these are no probabilities" in single.text()
+
+
+def test_draws_around_an_estimate_find_more_than_there_is() -> None:
+    """Why a draw is worth half: absent edges are more probable over draws at n than given the table, and less so at n / 2."""
+    dag, table = structure("3")
+    rng = np.random.default_rng(3)
+    absent = np.triu(~(dag | dag.T), 1)
+    means = np.zeros(3)
+    for seed in range(8):
+        shares = rng.multinomial(1000, table) / 1000
+        draws = dirichlet_tables(shares, 1000, 40, seed=seed)
+        ways = ((shares[None], 1000), (draws, 1000), (draws, 500))
+        means += [edge_probabilities(tables, rows).adjacent[absent].mean() for tables, rows in ways]
+    assert means[0] < means[2] < means[1]
+
+
+def test_words_of_probabilities() -> None:
+    _, table = structure("2")
+    found = edge_probabilities(table[None], 20_000, names=tuple("abcde"))
+    words = found.text()
+    assert "Probabilities over all graphs, one table worth 20,000 rows:" in words
+    assert "d, e: joined" in words
+    assert "below 0.01" in words
+    assert found.median.names == tuple("abcde")
+    matrix = found.median.matrix
+    np.testing.assert_array_equal(matrix | matrix.T, found.adjacent > 0.5)
+
+
+def test_other_orders_of_attributes() -> None:
+    dag, table = structure("2")
+    order = np.array([3, 0, 4, 2, 1])
+    plain, moved = discover(table, 800), discover(table.reshape((2,) * 5).transpose(order), 800)
+    np.testing.assert_array_equal(moved.graph.matrix, plain.graph.matrix[np.ix_(order, order)])
+    np.testing.assert_array_equal(moved.open_arrows, plain.open_arrows[np.ix_(order, order)])
+    assert plain.probabilities is not None
+    assert moved.probabilities is not None
+    np.testing.assert_allclose(moved.probabilities.arrow, plain.probabilities.arrow[np.ix_(order, order)], atol=1e-9)
+
+
+def test_bad_input() -> None:
+    table = np.full(8, 0.125)
+    with pytest.raises(ValueError, match=r"level must lie in \(0, 1\), got 2"):
+        discover(table, 100, level=2)
+    with pytest.raises(ValueError, match="confidence must lie in"):
+        discover(table, 100, confidence=0.0)
+    with pytest.raises(ValueError, match="num_rows must be a number of at least 1"):
+        discover(table, -5)
+    with pytest.raises(ValueError, match="names must be 3 different names"):
+        discover(table, 100, names=("a", "b"))
+    with pytest.raises(ValueError, match="names must be 2 different names, got"):
+        discover(table, 100, draws=np.full((3, 4), 0.25))
+    with pytest.raises(ValueError, match="average=True needs at most 5 attributes, got 6"):
+        edge_probabilities(np.full((1, 64), 1 / 64), 100, average=True)
+    with pytest.raises(ValueError, match="average must be True or False"):
+        edge_probabilities(table[None], 100, average=1)  # type: ignore[arg-type]

@@ -1,0 +1,124 @@
+"""The PC algorithm on exact and on sampled tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.small_graphs import REFERENCES, STRUCTURES, random_dag, random_table, structure
+
+from inference.causal import cpdag_of, d_separated, mutual_information, pc
+
+
+def test_the_class_of_a_faithful_table() -> None:
+    """Exact tables, independences told from dependences by a cutoff that no faithful dependence of these is below."""
+    rng = np.random.default_rng(0)
+    found = 0
+    for size in (3, 4, 5, 6):
+        for _ in range(15):
+            dag = random_dag(size, rng)
+            table = random_table(dag, rng)
+            result = pc(table, 1000, level=None, cutoff=1e-10)
+            found += np.array_equal(result.graph.matrix, cpdag_of(dag).matrix)
+            assert result.is_class
+            assert result.conflicts == ()
+            for test in result.independences:
+                assert d_separated(dag, test.first, test.second, test.given)
+    assert found == 60
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_exact_tables_of_the_manuscript(name: str) -> None:
+    dag, table = structure(name)
+    result = pc(table, 5000)
+    assert np.array_equal(result.graph.matrix, cpdag_of(dag).matrix)
+    assert result.is_class
+    assert "PC with tests at level 0.05" in result.text()
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_rows_that_a_cutoff_needs(name: str) -> None:
+    """The exact table keeps all edges from the number of rows on that the reference derives from the weakest information."""
+    dag, table = structure(name)
+    need = REFERENCES["own_information"]["num_rows_for_cutoff_N_pow_minus_1_over_2.01"][name]
+    for rows, right in ((0.9 * need, False), (1.1 * need, True)):
+        found = pc(table, rows, level=None, cutoff=rows ** (-1 / 2.01)).graph.matrix
+        assert np.array_equal(found | found.T, dag | dag.T) == right
+
+
+def test_rows_that_the_test_needs() -> None:
+    """Structure 2: its weakest edge passes the test, not the manuscript's cutoff, at 1,531 rows."""
+    dag, table = structure("2")
+    need = REFERENCES["own_information"]["num_rows_mean_chi2_over_3.84"]["2"]
+    weakest = REFERENCES["own_information"]["weakest_information_needed_nats"]["2"]
+    assert mutual_information(table, 2, 4) == pytest.approx(weakest, abs=5e-7)
+    for rows, right in ((0.98 * need, False), (1.02 * need, True)):
+        assert np.array_equal(pc(table, rows).graph.matrix, cpdag_of(dag).matrix) == right
+
+
+def test_the_printed_cutoff_takes_hardly_anything_away() -> None:
+    """1 / N^2.01 lies below nearly every sampling error: of ten pairs with four true edges at most two go."""
+    _, table = structure("1")
+    rng = np.random.default_rng(1)
+    shares = rng.multinomial(2000, table) / 2000
+    result = pc(shares, 2000, level=None, cutoff=2000**-2.01)
+    assert (result.graph.matrix | result.graph.matrix.T).sum() >= 16
+
+
+def test_the_order_of_attributes_does_not_matter() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        dag = random_dag(5, rng)
+        shares = rng.multinomial(300, random_table(dag, rng)) / 300
+        order = rng.permutation(5)
+        plain = pc(shares, 300)
+        moved = pc(shares.reshape((2,) * 5).transpose(order).reshape(-1), 300)
+        assert np.array_equal(moved.graph.matrix, plain.graph.matrix[np.ix_(order, order)])
+        assert len(moved.conflicts) == len(plain.conflicts)
+
+
+def test_level_of_the_tests() -> None:
+    """Independent attributes, sampled: each of the three pairs keeps an edge as often as the level says, at most."""
+    rng = np.random.default_rng(3)
+    kept = 0
+    for _ in range(400):
+        result = pc(rng.multinomial(500, np.full(8, 0.125)) / 500, 500, level=0.1)
+        kept += int(np.triu(result.graph.matrix | result.graph.matrix.T).sum())
+    assert 60 < kept <= 150  # 120 expected if sets of one did not test again
+
+
+def test_contradictions_are_told() -> None:
+    """0 - 1 - 2 - 3 in a ring of shares where both middle triples look like colliders: the edge between them is disputed."""
+    rng = np.random.default_rng(4)
+    disputed = next(
+        result for result in (pc(rng.dirichlet(np.full(16, 3.0)), 150, names=("a", "b", "c", "d")) for _ in range(500)) if result.conflicts
+    )
+    for conflict in disputed.conflicts:
+        a, b = conflict.edge
+        assert disputed.graph.matrix[a, b] or disputed.graph.matrix[b, a]
+        assert {conflict.first[1], conflict.second[1]} == {a, b}
+    assert not disputed.is_class
+    assert "is disputed" in disputed.text()
+    assert "No graph of causes has exactly these independences" in disputed.text()
+
+
+def test_small_conditioning_sets() -> None:
+    _, table = structure("3")
+    result = pc(table, 1e6, max_given=0)
+    assert all(test.given == () for test in result.independences)
+
+
+def test_bad_input() -> None:
+    table = np.full(8, 0.125)
+    for settings in ({"level": None}, {"cutoff": 0.1}):
+        with pytest.raises(ValueError, match="give a level or a cutoff"):
+            pc(table, 100, **settings)
+    with pytest.raises(ValueError, match=r"level must lie in \(0, 1\)"):
+        pc(table, 100, level=1.0)
+    with pytest.raises(ValueError, match="cutoff must be"):
+        pc(table, 100, level=None, cutoff=-1.0)
+    with pytest.raises(ValueError, match="num_rows must be a number of at least 1"):
+        pc(table, 0)
+    with pytest.raises(ValueError, match="max_given"):
+        pc(table, 100, max_given=-1)
+    with pytest.raises(ValueError, match="3 different names"):
+        pc(table, 100, names=("a",))
