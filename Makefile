@@ -1,4 +1,4 @@
-# Targets: demo, test, bench, lint. Each first makes .venv and installs into it; a second call finds it ready.
+# Targets: demo, test, fuzz, killed, bench, lint. Each first makes .venv and installs into it; a second call finds it ready.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 PYTHON ?= python3
@@ -7,8 +7,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCHMARKS ?= $(wildcard benchmarks/[a-z]*.py)
 BENCH_ARGS ?=
+FUZZ_ARGS ?=
 
-.PHONY: demo test bench lint install
+N ?=
+
+.PHONY: demo test fuzz killed bench lint install
 .DELETE_ON_ERROR:
 
 # threads that wait without spinning keep the demo quick on a busy machine
@@ -20,6 +23,14 @@ test: export OMP_NUM_THREADS := 1
 test: export MKL_NUM_THREADS := 1
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+# N cases of the attack over all cores, 10,000 if not said; FUZZ_ARGS="--seed 123" for one case again
+fuzz: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --cases $(or $(N),10000) $(FUZZ_ARGS)
+
+# N fits an engine, 15 if not said, killed and called again; FUZZ_ARGS="--engine EM --first 7" for some of them
+killed: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m fuzz.killed --times $(or $(N),15) $(FUZZ_ARGS)
 
 # all of them, whatever one does; BENCH_ARGS=--quick for small ones
 bench: $(STAMP)

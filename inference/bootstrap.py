@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.base.checkpoint import read_tensors, refuse_other, write_tensors
+from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress
 from inference.base.relabelling import relabel_draws
@@ -68,8 +68,8 @@ class Bootstrap:
         outcome = self.engine.run(problem, start, NoProgress(), None)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
         params = problem.structure.canonical({name: value[best] for name, value in outcome.params.items()})
-        path = None if checkpoint is None else (checkpoint, problem.fingerprint(self, start))
-        draws = replicates(problem, params, self.engine, self.num_replicates, problem.seed, progress, path)
+        store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
+        draws = replicates(problem, params, self.engine, self.num_replicates, problem.seed, progress, store)
         return dataclasses.replace(outcome, draws={name: value[None] for name, value in draws.items()})
 
 
@@ -116,7 +116,7 @@ def replicates(
     num_replicates: int,
     seed: int,
     progress: Progress,
-    checkpoint: tuple[Path, str] | None,
+    store: Checkpoint | None,
 ) -> Params:
     """Estimates on data sets simulated at ``params``, (B, ...), latents named as there; gaps as in the problem's data."""
     from inference.fitting.problem import problem_of
@@ -125,11 +125,11 @@ def replicates(
     start = {name: value.unsqueeze(0) for name, value in params.items()}
     is_batch = fits_sets(problem, engine)
     at_once = max(1, BATCH_ELEMENTS // problem.data.numel()) if is_batch else 1
-    kept = _resumed(checkpoint)
-    unfinished = 0
+    done = (None if store is None else store.load(_Done)) or _Done({}, 0)
+    saved = done
     try:
-        while len(kept) < num_replicates:
-            seeds = range(seed + len(kept), seed + min(num_replicates, len(kept) + at_once))
+        while done.count < num_replicates:
+            seeds = range(seed + done.count, seed + min(num_replicates, done.count + at_once))
             sets = torch.stack([_simulated(problem, params, own) for own in seeds])
             sets = sets if missing is None else sets.masked_fill(missing, torch.nan)
             with quiet():  # bounds and constant columns of replicates are part of the answer
@@ -137,31 +137,38 @@ def replicates(
                     refits = fit_sets(problem, engine, sets, start)
                 else:
                     refits = engine.run(problem_of(problem.model, sets[0], seeds[0], True), start, NoProgress(), None)
-            unfinished += int((~refits.converged).sum())
-            kept += [{name: value[b] for name, value in refits.params.items()} for b in range(len(seeds))]
-            progress.update(len(kept), objective=float(refits.objective[-1]), active=len(seeds))
+            done = done.joined({name: refits.params[name][: len(seeds)] for name in params}, int((~refits.converged).sum()))
+            progress.update(done.count, objective=float(refits.objective[-1]), active=len(seeds))
+            if store is not None and (done.count - saved.count >= store.every or done.count == num_replicates):
+                store.save(done)
+                saved = done
     except BaseException:
-        if checkpoint is not None and kept:
-            tensors = {name: torch.stack([one[name] for one in kept]) for name in params}
-            write_tensors(checkpoint[0], tensors, {"fingerprint": checkpoint[1]})
+        if store is not None and done is not saved:
+            store.save(done)
         raise
-    if unfinished:
+    if done.unfinished:
         warnings.warn(
-            f"{unfinished} of {num_replicates} bootstrap refits did not converge: raise max_iterations of their method",
+            f"{done.unfinished} of {num_replicates} bootstrap refits did not converge: raise max_iterations of their method",
             ConvergenceWarning,
             stacklevel=3,
         )
-    draws = {name: torch.stack([one[name] for one in kept]) for name in params}
-    return relabel_draws(draws, problem.structure.labels(), dict(params))[0]
+    return relabel_draws(done.params, problem.structure.labels(), dict(params))[0]
 
 
-def _resumed(checkpoint: tuple[Path, str] | None) -> list[Params]:
-    if checkpoint is None or not checkpoint[0].exists():
-        return []
-    tensors, record = read_tensors(checkpoint[0])
-    refuse_other(checkpoint[0], record, checkpoint[1])
-    count = len(next(iter(tensors.values())))
-    return [{name: value[b] for name, value in tensors.items()} for b in range(count)]
+@dataclasses.dataclass(frozen=True)
+class _Done:
+    """Refits so far: their parameters, (B, ...), and how many of them did not converge."""
+
+    params: Params
+    unfinished: int
+
+    @property
+    def count(self) -> int:
+        return len(next(iter(self.params.values()))) if self.params else 0
+
+    def joined(self, more: Params, unfinished: int) -> _Done:
+        parts = {name: [self.params[name], value] if self.params else [value] for name, value in more.items()}
+        return _Done({name: torch.cat(part) for name, part in parts.items()}, self.unfinished + unfinished)
 
 
 def _simulated(problem: Problem, params: Params, seed: int) -> Tensor:

@@ -10,12 +10,14 @@ import torch
 from support.two_skills import GRAPH, TIGHT, answers, encoder, encoder_truth
 
 from inference import EM, Bootstrap, fit
+from inference.base.checkpoint import Checkpoint
 from inference.bootstrap import bootstrap
 from inference.programs.program import Program, simulate
 from inference.uncertainty import standard_errors
-from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal, Poisson, PoissonFactorization
+from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Mixture, Normal, Poisson, PoissonFactorization
 
 F64 = torch.float64
+save = Checkpoint.save
 
 
 def test_bootstrap_spreads_like_the_standard_errors_and_exports():
@@ -82,3 +84,29 @@ def test_bootstrap_engine_resumes_and_gives_draws(tmp_path):
         Bootstrap(num_replicates=1)
     with pytest.raises(ValueError, match="local sites"):
         fit(PoissonFactorization(3, 1), torch.tensor([[1.0, 2, 3], [2, 1, 0], [4, 1, 1]], dtype=F64), Bootstrap(num_replicates=2))
+
+
+@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
+def test_an_interrupted_bootstrap_goes_on_from_its_file(tmp_path, monkeypatch):
+    """To the same replicates, and to the same word on those that did not converge."""
+    model, data = Mixture(2, num_items=2), np.random.default_rng(0).normal(size=(30, 2))
+    method, path = Bootstrap(EM(max_iterations=5), 30), tmp_path / "running"
+    whole = fit(model, data, method)
+    assert any("bootstrap refits did not converge" in text for text in whole.warnings)
+    original, left = EM.run, [26]
+
+    def broken(self, *arguments):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return original(self, *arguments)
+
+    monkeypatch.setattr(EM, "run", broken)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "save", lambda self, done: save(self, done) if done.count == 20 else None)  # as if killed
+        with pytest.raises(KeyboardInterrupt):
+            fit(model, data, method, checkpoint=path)
+    resumed = fit(model, data, method, checkpoint=path)
+    assert left[0] == -1 - 10  # the estimate, and what was not in the file
+    assert torch.equal(resumed.draws["predictors"], whole.draws["predictors"])
+    assert resumed.warnings == whole.warnings

@@ -250,12 +250,14 @@ class Run:
                 chain.covariance = yield None
                 chain.pooled_at, chain.window, chain.step = chain.iteration, [], 0.0
                 metric = Metric(chain.covariance)
-            rng = np.random.default_rng([self.seed, c, chain.iteration + 1])
+            at = [self.seed, c, chain.iteration + 1]
             if chain.step == 0.0:
+                # random numbers of its own: a run that resumes here does not search for the step again
                 guess = yield from first_step_size(
-                    chain.position, chain.log_density, chain.gradient, 0.5, metric, rng
+                    chain.position, chain.log_density, chain.gradient, 0.5, metric, np.random.default_rng([*at, 1])
                 )
                 chain.step, chain.averaging = guess, DualAveraging.begin(guess)
+            rng = np.random.default_rng(at)
             new = yield from transition(
                 chain.position, chain.log_density, chain.gradient, chain.step, metric, rng, method.max_depth
             )

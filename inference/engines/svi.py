@@ -20,10 +20,10 @@ import pyro
 import torch
 from pyro.infer import SVI as PyroSVI
 from pyro.infer import TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
-from pyro.optim import ClippedAdam
+from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
 
-from inference.base.checkpoint import read_tensors, refuse_other, write_tensors
+from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.relabelling import relabel_draws
@@ -92,13 +92,14 @@ class SVI:
         return self.num_steps
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
-        """See :class:`inference.base.structure.Method`; with a checkpoint named, the state of an interrupted run is kept there."""
+        """See :class:`inference.base.structure.Method`; a checkpoint holds the guide, its optimiser and the random states."""
         program = problem.program()
         if self.batch_size is not None and not (isinstance(problem.data, Tensor) and checks_data(problem.model)):
             raise ValueError("SVI: batch_size needs a model of this library and a table of rows")
         with isolated(problem.seed):
             run = _Run.begin(self, problem, program, self._first(problem, program, start, progress))
-            history = run.optimise(progress, checkpoint, problem.fingerprint(self, start) if checkpoint else "")
+            store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
+            history = run.optimise(progress, store)
             draws, log_guide = run.draws()
         return self._outcome(problem, program, draws, log_guide, history)
 
@@ -199,7 +200,7 @@ class _Run:
         """What model and guide are called with."""
         return (problem.data,) if rows is None else (problem.data[rows], problem.num_rows)
 
-    def optimise(self, progress: Progress, checkpoint: Path | None, fingerprint: str) -> Tensor:
+    def optimise(self, progress: Progress, store: Checkpoint | None) -> Tensor:
         """Run the steps; the bound at each, (num_steps,)."""
         method, generator = self.method, torch.Generator().manual_seed(self.problem.seed)
         several = method.num_particles > 1 and not self.guided_latents and self.program.broadcasts()
@@ -210,25 +211,23 @@ class _Run:
         decay = 0.01 ** (1 / method.num_steps)
         optimiser = ClippedAdam({"lr": method.learning_rate, "lrd": decay})
         svi = PyroSVI(self.model, self.guide, optimiser, elbo)
-        store = _Store(checkpoint, fingerprint)
-        history = store.load()
-        try:
-            while len(history) < method.num_steps:
-                rows = None
-                if method.batch_size is not None and method.batch_size < self.problem.num_rows:
-                    rows = torch.randperm(self.problem.num_rows, generator=generator)[: method.batch_size]
-                with pyro.validation_enabled(False):
-                    loss = svi.step(*self.arguments(self.problem, rows))
-                if not math.isfinite(loss):
-                    raise ValueError(
-                        f"SVI: the evidence lower bound was not finite at step {len(history) + 1}; lower learning_rate, or "
-                        "start the guide inside the support"
-                    )
-                history.append(-float(loss))
-                progress.update(len(history), objective=history[-1], active=1)
-        except BaseException:
-            store.save(history)
-            raise
+        saved = None if store is None else store.load(_State)
+        history = [] if saved is None else saved.resume(optimiser, generator)
+        while len(history) < method.num_steps:
+            rows = None
+            if method.batch_size is not None and method.batch_size < self.problem.num_rows:
+                rows = torch.randperm(self.problem.num_rows, generator=generator)[: method.batch_size]
+            with pyro.validation_enabled(False):
+                loss = svi.step(*self.arguments(self.problem, rows))
+            if not math.isfinite(loss):
+                raise ValueError(
+                    f"SVI: the evidence lower bound was not finite at step {len(history) + 1}; lower learning_rate, or "
+                    "start the guide inside the support"
+                )
+            history.append(-float(loss))
+            progress.update(len(history), objective=history[-1], active=1)
+            if store is not None and (len(history) % store.every == 0 or len(history) == method.num_steps):
+                store.save(_State.of(optimiser, generator, history))
         return torch.tensor(history, dtype=torch.float64)
 
     def draws(self) -> tuple[Params, Tensor]:
@@ -247,24 +246,46 @@ class _Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Store:
-    """The guide's parameters on disk while a run lasts; the optimiser's moments begin anew."""
+class _State:
+    """All that a run needs to go on after a step as if it had not been interrupted.
 
-    path: Path | None
-    fingerprint: str
+    Args:
+        values: parameters of the guide on the unconstrained scale, by name; first, second: Adam's moments of each.
+        adam: of each its name, the steps it has taken, and its settings with the present learning rate.
+        generator, random: states of the mini-batches' and of torch's own random numbers.
+        history: the bound at each step, (steps,).
+    """
 
-    def save(self, history: list[float]) -> None:
-        if self.path is not None:
-            values = {name: value.detach() for name, value in pyro.get_param_store().named_parameters()}
-            record = {"fingerprint": self.fingerprint}
-            write_tensors(self.path, values | {"history": torch.tensor(history, dtype=torch.float64)}, record)
+    values: Params
+    first: Params
+    second: Params
+    adam: list[Any]
+    generator: Tensor
+    random: Tensor
+    history: Tensor
 
-    def load(self) -> list[float]:
-        if self.path is None or not self.path.exists():
-            return []
-        values, record = read_tensors(self.path)
-        refuse_other(self.path, record, self.fingerprint)
-        history: list[float] = values.pop("history").tolist()
+    @classmethod
+    def of(cls, optimiser: PyroOptim, generator: torch.Generator, history: list[float]) -> _State:
+        values = {name: value.detach() for name, value in pyro.get_param_store().named_parameters()}
+        states = {name: (state["state"].get(0, {}), state["param_groups"][0]) for name, state in optimiser.get_state().items()}
+        moved = {name: moments for name, (moments, _) in states.items() if moments}
+        first = {name: moments["exp_avg"] for name, moments in moved.items()}
+        second = {name: moments["exp_avg_sq"] for name, moments in moved.items()}
+        adam = [[name, moments.get("step", 0), group] for name, (moments, group) in states.items()]
+        course = torch.tensor(history, dtype=torch.float64)
+        return cls(values, first, second, adam, generator.get_state(), torch.get_rng_state(), course)
+
+    def resume(self, optimiser: PyroOptim, generator: torch.Generator) -> list[float]:
+        """Put everything back in its place; the history so far."""
         for name, parameter in pyro.get_param_store().named_parameters():
-            parameter.data.copy_(values[name])
-        return history
+            parameter.data.copy_(self.values[name])
+        optimiser.set_state({name: {"state": self._moments(name, step), "param_groups": [group]} for name, step, group in self.adam})
+        generator.set_state(self.generator)
+        torch.set_rng_state(self.random)
+        out: list[float] = self.history.tolist()
+        return out
+
+    def _moments(self, name: str, step: int) -> dict[int, Any]:
+        if name not in self.first:
+            return {}
+        return {0: {"step": step, "exp_avg": self.first[name], "exp_avg_sq": self.second[name]}}

@@ -78,6 +78,27 @@ def test_an_interrupted_run_goes_on_to_the_same_draws(tmp_path, monkeypatch):
         fit(screening, results(seed=9), short, checkpoint=path)
 
 
+def test_a_run_that_stops_inside_its_first_transitions_goes_on_to_the_same_draws(tmp_path, monkeypatch):
+    """Between the search for the step and the end of the transition after it, too."""
+    data, short = results(), NUTS(num_chains=2, num_warmup=20, num_draws=4, warm_start=None)
+    whole, original = fit(screening, data, short), Potential.__call__
+    for stop_at in range(3, 18, 2):
+        calls = {"left": stop_at}
+
+        def broken(self, points, calls=calls):
+            calls["left"] -= 1
+            if calls["left"] == 0:
+                raise KeyboardInterrupt
+            return original(self, points)
+
+        path = tmp_path / f"{stop_at}"
+        with monkeypatch.context() as patch:
+            patch.setattr(Potential, "__call__", broken)
+            with pytest.raises(KeyboardInterrupt):
+                fit(screening, data, short, checkpoint=path)
+        assert torch.equal(fit(screening, data, short, checkpoint=path).draws["share"], whole.draws["share"]), stop_at
+
+
 def test_what_cannot_be_done_is_said_before_any_work():
     big = (np.random.default_rng(0).random((30, 40)) < 0.5).astype(float)
     for engine in (NUTS(), Laplace(), SVI()):

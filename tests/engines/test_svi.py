@@ -93,11 +93,18 @@ def test_svi_on_mini_batches_and_after_an_interruption(tmp_path, monkeypatch):
 
     monkeypatch.setattr(PyroSVI, "step", broken)
     path = tmp_path / "svi.safetensors"
-    with pytest.raises(KeyboardInterrupt):
-        fit(model, data, SVI(num_steps=60, num_draws=50), checkpoint=path)
-    resumed = fit(model, data, SVI(num_steps=60, num_draws=50), checkpoint=path)
-    assert len(resumed.trace.objective) == 60
-    torch.testing.assert_close(resumed.trace.objective[:29], whole.trace.objective[:29])
+    for method, straight in ((SVI(num_steps=60, num_draws=50), whole), (SVI(num_steps=60, num_draws=50, batch_size=100), part)):
+        left[0] = 30
+        with pytest.raises(KeyboardInterrupt):
+            fit(model, data, method, checkpoint=path)
+        resumed = fit(model, data, method, checkpoint=path)
+        assert left[0] == -40  # the steps after the twentieth, which the file holds
+        assert torch.equal(resumed.trace.objective, straight.trace.objective)
+        assert torch.equal(resumed.draws["loadings_1"], straight.draws["loadings_1"])
+        again = fit(model, data, method, checkpoint=path)
+        assert torch.equal(again.draws["loadings_1"], straight.draws["loadings_1"])
+        assert left[0] == -40  # all is in the file
+        path.unlink()
 
 
 def test_a_fit_with_a_guide_of_the_users_is_saved_without_its_code(tmp_path):
