@@ -11,7 +11,7 @@ import numpy as np
 from inference.base.drawing import draw
 from inference.causal.edges import EdgeProbabilities, edge_probabilities, usual_search
 from inference.causal.enumeration import MOST_ENUMERATED
-from inference.causal.graphs import Cpdag, as_names, matrix_of
+from inference.causal.graphs import Cpdag, as_names
 from inference.causal.independence import Dependence
 from inference.causal.pdags import Pdag, meek_closure, parents_reversed
 from inference.causal.scores import BDeu, Score
@@ -234,10 +234,10 @@ def discover(
     edges, triples, missing = strengths(found.graph, Marginals(checked), rows, level, confidence)
     open_arrows, open_edges = _open(found, edges, triples, probabilities, level)
     return CausalReport(
-        Cpdag(matrix_of(found.graph), labels),
+        Cpdag(found.graph.matrix, labels),
         found.score,
         rows,
-        tuple(Cpdag(matrix_of(other), labels) for other in found.ties),
+        tuple(Cpdag(other.matrix, labels) for other in found.ties),
         found.complete,
         edges,
         triples,
@@ -257,7 +257,7 @@ def _open(
     level: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Arrows whose direction is not firm, and edges that may not be there."""
-    matrix = matrix_of(found.graph)
+    matrix = found.graph.matrix
     arrows, joined = matrix & ~matrix.T, matrix | matrix.T
     firm = _firm_arrows(found.graph, triples)
     in_doubt = np.zeros_like(joined)
@@ -265,7 +265,7 @@ def _open(
         if edge.direct.p_value > level:
             in_doubt[edge.pair] = in_doubt[edge.pair[::-1]] = True
     for other in found.ties:
-        theirs = matrix_of(other)
+        theirs = other.matrix
         in_doubt |= joined & ~(theirs | theirs.T)
         firm &= theirs & ~theirs.T
     if probabilities is not None:
@@ -286,5 +286,5 @@ def _firm_arrows(graph: Pdag, triples: Sequence[TripleStrength]) -> np.ndarray:
             parents[j] |= 1 << i | 1 << k
     children = parents_reversed(parents)
     lines = tuple(around & ~p & ~c for around, p, c in zip(graph.adjacent, parents, children, strict=True))
-    closed = matrix_of(meek_closure(Pdag(tuple(parents), lines), doubtful))
+    closed = meek_closure(Pdag(tuple(parents), lines), doubtful).matrix
     return closed & ~closed.T

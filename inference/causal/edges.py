@@ -18,7 +18,7 @@ from inference.base.drawing import draw
 from inference.causal.enumeration import MOST_ENUMERATED, all_classes
 from inference.causal.exact import ExactSearch
 from inference.causal.ges import GES
-from inference.causal.graphs import Cpdag, as_names, matrix_of
+from inference.causal.graphs import Cpdag, as_names
 from inference.causal.scores import BDeu, Score, all_set_scores
 from inference.causal.search import Search
 from inference.causal.tables import as_tables, check_rows
@@ -136,7 +136,7 @@ def edge_probabilities(
         way = usual_search(num_attributes) if search is None else search
         counts = Counter(way.best_of_each(checked, rows, rule))
         shares = np.array(list(counts.values())) / len(checked)
-        matrices = np.stack([matrix_of(graph) for graph in counts])
+        matrices = np.stack([graph.matrix for graph in counts])
     joint = np.tensordot(shares, matrices & ~matrices.swapaxes(1, 2), 1), np.tensordot(shares, matrices & matrices.swapaxes(1, 2), 1)
     best = np.argsort(-shares, kind="stable")[:MOST_CLASSES]
     return EdgeProbabilities(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference.causal.graphs import matrix_of
 from inference.causal.pdags import class_of
 from ppl_models.parts.validation import check_size
 
@@ -76,7 +75,7 @@ def all_classes(num_attributes: int) -> Classes:
                 key |= mark.astype(np.int64) << place
                 place += 1
     _, first, of_dag, size = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-    matrices = np.stack([matrix_of(class_of([int(mask) for mask in parents[row]])) for row in first])
+    matrices = np.stack([class_of([int(mask) for mask in parents[row]]).matrix for row in first])
     found = Classes(parents[first], size, of_dag.reshape(-1), matrices)
     for array in (found.member, found.size, found.of_dag, found.matrices):
         array.setflags(write=False)

@@ -27,7 +27,6 @@ __all__ = [
     "d_separated",
     "dag_of_edges",
     "markov_equivalent",
-    "matrix_of",
     "meek",
     "moral_graph",
     "pdag_of",
@@ -146,11 +145,6 @@ def pdag_of(matrix: np.ndarray) -> Pdag:
     return Pdag(masks_of_columns(matrix & ~matrix.T), masks_of_columns(matrix & matrix.T))
 
 
-def matrix_of(graph: Pdag) -> np.ndarray:
-    """The boolean matrix (K, K) of sets of parents and neighbours."""
-    return matrix_of_columns(p | n for p, n in zip(graph.parents, graph.neighbours, strict=True))
-
-
 def dag_of_edges(num_attributes: int, edges: Sequence[tuple[int, int]]) -> np.ndarray:
     """The boolean matrix (K, K) of a DAG with the given arrows (from, to).
 
@@ -182,12 +176,12 @@ def cpdag_of(dag: Any, names: Sequence[str] | None = None) -> Cpdag:
         ValueError: for a matrix that is no DAG; a circle is named.
     """
     matrix = check_dag("cpdag_of", dag, names=names)
-    return Cpdag(matrix_of(class_of(masks_of_columns(matrix))), as_names("cpdag_of", names, len(matrix)))
+    return Cpdag(class_of(masks_of_columns(matrix)).matrix, as_names("cpdag_of", names, len(matrix)))
 
 
 def meek(graph: Any) -> np.ndarray:
     """Arrows and lines with all arrows added that Meek's four rules (1995, UAI 11) force, bool (K, K)."""
-    return matrix_of(meek_closure(pdag_of(check_graph_matrix("meek", graph))))
+    return meek_closure(pdag_of(check_graph_matrix("meek", graph))).matrix
 
 
 def consistent_extension(graph: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inference.causal.bits import mask_of, members
-from inference.causal.graphs import Cpdag, as_names, matrix_of
+from inference.causal.graphs import Cpdag, as_names
 from inference.causal.independence import Dependence, dependence
 from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, parents_reversed
 from inference.causal.tables import Marginals, as_table, check_rows
@@ -129,7 +129,7 @@ def pc(
     extension = extension_of(graph)
     is_class = extension is not None and not conflicts and class_of(extension) == graph
     tests = tuple(found[pair] for pair in sorted(found))
-    return PcResult(Cpdag(matrix_of(graph), labels), tests, tuple(sorted(colliders)), conflicts, is_class, rows, level, num_tests)
+    return PcResult(Cpdag(graph.matrix, labels), tests, tuple(sorted(colliders)), conflicts, is_class, rows, level, num_tests)
 
 
 def _separate(

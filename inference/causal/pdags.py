@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from inference.causal.bits import members
+import numpy as np
+
+from inference.causal.bits import matrix_of_columns, members
 
 __all__ = ["Pdag", "class_of", "extension_of", "meek_closure", "order_of", "parents_reversed", "semi_directed_path"]
 
@@ -30,6 +32,11 @@ class Pdag:
     def children(self) -> list[int]:
         """For each node the set of those that it has an arrow into."""
         return parents_reversed(self.parents)
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The boolean matrix (K, K): [i, j] alone is an arrow i -> j, with [j, i] a line."""
+        return matrix_of_columns(p | n for p, n in zip(self.parents, self.neighbours, strict=True))
 
     @property
     def adjacent(self) -> list[int]:

@@ -8,7 +8,7 @@ from support.small_graphs import REFERENCES, STRUCTURES, random_dag, random_tabl
 
 from inference.causal import BIC, GES, BDeu, ExactSearch, all_classes, all_dags, cpdag_of
 from inference.causal.ges import deletions, insertions, turnings
-from inference.causal.graphs import matrix_of, pdag_of
+from inference.causal.graphs import pdag_of
 from inference.causal.pdags import class_of
 from inference.causal.scores import SetScores
 
@@ -62,7 +62,7 @@ def test_exact_search_is_the_best_of_all_dags(score: BIC | BDeu) -> None:
         totals = np.array([scores.total([int(mask) for mask in row]) for row in classes.member])
         found = ExactSearch().best(table, num_rows, score)
         assert found.score == pytest.approx(totals.max(), abs=1e-8)
-        assert np.array_equal(matrix_of(found.graph), classes.matrices[totals.argmax()])
+        assert np.array_equal(found.graph.matrix, classes.matrices[totals.argmax()])
         assert found.complete
         assert found.ties == ()
         greedy = GES().best(table, num_rows, score)
@@ -85,9 +85,9 @@ def test_greedy_search_returns_the_class_of_a_faithful_table() -> None:
             table, truth = random_table(dag, rng), cpdag_of(dag).matrix
             for search in (GES(), GES(turning=False)):
                 found = search.best(table, 1e8, BIC())
-                assert np.array_equal(matrix_of(found.graph), truth)
+                assert np.array_equal(found.graph.matrix, truth)
             best = ExactSearch().best(table, 1e8, BIC())
-            assert np.array_equal(matrix_of(best.graph), truth)
+            assert np.array_equal(best.graph.matrix, truth)
             assert best.score == pytest.approx(found.score, rel=1e-12)
 
 
@@ -98,7 +98,7 @@ def test_exact_tables_of_the_manuscript(name: str, num_rows: int) -> None:
     truth = cpdag_of(dag).matrix
     for score in (BIC(), BDeu(), BDeu(edge_penalty=float(np.log(3)))):
         for search in (GES(), ExactSearch()):
-            assert np.array_equal(matrix_of(search.best(table, num_rows, score).graph), truth)
+            assert np.array_equal(search.best(table, num_rows, score).graph.matrix, truth)
 
 
 def test_the_counter_example_is_a_tie() -> None:
@@ -131,7 +131,7 @@ def test_permuting_attributes_permutes_the_graph() -> None:
         order = rng.permutation(5)
         moved = table.reshape((2,) * 5).transpose(order).reshape(-1)
         for search in (ExactSearch(), GES()):
-            plain, other = (matrix_of(search.best(t, 200.0, BDeu()).graph) for t in (table, moved))
+            plain, other = (search.best(t, 200.0, BDeu()).graph.matrix for t in (table, moved))
             assert np.array_equal(other, plain[np.ix_(order, order)])
 
 
@@ -141,9 +141,9 @@ def test_many_attributes_with_few_parents() -> None:
     dag[np.arange(11), np.arange(1, 12)] = True
     table = random_table(dag, rng, 0.2, 0.8)
     truth = cpdag_of(dag).matrix
-    assert np.array_equal(matrix_of(GES().best(table, 1e7, BIC()).graph), truth)
+    assert np.array_equal(GES().best(table, 1e7, BIC()).graph.matrix, truth)
     found = ExactSearch(max_parents=2).best(table, 1e7, BIC())
-    assert np.array_equal(matrix_of(found.graph), truth)
+    assert np.array_equal(found.graph.matrix, truth)
     assert not found.complete
 
 
