@@ -26,7 +26,7 @@ from inference.engines.em import EM
 from inference.programs.alone import quiet
 from inference.programs.program import Params, simulate
 from inference.structures.layers.many_data_sets import fit_sets, fits_sets
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Method, Problem
@@ -53,6 +53,7 @@ class Bootstrap:
     num_replicates: int = 100
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_size("Bootstrap", "num_replicates", self.num_replicates, 2, "an integer of 2 or more")
         if not is_method(self.engine):
             raise ValueError(f"Bootstrap: engine must be an engine such as EM(), got {self.engine!r}")

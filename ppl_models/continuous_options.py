@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ppl_models.descriptions.options import PolicyDescription
 from ppl_models.parts.policies import Policy, SoftmaxLinear
-from ppl_models.parts.validation import check_size, is_number
+from ppl_models.parts.validation import check_size, is_number, plain_fields
 from ppl_models.sequences.feature_trajectories import as_feature_trajectories
 from ppl_models.sequences.policy_chain import PolicyChain
 
@@ -77,6 +77,7 @@ class ContinuousOptionsHMM:
 
     def __post_init__(self) -> None:
         owner = "ContinuousOptionsHMM"
+        plain_fields(self)
         for name in ("num_features", "num_actions", "num_options", "num_steps"):
             check_size(owner, name, getattr(self, name))
         if self.num_actions < 2:

@@ -17,9 +17,9 @@ from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
 from ppl_models.parts.distributions import BinaryVector, Flat, Scattered
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, Layout, layout
-from ppl_models.parts.penalties import Penalty, PenaltyPrior
+from ppl_models.parts.penalties import Penalty, PenaltyPrior, check_penalty
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
-from ppl_models.parts.validation import as_items, check_size, numbers_like
+from ppl_models.parts.validation import as_items, check_kind, check_number, check_size, numbers_like, plain_fields
 
 __all__ = ["DeepDiscreteEncoder"]
 
@@ -77,10 +77,11 @@ class DeepDiscreteEncoder:
 
     def __post_init__(self) -> None:
         owner = "DeepDiscreteEncoder"
+        plain_fields(self)
         check_size(owner, "num_items", self.num_items)
-        sizes = (self.latent_sizes,) if isinstance(self.latent_sizes, int) else tuple(self.latent_sizes)
-        if not sizes:
-            raise ValueError(f"{owner}: latent_sizes must name at least one layer, got ()")
+        sizes = (self.latent_sizes,) if isinstance(self.latent_sizes, int) else self.latent_sizes
+        if not isinstance(sizes, tuple) or not sizes:
+            raise ValueError(f"{owner}: latent_sizes must name at least one layer, such as (6, 2), got {self.latent_sizes!r}")
         for size in sizes:
             check_size(owner, "each of latent_sizes", size)
         if sizes[0] > self.num_items:
@@ -88,9 +89,11 @@ class DeepDiscreteEncoder:
         if any(upper >= lower for lower, upper in zip(sizes, sizes[1:], strict=False)):
             raise ValueError(f"{owner}: latent_sizes go bottom-up and must fall, got {sizes}")
         object.__setattr__(self, "latent_sizes", sizes)
+        check_kind(owner, "response", self.response, ResponseFamily, "a response family such as Bernoulli() or Normal()")
         self.response.blocks(self.num_items)
-        if self.bound is not None and not self.bound > 0:
-            raise ValueError(f"{owner}: bound must be positive, got {self.bound!r}")
+        check_penalty(owner, "penalty", self.penalty)
+        if self.bound is not None:
+            check_number(owner, "bound", self.bound, "be positive and finite, or None", above=0)
         if self.graphs is not None:
             object.__setattr__(self, "graphs", self._checked_graphs(self.graphs))
         if isinstance(self.bottom, type) or not hasattr(self.bottom, "subsets"):
@@ -106,6 +109,8 @@ class DeepDiscreteEncoder:
         return layout(self.bottom, None if self.graphs is None else self.graphs[0])
 
     def _checked_graphs(self, graphs: Sequence[Any]) -> tuple[tuple[tuple[int, ...], ...] | None, ...]:
+        if not isinstance(graphs, tuple):
+            raise ValueError(f"DeepDiscreteEncoder: graphs must be a tuple of matrices (None where free), one a layer, got {graphs!r}")
         if len(graphs) != len(self.latent_sizes):
             raise ValueError(
                 f"DeepDiscreteEncoder: graphs must hold {len(self.latent_sizes)} matrices (None where free), one a "
@@ -116,7 +121,10 @@ class DeepDiscreteEncoder:
             if graph is None:
                 checked.append(None)
                 continue
-            matrix = torch.tensor(np.array(graph, dtype=np.float64))
+            try:
+                matrix = torch.tensor(np.array(graph, dtype=np.float64))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"DeepDiscreteEncoder: graphs[{d}] must be a matrix of 0 and 1, got {graph!r}") from error
             expected = self._child_parent(d)
             if tuple(matrix.shape) != expected:
                 raise ValueError(f"DeepDiscreteEncoder: graphs[{d}] must have shape {expected}, got {tuple(matrix.shape)}")

@@ -14,7 +14,7 @@ from ppl_models.descriptions.noisy_or import FLOOR, log_expm1, weight_of_failure
 from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Bernoulli
-from ppl_models.parts.validation import as_items, check_size, numbers_like
+from ppl_models.parts.validation import as_items, check_numbers, check_size, numbers_like, plain_fields
 
 __all__ = ["DeepNoisyOr"]
 
@@ -49,17 +49,14 @@ class DeepNoisyOr:
     concentration: tuple[float, float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_size("DeepNoisyOr", "num_items", self.num_items)
         if not isinstance(self.latent_sizes, tuple | list) or not self.latent_sizes:
             raise ValueError(f"DeepNoisyOr: latent_sizes must be a tuple such as (6, 2), got {self.latent_sizes!r}")
         for size in self.latent_sizes:
             check_size("DeepNoisyOr", "latent_sizes", size)
         object.__setattr__(self, "latent_sizes", tuple(self.latent_sizes))
-        pair = tuple(self.concentration)
-        if len(pair) != 2 or not all(0 < value < float("inf") for value in pair):
-            raise ValueError(
-                f"DeepNoisyOr: concentration must be two positive numbers (a, b), got {self.concentration!r}"
-            )
+        pair = check_numbers("DeepNoisyOr", "concentration", self.concentration, "be two positive numbers (a, b)", 2, above=0)
         object.__setattr__(self, "concentration", pair)
 
     @property

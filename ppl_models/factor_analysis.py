@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from ppl_models.descriptions.components import FactorDescription
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal
-from ppl_models.parts.validation import as_items, check_size, numbers_like
+from ppl_models.parts.validation import as_items, check_number, check_numbers, check_size, numbers_like, plain_fields
 
 __all__ = ["FactorAnalysis"]
 
@@ -55,21 +54,18 @@ class FactorAnalysis:
     bound: float = 1e6
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name in ("num_items", "num_components"):
             check_size("FactorAnalysis", name, getattr(self, name))
         if self.num_components >= self.num_items:
             raise ValueError(
                 f"FactorAnalysis: num_components = {self.num_components} must be below num_items = {self.num_items}"
             )
-        if not self.bound > 0:
-            raise ValueError(f"FactorAnalysis: bound must be positive, got {self.bound!r}")
+        check_number("FactorAnalysis", "bound", self.bound, "be positive and finite", above=0)
         if self.noise_shares is not None:
-            shares = tuple(float(v) for v in self.noise_shares)
-            if len(shares) != self.num_components or not min(shares) > 0 or not math.isclose(sum(shares), 1, abs_tol=1e-6):
-                raise ValueError(
-                    f"FactorAnalysis: noise_shares must be {self.num_components} positive numbers that sum to 1, "
-                    f"got {self.noise_shares!r}"
-                )
+            must = f"be {self.num_components} positive numbers that sum to 1"
+            shares = check_numbers("FactorAnalysis", "noise_shares", self.noise_shares, must, self.num_components, above=0)
+            check_number("FactorAnalysis", "noise_shares", sum(shares), f"{must}: their sum", least=1 - 1e-6, most=1 + 1e-6)
             object.__setattr__(self, "noise_shares", shares)
 
     def factors(self) -> FactorDescription:

@@ -14,7 +14,16 @@ from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal, Poisson
-from ppl_models.parts.validation import as_items, check_complete, check_size, numbers_like
+from ppl_models.parts.validation import (
+    as_items,
+    check_complete,
+    check_flag,
+    check_number,
+    check_numbers,
+    check_size,
+    numbers_like,
+    plain_fields,
+)
 
 __all__ = ["GaussianFactorization", "NegativeBinomialFactorization", "PoissonFactorization"]
 
@@ -25,20 +34,19 @@ DISPERSION_RANGE = (1e-6, 1e3)
 
 def check_sizes(owner: str, model: Any) -> None:
     """Of a factorization, and its bound."""
+    plain_fields(model)
     for name in ("num_items", "num_components"):
         check_size(owner, name, getattr(model, name))
     if model.num_components > model.num_items:
         raise ValueError(
             f"{owner}: num_components = {model.num_components} exceeds num_items = {model.num_items}, more than the data allow"
         )
-    if not model.bound > 0:
-        raise ValueError(f"{owner}: bound must be positive, got {model.bound!r}")
+    check_number(owner, "bound", model.bound, "be positive and finite", above=0)
 
 
 def check_concentration(owner: str, concentration: float) -> None:
     """Of a Dirichlet prior with a mode."""
-    if not concentration >= 1:
-        raise ValueError(f"{owner}: concentration must be at least 1, got {concentration!r}")
+    check_number(owner, "concentration", concentration, "be at least 1 and finite", least=1)
 
 
 def _check_rows(owner: str, table: Tensor, num_components: int) -> None:
@@ -91,11 +99,9 @@ class PoissonFactorization:
         check_sizes("PoissonFactorization", self)
         check_concentration("PoissonFactorization", self.concentration)
         if self.activity_prior is not None:
-            prior = tuple(float(v) for v in self.activity_prior)
-            if len(prior) != 2 or not (prior[0] >= 1 and prior[1] > 0):
-                raise ValueError(
-                    f"PoissonFactorization: activity_prior must be (shape >= 1, rate > 0) or None, got {self.activity_prior!r}"
-                )
+            must = "be (shape >= 1, rate > 0) or None"
+            prior = check_numbers("PoissonFactorization", "activity_prior", self.activity_prior, must, 2, above=0)
+            check_number("PoissonFactorization", "activity_prior", prior[0], must, least=1)
             object.__setattr__(self, "activity_prior", prior)
 
     def factorization(self) -> FactorizationDescription:
@@ -217,6 +223,7 @@ class GaussianFactorization:
 
     def __post_init__(self) -> None:
         check_sizes("GaussianFactorization", self)
+        check_flag("GaussianFactorization", "nonnegative", self.nonnegative)
 
     def factorization(self) -> FactorizationDescription:
         """The factorization, as engines see it."""

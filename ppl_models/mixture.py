@@ -16,7 +16,7 @@ from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.precisions import Precision
 from ppl_models.parts.responses import Normal, ResponseFamily
-from ppl_models.parts.validation import as_items, check_size, numbers_like
+from ppl_models.parts.validation import as_items, check_number, check_size, numbers_like, plain_fields
 
 __all__ = ["Mixture"]
 
@@ -58,16 +58,16 @@ class Mixture:
     bound: float | None = None
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name in ("num_components", "num_items"):
             check_size("Mixture", name, getattr(self, name))
         if not isinstance(self.component, ResponseFamily | MultivariateNormal):
             raise ValueError(f"Mixture: component must be a response family or MultivariateNormal(), got {self.component!r}")
         if isinstance(self.component, ResponseFamily):
             self.component.blocks(self.num_items)
-        if not self.concentration >= 1:
-            raise ValueError(f"Mixture: concentration must be at least 1, got {self.concentration!r}")
-        if self.bound is not None and not self.bound > 0:
-            raise ValueError(f"Mixture: bound must be positive, got {self.bound!r}")
+        check_number("Mixture", "concentration", self.concentration, "be at least 1 and finite", least=1)
+        if self.bound is not None:
+            check_number("Mixture", "bound", self.bound, "be positive and finite, or None", above=0)
 
     @property
     def _family(self) -> ResponseFamily:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from ppl_models.descriptions.noisy_or import FLOOR, IndependentCauses, log_expm1
 from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Bernoulli
-from ppl_models.parts.validation import as_items, check_size, numbers_like
+from ppl_models.parts.validation import as_items, check_numbers, check_size, numbers_like, plain_fields
 
 __all__ = ["NoisyOr"]
 
@@ -61,10 +60,12 @@ class NoisyOr:
     leak_concentration: tuple[float, float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_size("NoisyOr", "num_items", self.num_items)
         check_size("NoisyOr", "num_latents", self.num_latents)
         for name in ("prior_concentration", "failure_concentration", "leak_concentration"):
-            object.__setattr__(self, name, _checked_concentration(name, getattr(self, name)))
+            pair = check_numbers("NoisyOr", name, getattr(self, name), "be two positive numbers (a, b)", 2, above=0)
+            object.__setattr__(self, name, pair)
 
     def causes(self) -> IndependentCauses:
         """The network as engines see it."""
@@ -121,13 +122,3 @@ class NoisyOr:
             causes = pyro.sample("causes", BinaryVector(logits), infer={"enumerate": "parallel"})
             weights = (causes.unsqueeze(-2) @ weight_of_failure(failure)).squeeze(-2) + weight_of_leak(leak)
             return pyro.sample("items", ItemResponse(Bernoulli(), log_expm1(weights)), obs=data)
-
-
-def _checked_concentration(name: str, value: Any) -> tuple[float, float]:
-    try:
-        pair = tuple(float(v) for v in value)
-    except (TypeError, ValueError):
-        pair = ()
-    if len(pair) != 2 or not all(math.isfinite(v) and v > 0 for v in pair):
-        raise ValueError(f"NoisyOr: {name} must be two positive numbers (a, b), got {value!r}")
-    return pair[0], pair[1]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.descriptions.options import ChainDescription, high_of_termination
-from ppl_models.parts.validation import check_flag, check_size, is_number
+from ppl_models.parts.validation import check_flag, check_size, is_number, plain_fields
 from ppl_models.sequences.option_chain import DirichletMatrix, OptionChain
 from ppl_models.sequences.trajectories import as_trajectories
 
@@ -79,6 +79,7 @@ class OptionsHMM:
 
     def __post_init__(self) -> None:
         owner = "OptionsHMM"
+        plain_fields(self)
         for name in ("num_states", "num_actions", "num_options", "num_steps"):
             check_size(owner, name, getattr(self, name))
         for name, least in (("concentration", 1.0), ("stickiness", 0.0)):

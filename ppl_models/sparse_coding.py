@@ -16,7 +16,7 @@ from ppl_models.descriptions.components import DictionaryDescription
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal
-from ppl_models.parts.validation import as_items, check_complete, check_size, numbers_like
+from ppl_models.parts.validation import as_items, check_complete, check_number, check_size, numbers_like, plain_fields
 
 __all__ = ["SparseCodes", "SparseCoding"]
 
@@ -86,6 +86,7 @@ class SparseCoding:
     bound: float = 1e9
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name in ("num_items", "num_columns", "sparsity"):
             check_size("SparseCoding", name, getattr(self, name))
         for name in ("num_columns", "num_items"):
@@ -93,12 +94,10 @@ class SparseCoding:
                 raise ValueError(
                     f"SparseCoding: sparsity must be at most {name} = {getattr(self, name)}, got {self.sparsity}"
                 )
-        if self.noise is not None and not NOISE_RANGE[0] <= self.noise <= NOISE_RANGE[1]:
-            raise ValueError(
-                f"SparseCoding: noise must lie in [{NOISE_RANGE[0]:g}, {NOISE_RANGE[1]:g}] or be None, got {self.noise!r}"
-            )
-        if not 0 < self.bound < math.inf:
-            raise ValueError(f"SparseCoding: bound must be positive and finite, got {self.bound!r}")
+        if self.noise is not None:
+            must = f"lie in [{NOISE_RANGE[0]:g}, {NOISE_RANGE[1]:g}] or be None"
+            check_number("SparseCoding", "noise", self.noise, must, least=NOISE_RANGE[0], most=NOISE_RANGE[1])
+        check_number("SparseCoding", "bound", self.bound, "be positive and finite", above=0)
 
     def dictionary(self) -> DictionaryDescription:
         """The dictionary, as engines see it."""

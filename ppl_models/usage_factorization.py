@@ -15,7 +15,7 @@ from ppl_models.matrix_factorization import RATE_FLOOR, check_concentration, che
 from ppl_models.parts.distributions import BinaryVector, Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Poisson
-from ppl_models.parts.validation import numbers_like
+from ppl_models.parts.validation import check_number, numbers_like
 
 __all__ = ["UsageFactorization"]
 
@@ -64,8 +64,7 @@ class UsageFactorization:
     def __post_init__(self) -> None:
         check_sizes("UsageFactorization", self)
         check_concentration("UsageFactorization", self.concentration)
-        if not self.shape >= 0.5:
-            raise ValueError(f"UsageFactorization: shape must be at least 0.5, got {self.shape!r}")
+        check_number("UsageFactorization", "shape", self.shape, "be at least 0.5 and finite", least=0.5)
 
     def usage(self) -> UsageDescription:
         """The factorization, as engines see it."""

@@ -39,7 +39,7 @@ from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
 from inference.programs.data import checked
 from inference.structures.registry import structure_of
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_flag, check_size, plain_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,6 +81,8 @@ class BootstrapNull:
     refit: bool = False
 
     def __post_init__(self) -> None:
+        plain_fields(self)
+        check_flag("Bootstrap", "refit", self.refit)
         check_size("Bootstrap", "num_data_sets", self.num_data_sets, least=2)
 
 

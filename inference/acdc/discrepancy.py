@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from inference.base.component_noise import Cells, NoiseDraws, numpy_generator
-from ppl_models.parts.validation import check_flag, check_size
+from ppl_models.parts.validation import check_flag, check_size, plain_fields
 
 __all__ = [
     "KDE",
@@ -118,6 +118,7 @@ class Histogram:
     mean: bool = False
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_flag("Histogram", "mean", self.mean)
         check_size("Histogram", "num_bins", self.num_bins, least=2)
 
@@ -240,6 +241,7 @@ class PlugIn:
     num_null: int = 50
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_size("PlugIn", "num_null", self.num_null, least=2)
 
 

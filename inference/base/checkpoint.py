@@ -40,7 +40,7 @@ def usable_path(owner: str, path: Any, is_folder: bool = False) -> Path:
         folder = usable if is_folder else usable.parent
         above = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
         if not above.is_dir():
-            raise ValueError(f"{owner}: the path of a {what} was expected, but {above} is a file, and {usable} would lie inside it")
+            raise ValueError(f"{owner}: the path of a {what} was expected, but {above} is a file, and inside a file there can be no {what}")
         if not os.access(above, os.W_OK | os.X_OK):
             raise ValueError(f"{owner}: {usable} cannot be written: the folder {above} gives no permission")
     except OSError as error:
@@ -133,7 +133,7 @@ def _checksum(tensors: Mapping[str, Tensor], record: str) -> str:
     for name in sorted(tensors):
         value = tensors[name]
         digest.update(f"|{name!r}{value.dtype}{tuple(value.shape)}|".encode("utf-8", "surrogatepass"))
-        digest.update(memoryview(value.reshape(-1).view(torch.uint8).numpy()))
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

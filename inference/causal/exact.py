@@ -19,7 +19,7 @@ from inference.causal.bits import members
 from inference.causal.pdags import Pdag, class_of
 from inference.causal.scores import Score, all_set_scores, tie_tolerance
 from inference.causal.search import Found
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_size, plain_fields
 
 __all__ = ["ExactSearch"]
 
@@ -44,6 +44,7 @@ class ExactSearch:
     max_parents: int | None = None
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         if self.max_parents is not None:
             check_size("ExactSearch", "max_parents", self.max_parents, least=0)
 

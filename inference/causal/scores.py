@@ -29,7 +29,7 @@ from scipy.special import gammaln, xlogy
 from inference.causal.bits import masks_of_columns
 from inference.causal.graphs import check_dag
 from inference.causal.tables import Marginals, as_table, check_rows
-from ppl_models.parts.validation import is_number
+from ppl_models.parts.validation import is_number, plain_fields
 
 __all__ = ["BIC", "BDeu", "Score", "SetScores", "all_set_scores", "score_of", "tie_tolerance"]
 
@@ -67,6 +67,7 @@ class BDeu:
     edge_penalty: float = 0.0
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         if not is_number(self.equivalent_sample_size) or self.equivalent_sample_size <= 0:
             raise ValueError(f"BDeu: equivalent_sample_size must be a positive number, got {self.equivalent_sample_size!r}")
         if not is_number(self.edge_penalty) or self.edge_penalty < 0:

@@ -32,7 +32,7 @@ from torch.distributions import transforms
 
 from inference.programs.potential import Potential
 from inference.programs.program import Params
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_size, plain_fields
 
 __all__ = ["FullRank", "LowRank", "MeanField"]
 
@@ -149,6 +149,7 @@ class LowRank:
     rank: int | None = None
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         if self.rank is not None:
             check_size("LowRank", "rank", self.rank, wanted="a positive integer or None")
 

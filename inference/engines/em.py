@@ -18,7 +18,7 @@ from inference.base.progress import Progress
 from inference.base.steps import GenericSteps, Steps
 from inference.base.structure import refuse_open_sites
 from inference.programs.program import Params
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -63,12 +63,13 @@ class EM:
     num_inner: int = 1
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name in ("max_iterations", "chunk_elements", "num_inner"):
             check_size("EM", name, getattr(self, name))
         check_size("EM", "num_relaxed", self.num_relaxed, least=0)
         for name in ("tolerance", "parameter_tolerance"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"EM: {name} must be positive, got {getattr(self, name)!r}")
+            check_number("EM", name, getattr(self, name), "be positive and finite", above=0)
+        check_flag("EM", "accelerate", self.accelerate)
 
     def steps(self, problem: Problem) -> Steps:
         """The pair of steps for a model: accelerated where its description of itself allows, else generic."""

@@ -31,7 +31,7 @@ from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
 from inference.programs.program import Params, Program
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -56,6 +56,7 @@ class Laplace:
     optimum: EM = dataclasses.field(default_factory=EM)
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_size("Laplace", "num_draws", self.num_draws, 4, "an integer of 4 or more")
         if not is_method(self.optimum):
             raise ValueError(f"Laplace: optimum must be an engine such as EM(), got {self.optimum!r}")

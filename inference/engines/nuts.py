@@ -33,7 +33,7 @@ from inference.engines.hamiltonian import DualAveraging, Metric, Transition, fir
 from inference.programs.alone import quiet
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -75,10 +75,13 @@ class NUTS:
     relabel: bool = True
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name, least in (("num_chains", 1), ("num_warmup", 20), ("num_draws", 4), ("max_depth", 1)):
             check_size("NUTS", name, getattr(self, name), least, f"an integer of {least} or more")
-        if not 0 < self.target_acceptance < 1:
-            raise ValueError(f"NUTS: target_acceptance must lie in (0, 1), got {self.target_acceptance!r}")
+        check_number("NUTS", "target_acceptance", self.target_acceptance, "lie in (0, 1)", above=0, below=1)
+        check_flag("NUTS", "relabel", self.relabel)
+        if self.dense is not None:
+            check_flag("NUTS", "dense", self.dense)
         if self.warm_start is not None and not is_method(self.warm_start):
             raise ValueError(f"NUTS: warm_start must be an engine such as EM(), or None, got {self.warm_start!r}")
 

@@ -20,7 +20,7 @@ from inference.base.progress import Progress
 from inference.base.structure import refuse_open_sites
 from inference.engines.gibbs_estimates import log_likelihood_rows
 from inference.programs.program import Params, Program
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -85,14 +85,15 @@ class SAEM:
     num_kept: int = 16
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name in ("max_iterations", "num_draws", "window", "num_kept"):
             check_size("SAEM", name, getattr(self, name))
         for name in ("num_burn_in", "num_relaxed"):
             check_size("SAEM", name, getattr(self, name), least=0)
-        if not 0.5 < self.rate <= 1:
-            raise ValueError(f"SAEM: rate must lie in (1/2, 1], got {self.rate!r}")
-        if not self.tolerance > 0:
-            raise ValueError(f"SAEM: tolerance must be positive, got {self.tolerance!r}")
+        check_number("SAEM", "rate", self.rate, "lie in (1/2, 1]", above=0.5, most=1)
+        check_number("SAEM", "tolerance", self.tolerance, "be positive and finite", above=0)
+        for name in ("synchronous", "accelerate"):
+            check_flag("SAEM", name, getattr(self, name))
         if self.batch_rows is not None:
             check_size("SAEM", "batch_rows", self.batch_rows, wanted="a positive integer or None")
 

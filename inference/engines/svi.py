@@ -36,7 +36,7 @@ from inference.programs.data import checks_data
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -74,13 +74,13 @@ class SVI:
     warm_start: EM | None = dataclasses.field(default_factory=EM)
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name, least in (("num_steps", 10), ("num_particles", 1), ("num_draws", 4), ("batch_size", 1)):
             value = getattr(self, name)
             if value is None and name == "batch_size":
                 continue
             check_size("SVI", name, value, least, f"an integer of {least} or more")
-        if not (isinstance(self.learning_rate, int | float) and 0 < self.learning_rate < math.inf):
-            raise ValueError(f"SVI: learning_rate must be a positive number, got {self.learning_rate!r}")
+        check_number("SVI", "learning_rate", self.learning_rate, "be a positive number", above=0)
         if isinstance(self.guide, type) or not (hasattr(self.guide, "build") or callable(self.guide)):
             raise ValueError(f"SVI: guide must be MeanField(), FullRank(), LowRank() or a Pyro guide, got {self.guide!r}")
         if self.warm_start is not None and not is_method(self.warm_start):

@@ -28,9 +28,9 @@ def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: boo
     """
     if not callable(model) or isinstance(model, type):
         raise ValueError(f"model: a Pyro program (a callable, not a class) was expected, got {model!r}")
-    if not is_integer(seed, least=0) or seed >= 2**63:
+    if not is_integer(seed, least=0):
         raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
     tensors, names = checked(model, data, for_fit=True)
     if not checks_data(model):
         check_program(Program(model, tensors))
-    return Problem(model, tensors, names, seed, start_given, structure_of(model))
+    return Problem(model, tensors, names, int(seed), start_given, structure_of(model))

@@ -29,6 +29,7 @@ from inference.fitting.result import Fit
 from inference.programs.data import first_tensor, map_tensors
 from inference.selection.sparsity import ebic, polish
 from inference.structures.registry import structure_of
+from ppl_models.parts.validation import check_number, plain_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,10 +186,10 @@ class InformationCriterion:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.name not in ("ebic", "bic", "aic"):
+        if not isinstance(self.name, str) or self.name not in ("ebic", "bic", "aic"):
             raise ValueError(f"InformationCriterion: name must be 'ebic', 'bic' or 'aic', got {self.name!r}")
-        if not self.gamma >= 0:
-            raise ValueError(f"InformationCriterion: gamma must not be negative, got {self.gamma!r}")
+        plain_fields(self)
+        check_number("InformationCriterion", "gamma", self.gamma, "not be negative, and be finite", least=0)
 
     def choose(self, study: Study) -> Selection:
         fits = study.fits(study.data)
@@ -220,8 +221,8 @@ class LikelihoodRatio:
     level: float = 0.01
 
     def __post_init__(self) -> None:
-        if not 0 < self.level < 1:
-            raise ValueError(f"LikelihoodRatio: level must lie in (0, 1), got {self.level!r}")
+        plain_fields(self)
+        check_number("LikelihoodRatio", "level", self.level, "lie in (0, 1)", above=0, below=1)
 
     def choose(self, study: Study) -> Selection:
         from scipy.stats import chi2
@@ -252,8 +253,8 @@ class HeldOut:
     share: float = 0.2
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise ValueError(f"HeldOut: share must lie in (0, 1), got {self.share!r}")
+        plain_fields(self)
+        check_number("HeldOut", "share", self.share, "lie in (0, 1)", above=0, below=1)
 
     def choose(self, study: Study) -> Selection:
         rows = len(first_tensor(study.checked))
@@ -283,8 +284,8 @@ class ComponentNoise:
     min_share: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 < self.min_share < 1:
-            raise ValueError(f"ComponentNoise: min_share must lie between 0 and 1, got {self.min_share!r}")
+        plain_fields(self)
+        check_number("ComponentNoise", "min_share", self.min_share, "lie between 0 and 1", above=0, below=1)
 
     def choose(self, study: Study) -> Selection:
         from inference.acdc.criterion import acdc

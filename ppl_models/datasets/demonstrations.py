@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ppl_models.datasets.fetch import needed_file
 from ppl_models.datasets.options import OptionSequences, simulate_options
+from ppl_models.parts.validation import check_number, plain_fields
 
 __all__ = ["TWO_ROOMS", "GridWorld", "UnlockPickup", "load_unlock_pickup"]
 
@@ -44,14 +45,16 @@ class GridWorld:
     slip: float = 0.1
 
     def __post_init__(self) -> None:
+        plain_fields(self)
+        if not isinstance(self.rows, tuple) or not all(isinstance(row, str) for row in self.rows):
+            raise ValueError(f"GridWorld: rows must be a tuple of texts, got {self.rows!r}")
         if len({len(row) for row in self.rows}) != 1 or not self.rows[0]:
             raise ValueError("GridWorld: rows of one length, at least 1, were expected")
         letters = sorted(set("".join(self.rows)) - {"#", "."})
         if len(letters) < 2 or letters != [chr(ord("A") + i) for i in range(len(letters))]:
             raise ValueError(f"GridWorld: '#', '.' and the letters A, B, ... for at least two goals were expected, got {letters}")
         for name in ("noise", "slip"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"GridWorld: {name} must lie in [0, 1], got {getattr(self, name)!r}")
+            check_number("GridWorld", name, getattr(self, name), "lie in [0, 1]", least=0, most=1)
         if any("".join(self.rows).count(letter) != 1 for letter in letters):
             raise ValueError("GridWorld: every goal must stand in one cell")
         for goal in self.goals:

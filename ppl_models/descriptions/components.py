@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ppl_models.parts.responses import ResponseFamily
+from ppl_models.parts.validation import check_number, plain_fields
 
 __all__ = [
     "DictionaryDescription",
@@ -33,8 +34,8 @@ class MultivariateNormal:
     regularization: float = 1e-6
 
     def __post_init__(self) -> None:
-        if not self.regularization > 0:
-            raise ValueError(f"MultivariateNormal: regularization must be positive, got {self.regularization!r}")
+        plain_fields(self)
+        check_number("MultivariateNormal", "regularization", self.regularization, "be positive and finite", above=0)
 
 
 @dataclass(frozen=True)

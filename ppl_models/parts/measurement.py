@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_size, plain_fields
 
 __all__ = ["Additive", "Bottom", "ExpDINA", "ExpDINO", "ExpGDM"]
 
@@ -120,6 +120,7 @@ class ExpGDM:
     disjunctive = False
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         if self.order is not None:
             check_size("ExpGDM", "order", self.order, wanted="a positive integer or None")
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from ppl_models.parts.distributions import broadcast_shapes
+from ppl_models.parts.validation import check_number, plain_fields
 
 __all__ = ["SCAD", "Penalty", "PenaltyPrior", "Ridge", "TruncatedLasso", "stacked", "taken"]
 
@@ -52,13 +53,23 @@ class Penalty(Hashable, Protocol):
         ...
 
 
+def check_penalty(owner: str, name: str, value: Any) -> None:
+    """``value`` must be a penalty, or None.
+
+    Raises:
+        ValueError: for anything else, a class of penalties included.
+    """
+    is_penalty = callable(getattr(value, "prox", None)) or type(value).__module__ == __name__
+    if value is not None and (isinstance(value, type) or not is_penalty):
+        raise ValueError(f"{owner}: {name} must be a penalty such as TruncatedLasso(2.0, 0.3), or None, got {value!r}")
+
+
 def _positive(owner: str, name: str, value: Constant) -> None:
     if isinstance(value, Tensor):
-        if value.dim() != 1 or not bool(((value > 0) & torch.isfinite(value)).all()):
+        if value.dim() != 1 or value.is_complex() or not bool(((value > 0) & torch.isfinite(value)).all()):
             raise ValueError(f"{owner}: {name} must be positive and finite, one a point of a grid, got {value!r}")
         return
-    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
-        raise ValueError(f"{owner}: {name} must be a positive finite number, got {value!r}")
+    check_number(owner, name, value, "be a positive finite number", above=0)
 
 
 def _along(constant: Constant, value: Tensor) -> Constant:
@@ -102,6 +113,7 @@ class TruncatedLasso:
     threshold: Constant
 
     def __post_init__(self) -> None:
+        plain_fields(self, tensors=False)
         _positive("TruncatedLasso", "slope_at_zero", self.slope_at_zero)
         _positive("TruncatedLasso", "threshold", self.threshold)
 
@@ -180,10 +192,12 @@ class SCAD:
     shape: Constant = 3.7
 
     def __post_init__(self) -> None:
+        plain_fields(self, tensors=False)
         _positive("SCAD", "knot", self.knot)
         _positive("SCAD", "multiplier", self.multiplier)
-        shape = torch.as_tensor(self.shape)
-        if not bool((torch.isfinite(shape) & (shape > 2)).all()):
+        if not isinstance(self.shape, Tensor):
+            check_number("SCAD", "shape", self.shape, "be finite and exceed 2", above=2)
+        elif self.shape.is_complex() or not bool((torch.isfinite(self.shape) & (self.shape > 2)).all()):
             raise ValueError(f"SCAD: shape must be finite and exceed 2, got {self.shape!r}")
 
     @classmethod
@@ -252,6 +266,7 @@ class Ridge:
     scale: Constant
 
     def __post_init__(self) -> None:
+        plain_fields(self, tensors=False)
         _positive("Ridge", "scale", self.scale)
 
     def convex(self) -> Ridge:

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ppl_models.parts.validation import check_size, is_number
+from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 __all__ = ["Network", "Policy", "SoftmaxLinear"]
 
@@ -67,9 +67,9 @@ class Network:
     scale: float = 2.0
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_size("Network", "num_hidden", self.num_hidden)
-        if not is_number(self.scale) or self.scale <= 0:
-            raise ValueError(f"Network: scale must be a positive number, got {self.scale!r}")
+        check_number("Network", "scale", self.scale, "be a positive number", above=0)
 
     def num_outputs(self, num_features: int) -> int:
         return self.num_hidden

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -304,13 +305,13 @@ class Blocks(ResponseFamily):
 
     def __init__(self, *parts: tuple[ResponseFamily, int] | Sequence) -> None:
         for part in parts:
-            if len(part) != 2 or not isinstance(part[0], ResponseFamily) or isinstance(part[0], Blocks):
+            if not isinstance(part, tuple | list) or len(part) != 2 or not isinstance(part[0], ResponseFamily) or isinstance(part[0], Blocks):
                 raise ValueError(f"Blocks: each part is a pair (elementary family, num_columns), got {part!r}")
-            if not (isinstance(part[1], int) and part[1] > 0):
+            if not isinstance(part[1], int | np.integer) or isinstance(part[1], bool) or part[1] < 1:
                 raise ValueError(f"Blocks: num_columns must be a positive integer, got {part[1]!r}")
         if not parts:
             raise ValueError("Blocks: at least one (family, num_columns) pair is needed, got none")
-        object.__setattr__(self, "parts", tuple((family, columns) for family, columns in parts))
+        object.__setattr__(self, "parts", tuple((family, int(columns)) for family, columns in parts))
 
     @property
     def bound(self) -> float:

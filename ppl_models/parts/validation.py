@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import sys
+import types
 import warnings
 from typing import Any
 
@@ -11,7 +15,12 @@ from torch import Tensor
 
 from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["ConstantColumnWarning", "as_items", "as_table", "check_complete", "check_flag", "check_size", "is_integer", "is_number", "numbers_like"]
+__all__ = [
+    "ConstantColumnWarning", "as_items", "as_table", "check_complete", "check_flag", "check_kind", "check_number", "check_numbers", "check_size",
+    "is_integer", "is_number", "numbers_like", "plain_fields",
+]  # fmt: skip
+
+LARGEST = 2**63 - 1  # of a count or a seed
 
 
 class ConstantColumnWarning(UserWarning):
@@ -19,13 +28,15 @@ class ConstantColumnWarning(UserWarning):
 
 
 def is_integer(value: Any, least: int = 1) -> bool:
-    """Whether ``value`` is an integer of at least ``least``; True and False are none."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    """Whether ``value`` is an integer of at least ``least``, Python's or NumPy's; True and False are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(least <= value <= LARGEST)
 
 
 def is_number(value: Any) -> bool:
-    """Whether ``value`` is a finite number; True and False are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and -float("inf") < value < float("inf")
+    """Whether ``value`` is a finite number, Python's or NumPy's; True and False are none."""
+    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
+        return False
+    return bool(-sys.float_info.max <= value <= sys.float_info.max)
 
 
 def check_size(owner: str, name: str, value: Any, least: int = 1, wanted: str | None = None) -> None:
@@ -33,6 +44,61 @@ def check_size(owner: str, name: str, value: Any, least: int = 1, wanted: str | 
     if not is_integer(value, least):
         own = {0: "a non-negative integer", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
         raise ValueError(f"{owner}: {name} must be {wanted or own}, got {value!r}")
+
+
+def check_number(
+    owner: str,
+    name: str,
+    value: Any,
+    must: str,
+    above: float = -math.inf,
+    below: float = math.inf,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> None:
+    """``value`` must be a finite number inside ``(above, below)`` and ``[least, most]``; ``must`` says so in words."""
+    if not (is_number(value) and above < value < below and least <= value <= most):
+        raise ValueError(f"{owner}: {name} must {must}, got {value!r}")
+
+
+def check_numbers(owner: str, name: str, value: Any, must: str, length: int, **limits: float) -> tuple[float, ...]:
+    """``length`` numbers, each within the limits of :func:`check_number`, as a tuple."""
+    numbers = value.tolist() if isinstance(value, np.ndarray | Tensor) else value
+    if not isinstance(numbers, list | tuple) or len(numbers) != length:
+        raise ValueError(f"{owner}: {name} must {must}, got {value!r}")
+    for number in numbers:
+        check_number(owner, name, number, must, **limits)
+    return tuple(float(number) for number in numbers)
+
+
+def check_kind(owner: str, name: str, value: Any, kinds: type | tuple[type, ...] | types.UnionType, wanted: str) -> None:
+    """``value`` must be an instance of one of ``kinds``, and not the class itself."""
+    if not isinstance(value, kinds):
+        hint = " (the class itself; add parentheses)" if isinstance(value, type) else ""
+        raise ValueError(f"{owner}: {name} must be {wanted}, got {value!r}{hint}")
+
+
+def plain_fields(record: Any, tensors: bool = True) -> None:
+    """Numbers of NumPy and torch in the fields of a frozen record as Python's, and lists and arrays as tuples.
+
+    Args:
+        record: to be changed in place, while it is made.
+        tensors: whether tensors are meant as numbers too; else they stay.
+    """
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        changed = value if isinstance(value, Tensor) and not tensors else _plain(value)
+        if changed is not value:
+            object.__setattr__(record, field.name, changed)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray | Tensor):
+        return _plain(value.tolist())  # a number where it has no dims
+    if isinstance(value, list) or type(value) is tuple:
+        parts = tuple(_plain(part) for part in value)
+        return value if isinstance(value, tuple) and all(a is b for a, b in zip(parts, value, strict=True)) else parts
+    return value
 
 
 def check_flag(owner: str, name: str, value: Any) -> None:

@@ -73,11 +73,14 @@ def test_no_flipped_bit_is_read_in_silence(saved: Path, tmp_path: Path, part: in
     refused = harmless = 0
     for bit in range(part, 8 * len(content), 28):
         (tmp_path / "fit.safetensors").write_bytes(flipped(content, bit))
+        said = ""
         try:
             tensors, again = read_tensors(tmp_path / "fit.safetensors", unsigned=(1, 2))
         except ValueError as error:
-            assert str(tmp_path / "fit.safetensors") in str(error)
-            assert "\n" not in str(error)
+            said = str(error)
+        if said:
+            assert str(tmp_path / "fit.safetensors") in said
+            assert "\n" not in said
             refused += 1
             continue
         harmless += 1
@@ -125,7 +128,7 @@ def test_paths_that_are_none_are_refused_before_any_work(tmp_path: Path, name: s
 
 def test_a_path_inside_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="would lie inside it"):
+    with pytest.raises(ValueError, match="inside a file there can be no file"):
         fit(DeepDiscreteEncoder(3, (1,)), ROWS, EM(), checkpoint=tmp_path / "file" / "deep" / "run")
     with pytest.raises(ValueError, match="is a folder"):
         fit(DeepDiscreteEncoder(3, (1,)), ROWS, EM(), checkpoint=tmp_path)

@@ -16,7 +16,7 @@ from inference.programs.program import Params
 from inference.structures.dictionary.codes import codes_of, decode, finished, objectives, unit_columns
 from inference.structures.dictionary.decoders import BackwardElimination, Decoder, HardThresholding, Pursuit, Shrinkage
 from ppl_models.descriptions.components import DictionaryDescription
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -28,12 +28,13 @@ SMALLEST_RESIDUAL = 1e-16  # of the sum of squares of the data: nothing is left 
 
 
 def _check(owner: object, **least: float) -> None:
+    plain_fields(owner)
     for name, bound in least.items():
         value = getattr(owner, name)
         if isinstance(bound, int):
             check_size(type(owner).__name__, name, value, bound, f"an integer of at least {bound}")
-        elif isinstance(value, bool) or not value > bound:
-            raise ValueError(f"{type(owner).__name__}: {name} must be positive, got {value!r}")
+        else:
+            check_number(type(owner).__name__, name, value, "be positive and finite", above=bound)
 
 
 def _described(owner: object, problem: Problem, checkpoint: Path | None) -> DictionaryDescription:
@@ -165,6 +166,8 @@ class GradientAlternation:
     num_epochs: int = 2000
 
     def __post_init__(self) -> None:
+        if isinstance(self.decoder, type | bytes) or not callable(getattr(self.decoder, "decode", None)):
+            raise ValueError(f"GradientAlternation: decoder must be a decoder such as HardThresholding(), got {self.decoder!r}")
         _check(self, step=0.0, batch_size=1, num_epochs=1)
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:

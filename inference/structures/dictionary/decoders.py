@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 __all__ = ["BackwardElimination", "Decoder", "HardThresholding", "Pursuit", "Shrinkage"]
 
@@ -75,8 +75,8 @@ class Shrinkage:
     threshold: float = 0.005
 
     def __post_init__(self) -> None:
-        if not self.threshold >= 0:
-            raise ValueError(f"Shrinkage: threshold must not be negative, got {self.threshold!r}")
+        plain_fields(self)
+        check_number("Shrinkage", "threshold", self.threshold, "not be negative, and be finite", least=0)
 
     def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
         """Codes (R, N, m)."""
@@ -159,5 +159,6 @@ class HardThresholding:
 
 
 def _check_positive(owner: object, *names: str) -> None:
+    plain_fields(owner)
     for name in names:
         check_size(type(owner).__name__, name, getattr(owner, name))

@@ -26,7 +26,7 @@ from inference.structures.factorization.updates import (
     updates_of,
 )
 from ppl_models.descriptions.components import FactorizationDescription
-from ppl_models.parts.validation import check_flag, check_size
+from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -62,10 +62,10 @@ class Factorize:
     race: bool = True
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_size("Factorize", "max_sweeps", self.max_sweeps)
         check_flag("Factorize", "race", self.race)
-        if not self.tolerance > 0:
-            raise ValueError(f"Factorize: tolerance must be positive, got {self.tolerance!r}")
+        check_number("Factorize", "tolerance", self.tolerance, "be positive and finite", above=0)
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) to convergence."""

@@ -20,7 +20,7 @@ from inference.structures.noisy_or.search import Search
 from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -73,12 +73,11 @@ class GrowAndPrune:
     tolerance: float = 1e-7
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name in ("num_search_rows", "num_proposals", "patience", "num_configurations", "max_iterations"):
             check_size("GrowAndPrune", name, getattr(self, name))
-        if not 0 < self.leak_cap < 1:
-            raise ValueError(f"GrowAndPrune: leak_cap must lie in (0, 1), got {self.leak_cap!r}")
-        if not self.tolerance > 0:
-            raise ValueError(f"GrowAndPrune: tolerance must be positive, got {self.tolerance!r}")
+        check_number("GrowAndPrune", "leak_cap", self.leak_cap, "lie in (0, 1)", above=0, below=1)
+        check_number("GrowAndPrune", "tolerance", self.tolerance, "be positive and finite", above=0)
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """As many searches as ``start`` has restarts."""

@@ -26,7 +26,7 @@ from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.programs.program import Params
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -58,14 +58,13 @@ class ScoreFunctionSVI:
     decay: float = 0.8
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name, least in (("num_epochs", 1), ("batch_size", 2)):
             check_size("ScoreFunctionSVI", name, getattr(self, name), least, f"an integer of at least {least}")
-        if not self.rate > 0:
-            raise ValueError(f"ScoreFunctionSVI: rate must be positive, got {self.rate!r}")
-        if not self.baseline_rate >= 0:
-            raise ValueError(f"ScoreFunctionSVI: baseline_rate must not be negative, got {self.baseline_rate!r}")
-        if not 0 <= self.decay < 1:
-            raise ValueError(f"ScoreFunctionSVI: decay must lie in [0, 1), got {self.decay!r}")
+        owner = "ScoreFunctionSVI"
+        check_number(owner, "rate", self.rate, "be positive and finite", above=0)
+        check_number(owner, "baseline_rate", self.baseline_rate, "not be negative, and be finite", least=0)
+        check_number(owner, "decay", self.decay, "lie in [0, 1)", least=0, below=1)
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """All epochs of every restart from ``start`` (R, ...)."""

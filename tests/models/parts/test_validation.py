@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ppl_models.parts.validation import check_flag, check_size, is_integer, is_number
@@ -29,8 +30,8 @@ def test_least_integer(least: int, words: str) -> None:
 
 
 def test_numbers_and_flags() -> None:
-    assert all(map(is_number, (0, -1.5, 10**400)))
-    assert not any(map(is_number, (True, math.inf, -math.inf, math.nan, "1", None)))
+    assert all(map(is_number, (0, -1.5, 10**300, np.float32(2.0), np.int64(3))))
+    assert not any(map(is_number, (True, math.inf, -math.inf, math.nan, "1", None, 10**400, np.bool_(True))))
     check_flag("Owner", "mean", False)
     with pytest.raises(ValueError, match="^Owner: mean must be True or False, got 1$"):
         check_flag("Owner", "mean", 1)
