@@ -123,7 +123,7 @@ class DeepDiscreteEncoder:
                 continue
             try:
                 matrix = torch.tensor(np.array(graph, dtype=np.float64))
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise ValueError(f"DeepDiscreteEncoder: graphs[{d}] must be a matrix of 0 and 1, got {graph!r}") from error
             expected = self._child_parent(d)
             if tuple(matrix.shape) != expected:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +19,9 @@ from ppl_models.descriptions.profile_table import Hierarchy, Saturated
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM, Layout, layout_of_items
-from ppl_models.parts.penalties import Penalty
+from ppl_models.parts.penalties import Penalty, check_penalty
 from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson, ResponseFamily
-from ppl_models.parts.validation import as_items, check_size, numbers_like
+from ppl_models.parts.validation import as_items, check_number, check_size, numbers_like, plain_fields
 
 __all__ = ["LatentAttributeModel"]
 
@@ -114,6 +114,8 @@ class LatentAttributeModel:
     item_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        plain_fields(self)
+        check_penalty(OWNER, "penalty", self.penalty)
         if self.q_matrix is None:
             self._check_open()
         else:
@@ -121,8 +123,8 @@ class LatentAttributeModel:
         for name, dim, size in (("attribute_names", "attributes", self._sizes[1]), ("item_names", "items", self._sizes[0])):
             object.__setattr__(self, name, _names(name, getattr(self, name), dim, size))
         self._check_response()
-        if self.bound is not None and not self.bound > 0:
-            raise ValueError(f"{OWNER}: bound must be positive, got {self.bound!r}")
+        if self.bound is not None:
+            check_number(OWNER, "bound", self.bound, "be positive and finite, or None", above=0)
         self._take_rules()
         if isinstance(self.root, type) or not hasattr(self.root, "root"):
             raise ValueError(
@@ -348,7 +350,7 @@ def _matrix_of(given: Any) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]
     wanted = f"{OWNER}: q_matrix must be a table (items, attributes) of 0 and 1"
     try:
         matrix = np.array(given.detach().cpu().numpy() if isinstance(given, Tensor) else given, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{wanted}, got {given!r}") from None
     if matrix.ndim != 2 or not matrix.size:
         raise ValueError(f"{wanted}, got shape {matrix.shape}")
@@ -370,7 +372,7 @@ def _matrix_of(given: Any) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]
 def _names(argument: str, given: Any, what: str, size: int) -> tuple[str, ...] | None:
     if given is None:
         return None
-    names = (given,) if isinstance(given, str) else tuple(str(name) for name in given)
+    names = (given,) if isinstance(given, str) else tuple(str(name) for name in given) if isinstance(given, Iterable) else ()
     if len(names) != size or len(set(names)) != size:
         raise ValueError(f"{OWNER}: {argument} must hold {size} different names, one for each of the {what}, got {given!r}")
     return names

@@ -42,8 +42,11 @@ def records() -> list[type]:
     return list(found)
 
 
+ALSO = {"LatentAttributeModel": {"num_items": 6, "num_attributes": 2}}  # where one of two must be given
+
+
 def made(kind: type, **changed: Any) -> Any:
-    needed = {field.name: NEEDED.get(field.name, 1) for field in dataclasses.fields(kind) if is_needed(field)}
+    needed = ALSO.get(kind.__name__, {}) | {field.name: NEEDED.get(field.name, 1) for field in dataclasses.fields(kind) if is_needed(field)}
     return kind(**{**needed, **changed})
 
 

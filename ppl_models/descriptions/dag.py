@@ -14,7 +14,7 @@ from ppl_models.descriptions.attribute_law import AttributeRoot, ordered, pairs_
 from ppl_models.descriptions.layers import PROPORTION_LIMIT, Params
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.profile_laws import BinaryNetwork, codes_of
-from ppl_models.parts.validation import is_number
+from ppl_models.parts.validation import is_number, plain_fields
 
 __all__ = ["Dag"]
 
@@ -182,6 +182,7 @@ class Dag:
     concentration: float = 1.0
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         object.__setattr__(self, "edges", pairs_of("Dag", "edges", self.edges))
         if not (is_number(self.concentration) and self.concentration >= 1):
             raise ValueError(f"Dag: concentration must be a number of at least 1, got {self.concentration!r}")

@@ -28,7 +28,7 @@ from ppl_models.descriptions.attribute_law import AttributeRoot
 from ppl_models.descriptions.layers import START_RANGE, Params
 from ppl_models.parts.distributions import Flat, binary_configurations, softplus
 from ppl_models.parts.profile_laws import TraitBits, codes_of
-from ppl_models.parts.validation import is_integer
+from ppl_models.parts.validation import is_integer, plain_fields
 
 __all__ = ["HigherOrder"]
 
@@ -272,6 +272,7 @@ class HigherOrder:
     num_nodes: int = 31
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         if not is_integer(self.num_nodes, 3):
             raise ValueError(f"HigherOrder: num_nodes must be an integer of at least 3, got {self.num_nodes!r}")
 

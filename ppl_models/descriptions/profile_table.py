@@ -14,7 +14,7 @@ from ppl_models.descriptions.attribute_law import AttributeRoot, ordered, pairs_
 from ppl_models.descriptions.layers import Params
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.profile_laws import ProfileTable, codes_of, entries, places_of
-from ppl_models.parts.validation import is_number
+from ppl_models.parts.validation import is_number, plain_fields
 
 __all__ = ["Hierarchy", "Saturated"]
 
@@ -162,6 +162,7 @@ class Saturated:
     concentration: float = 1.0
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         _check_concentration("Saturated", self.concentration)
 
     def root(self, latent: str, num_attributes: int, names: Sequence[str] | None = None) -> AttributeRoot:
@@ -194,6 +195,7 @@ class Hierarchy:
     concentration: float = 1.0
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         object.__setattr__(self, "pairs", pairs_of("Hierarchy", "pairs", self.pairs))
         _check_concentration("Hierarchy", self.concentration)
 
