@@ -71,7 +71,8 @@ class Columns:
 
     def __getattr__(self, name: str) -> Tensor:
         if not name.startswith("_") and name in self._columns:
-            return self[name]  # type: ignore[no-any-return]
+            column: Tensor = self[name]
+            return column
         raise AttributeError(name)
 
     @property
