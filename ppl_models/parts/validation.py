@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 import types
 import warnings
 from typing import Any
@@ -36,7 +35,10 @@ def is_number(value: Any) -> bool:
     """Whether ``value`` is a finite number, Python's or NumPy's; True and False are none."""
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         return False
-    return bool(-sys.float_info.max <= value <= sys.float_info.max)
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
 
 
 def check_size(owner: str, name: str, value: Any, least: int = 1, wanted: str | None = None) -> None:
