@@ -43,7 +43,7 @@ def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(option in told for option in ("--quick", "--threads", "--out"))
 
 
-@pytest.mark.parametrize("name", ["acdc_null", "dde_selection", "options_moments"])
+@pytest.mark.parametrize("name", ["acdc_null", "causal_ges", "dde_selection", "options_moments"])
 @pytest.mark.usefixtures("folder")
 def test_quick_run(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "results" / "lines.jsonl"
