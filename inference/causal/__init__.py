@@ -25,6 +25,7 @@ from inference.causal.graphs import (
     v_structures,
 )
 from inference.causal.independence import Dependence
+from inference.causal.of_fit import AttributeReport, ProfilePosterior, discover_attributes, profile_posterior
 from inference.causal.pc import Conflict, PcResult, pc
 from inference.causal.samples import (
     classified_counts,
@@ -71,6 +72,10 @@ __all__ = [
     "topological_order",
     "v_structures",
     "Dependence",
+    "AttributeReport",
+    "ProfilePosterior",
+    "discover_attributes",
+    "profile_posterior",
     "Conflict",
     "PcResult",
     "pc",

@@ -1,0 +1,197 @@
+"""From a fitted model of binary attributes to a graph of causes among them: the table, what it is worth, draws, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from inference.causal.discovery import CausalReport, discover
+from inference.causal.draws import imputed_tables
+from inference.causal.effective_rows import MOST_PROFILES, EffectiveRows, effective_rows
+from inference.causal.scores import Score
+from inference.causal.search import Search
+from inference.causal.tables import MOST_ATTRIBUTES
+from inference.fitting.names import dims_of, labels_of
+from inference.fitting.record import FitRecord
+from inference.fitting.rows import chunks, sums_out
+from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores
+from inference.programs.program import Program
+from ppl_models.parts.validation import check_size
+
+__all__ = ["AttributeReport", "ProfilePosterior", "discover_attributes", "profile_posterior"]
+
+
+@dataclass(frozen=True, eq=False)
+class ProfilePosterior:
+    """What a fit says of the profiles of its rows.
+
+    Args:
+        latent: the site of the attributes.
+        names: of the attributes.
+        posterior: P(profile | row), (N, 2^K), attribute 1 the most significant bit of a profile's place.
+        table: P(profile), (2^K,): their mean.
+    """
+
+    latent: str
+    names: tuple[str, ...]
+    posterior: np.ndarray
+    table: np.ndarray
+
+
+@dataclass(frozen=True)
+class AttributeReport:
+    """A graph of causes among the attributes of a fit.
+
+    Args:
+        causal: the graph and what is firm in it.
+        rows: what the rows tell of the attributes, in rows with known profiles; None where the number was given or there are too many profiles.
+        profiles: the posterior and the table that it came from.
+    """
+
+    causal: CausalReport
+    rows: EffectiveRows | None
+    profiles: ProfilePosterior
+
+    def text(self) -> str:
+        """What the rows are worth, then the graph in words."""
+        return self.causal.text() if self.rows is None else f"{self.rows.text()}\n\n{self.causal.text()}"
+
+    def plot(self, ax: Any = None) -> Any:
+        """The graph as a picture; see :func:`inference.plots.plot_causal_graph`."""
+        return self.causal.plot(ax=ax)
+
+
+def profile_posterior(fit: FitRecord, data: Any, latent: str | None = None) -> ProfilePosterior:
+    """Posterior probabilities of all profiles of attributes, row by row.
+
+    Args:
+        fit: of a model with a vector of binary latents that can be summed over.
+        data: the rows that were fitted.
+        latent: the site of the attributes; None for the deepest.
+
+    Raises:
+        ValueError: for a model without such a site, another site's name, attributes that are too many to sum over, or data that does not fit.
+    """
+    owner = "profile_posterior"
+    parts: list[np.ndarray] = []
+    site, places, num_attributes = "", np.zeros(0, dtype=np.int64), 0
+    for program in chunks(fit, data):
+        if not parts:
+            site = _site(owner, fit, program, latent)
+            values = program.latent_values(fit.params)[site].long().cpu().numpy()  # (C, K)
+            num_attributes = values.shape[1]
+            if num_attributes > MOST_ATTRIBUTES:
+                raise ValueError(f"{owner}: at most {MOST_ATTRIBUTES} attributes can be looked at together, got {num_attributes}")
+            places = values @ (1 << np.arange(num_attributes - 1, -1, -1))
+        with torch.no_grad():
+            shares = program.latent_marginals(fit.params)[site].double().cpu().numpy()  # (N, C)
+        part = np.zeros((len(shares), 2**num_attributes))
+        part[:, places] = shares / shares.sum(1, keepdims=True)
+        parts.append(part)
+    posterior = np.concatenate(parts)
+    return ProfilePosterior(site, _names(fit, site, num_attributes), posterior, posterior.mean(0))
+
+
+def _site(owner: str, fit: FitRecord, program: Program, latent: str | None) -> str:
+    """The site of the attributes: the one named, the root's, or the only vector of bits."""
+    sites = [site.name for site in program.sites if site.kind == "latent" and site.is_binary and len(site.shape) and site.shape[-1] > 1]
+    root = fit.structure.root
+    chosen = latent if latent is not None else root.latent if root is not None and root.latent in sites else None
+    if chosen is None and len(sites) == 1:
+        chosen = sites[0]
+    if chosen is None or chosen not in sites:
+        if latent is not None:
+            raise ValueError(f"{owner}: latent must be one of {sites}, got {latent!r}")
+        raise ValueError(f"{owner}: a model with one vector of binary latents was expected, got those at {sites}; name one with latent=")
+    if not sums_out(fit, program):
+        raise ValueError(f"{owner}: the profiles of {chosen!r} are too many to sum over; up to about 14 attributes can be asked")
+    return chosen
+
+
+def _names(fit: FitRecord, site: str, num_attributes: int) -> tuple[str, ...]:
+    """Those that the model gives its attributes; A1, A2, ... where it numbers them."""
+    labels = [str(label) for label in labels_of(fit, dims_of(fit, site, (num_attributes,))[0], num_attributes)]
+    if labels == [str(k) for k in range(num_attributes)]:
+        return tuple(f"A{k + 1}" for k in range(num_attributes))
+    return tuple(labels)
+
+
+def discover_attributes(
+    fit: FitRecord,
+    data: Any,
+    *,
+    num_rows: float | None = None,
+    score: Score | None = None,
+    search: Search | None = None,
+    num_draws: int = 200,
+    seed: int = 0,
+    latent: str | None = None,
+    level: float = 0.05,
+    confidence: float = 0.95,
+    names: Sequence[str] | None = None,
+) -> AttributeReport:
+    """The graph of causes among a fit's attributes, with what the rows are worth and how probable each edge is.
+
+    The table of profiles is scored at its effective number of rows (:func:`inference.causal.effective_rows`; the item parameters' share in the uncertainty
+    counts where they are few enough to differentiate by). Probabilities of edges come from the rows completed with profiles many times
+    (:func:`inference.causal.imputed_tables`), the items held at their estimates.
+
+    Args:
+        fit: of a model whose attributes have a free table of profiles (``LatentAttributeModel(..., root=Saturated())``), so that the data decide what depends on what.
+        data: the rows that were fitted.
+        num_rows: what the table is worth; None to find out.
+        score, search, level, confidence: as :func:`inference.causal.discover`.
+        num_draws: completions of the rows.
+        seed: of them.
+        latent: the site of the attributes; None for the deepest.
+        names: of the attributes; None for the model's.
+
+    Raises:
+        ValueError: as :func:`profile_posterior` and :func:`inference.causal.discover`; for a law of the attributes that is not free.
+    """
+    owner = "discover_attributes"
+    check_size(owner, "num_draws", num_draws)
+    found = profile_posterior(fit, data, latent)
+    root = fit.structure.root
+    num_attributes = len(found.names)
+    if root is not None and root.latent == found.latent and root.num_free < 2**num_attributes - 1:
+        raise ValueError(
+            f"{owner}: a free table over the {2**num_attributes:,} profiles was expected (root=Saturated()); the law of {found.latent!r} has "
+            f"{root.num_free} free parameter(s), and a graph drawn from it would repeat what it assumes"
+        )
+    rows = None
+    if num_rows is None:
+        if 2**num_attributes > MOST_PROFILES:
+            raise ValueError(f"{owner}: give num_rows; what {2**num_attributes:,} profiles are worth in rows cannot be worked out (at most {MOST_PROFILES:,})")
+        rows = effective_rows(found.posterior, found.table, _item_scores(fit, data, len(found.posterior)))
+        num_rows = rows.num_rows
+    draws = imputed_tables(found.posterior, found.table, num_draws, seed)
+    causal = discover(
+        found.table,
+        num_rows,
+        score=score,
+        search=search,
+        draws=draws,
+        draw_rows=len(found.posterior),
+        level=level,
+        confidence=confidence,
+        names=found.names if names is None else names,
+    )
+    return AttributeReport(causal, rows, found)
+
+
+def _item_scores(fit: FitRecord, data: Any, num_rows: int) -> np.ndarray | None:
+    """Derivatives of the rows' log-likelihoods by everything but the law of the attributes; None where that takes too long."""
+    root = fit.structure.root
+    if root is None:
+        return None
+    entries = sum(value.numel() for name, value in fit.params.items() if name not in root.sites())
+    if entries > MOST_PARAMETERS or entries * num_rows > MOST_WORK or fit.draws is not None:
+        return None
+    scores, names = row_scores(fit, data, hold_bounds=True)
+    own = [k for k, name in enumerate(names) if name.split("[")[0] not in root.sites()]
+    return scores[:, own].double().cpu().numpy()

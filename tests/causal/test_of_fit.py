@@ -1,0 +1,156 @@
+"""Graphs of causes from fitted models."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from inference import EM, Fit, fit
+from inference.causal import (
+    cpdag_of,
+    dag_of_edges,
+    dag_table,
+    discover_attributes,
+    effective_rows,
+    profile_posterior,
+    profiles,
+)
+from ppl_models import (
+    DeepDiscreteEncoder,
+    Hierarchy,
+    Independent,
+    LatentAttributeModel,
+    Mixture,
+    MultivariateNormal,
+    Normal,
+)
+
+Q = np.concatenate([np.eye(3)] * 3 + [[[1, 1, 0]], [[0, 1, 1]]]).astype(int)
+DAG = dag_of_edges(3, [(0, 2), (1, 2)])
+TABLE = dag_table(DAG, [0.5, 0.4, [[0.1, 0.6], [0.7, 0.4]]])
+NAMES = ("add", "carry", "borrow")
+
+
+def answers(num_rows: int = 800, sd: float = 1.0, seed: int = 0) -> pd.DataFrame:
+    """Normal items of three attributes, the third a common effect of the others."""
+    rng = np.random.default_rng(seed)
+    rows = profiles(3)[rng.choice(8, num_rows, p=TABLE)]
+    values = rows @ (3 * Q / Q.sum(1, keepdims=True)).T + sd * rng.standard_normal((num_rows, len(Q)))
+    return pd.DataFrame(values, columns=[f"item {j}" for j in range(len(Q))])
+
+
+def matrix() -> pd.DataFrame:
+    return pd.DataFrame(Q, columns=list(NAMES), index=[f"item {j}" for j in range(len(Q))])
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Fit:
+    return fit(LatentAttributeModel(matrix(), Normal()), answers(), EM(tolerance=1e-10, max_iterations=500))
+
+
+def test_the_posterior_of_profiles(fitted: Fit) -> None:
+    """Against the product of table and items, profile by profile, written out."""
+    data = answers()
+    found = profile_posterior(fitted, data)
+    params = {name: value.numpy() for name, value in fitted.params.items()}
+    means = fitted.model.expected_responses(fitted.params, torch.tensor(profiles(3), dtype=torch.float64)).numpy()  # type: ignore[attr-defined]
+    deviations = (data.to_numpy()[:, None] - means) ** 2 / params["dispersion"]
+    expected = np.log(params["profiles"]) - 0.5 * deviations.sum(-1)
+    expected = np.exp(expected - expected.max(1, keepdims=True))
+    np.testing.assert_allclose(found.posterior, expected / expected.sum(1, keepdims=True), atol=1e-9)
+    np.testing.assert_allclose(found.table, params["profiles"], atol=1e-5)  # at a maximum of the likelihood
+    marginal = fitted.posterior_latents(data)["attributes"].numpy()
+    np.testing.assert_allclose(found.posterior @ profiles(3), marginal, atol=1e-9)
+    assert (found.latent, found.names) == ("attributes", NAMES)
+
+
+def test_the_plain_call(fitted: Fit) -> None:
+    report = discover_attributes(fitted, answers(), num_draws=20)
+    assert report.causal.graph == cpdag_of(DAG, names=NAMES)
+    assert report.causal.firm == report.causal.graph
+    assert report.rows is not None
+    assert report.rows.items_estimated
+    assert report.causal.num_rows == report.rows.num_rows < 800
+    assert report.causal.probabilities is not None
+    assert report.causal.probabilities.num_tables == 20
+    assert report.causal.probabilities.num_rows == 800
+    words = report.text()
+    assert words.startswith("The 800 rows tell as much about the attributes as")
+    assert "add → borrow" in words
+    assert len(report.plot().patches) == 2
+
+
+def test_items_that_were_estimated_cost_rows(fitted: Fit) -> None:
+    data = answers()
+    found = profile_posterior(fitted, data)
+    known, report = effective_rows(found.posterior, found.table), discover_attributes(fitted, data, num_draws=2)
+    assert report.rows is not None
+    assert report.rows.num_rows < known.num_rows
+
+
+def test_noisy_items_are_worth_fewer_rows() -> None:
+    values = [answers(sd=sd) for sd in (0.5, 3.0)]
+    worth = []
+    for data in values:
+        rows = discover_attributes(fit(LatentAttributeModel(Q, Normal()), data, EM(), num_restarts=2), data, num_draws=2).rows
+        assert rows is not None
+        worth.append(rows.num_rows)
+    assert worth[0] > 700
+    assert worth[1] < 500
+
+
+def test_missing_answers(fitted: Fit) -> None:
+    data = answers().mask(np.random.default_rng(1).random((800, len(Q))) < 0.2)
+    assert profile_posterior(fitted, data).posterior.shape == (800, 8)
+    assert discover_attributes(fitted, data, num_draws=2, num_rows=700).rows is None
+
+
+def test_a_hierarchy_keeps_its_zeros() -> None:
+    data = answers()
+    result = fit(LatentAttributeModel(matrix(), Normal(), root=Hierarchy((("add", "borrow"),))), data)
+    found = profile_posterior(result, data)
+    barred = (profiles(3)[:, 2] == 1) & (profiles(3)[:, 0] == 0)
+    assert (found.posterior[:, barred] == 0).all()
+    np.testing.assert_allclose(found.table[~barred], result.params["profiles"].numpy(), atol=1e-4)
+
+
+def test_laws_that_assume_the_answer_are_refused() -> None:
+    data = answers(200)
+    for root in (Independent(), Hierarchy((("add", "borrow"),))):
+        result = fit(LatentAttributeModel(matrix(), Normal(), root=root), data)
+        with pytest.raises(ValueError, match=r"a free table over the 8 profiles was expected \(root=Saturated\(\)\)"):
+            discover_attributes(result, data)
+    encoder = fit(DeepDiscreteEncoder(len(Q), (3,), Normal()), data)
+    with pytest.raises(ValueError, match="3 free parameter"):
+        discover_attributes(encoder, data)
+    assert profile_posterior(encoder, data).posterior.shape == (200, 8)
+
+
+def test_other_models_are_refused() -> None:
+    data = answers(200)
+    mixture = fit(Mixture(2, MultivariateNormal(), num_items=len(Q)), data)
+    with pytest.raises(ValueError, match="a model with one vector of binary latents was expected"):
+        discover_attributes(mixture, data)
+
+
+def test_bad_input(fitted: Fit) -> None:
+    with pytest.raises(ValueError, match=r"latent must be one of \['attributes'\], got 'skills'"):
+        discover_attributes(fitted, answers(), latent="skills")
+    with pytest.raises(ValueError, match="num_draws must be a positive integer"):
+        discover_attributes(fitted, answers(), num_draws=0)
+    with pytest.raises(ValueError, match="3 different names"):
+        discover_attributes(fitted, answers(), num_draws=2, names=("a", "b"))
+
+
+def test_permuting_attributes_permutes_the_report(fitted: Fit) -> None:
+    data = answers()
+    for order in itertools.islice(itertools.permutations(range(3)), 1, 3):
+        place = list(order)
+        other = fit(LatentAttributeModel(matrix().iloc[:, place], Normal()), data, EM(tolerance=1e-10, max_iterations=500))
+        found = discover_attributes(other, data, num_draws=2).causal.graph
+        assert found.names == tuple(NAMES[k] for k in place)
+        np.testing.assert_array_equal(found.matrix, cpdag_of(DAG).matrix[np.ix_(place, place)])
