@@ -7,7 +7,7 @@ and ``inference.compare`` are imported on first use, so that ``import inference`
 import importlib
 from typing import TYPE_CHECKING
 
-from inference.base.outcome import BoundWarning, ConvergenceWarning
+from inference.base.outcome import BoundWarning, ConvergenceWarning, DegenerateWarning, StartsWarning
 from inference.bootstrap import Bootstrap
 from inference.engines.autoguides import FullRank, LowRank, MeanField
 from inference.engines.em import EM
@@ -53,6 +53,7 @@ __all__ = [
     "Bootstrap",
     "BoundWarning",
     "ConvergenceWarning",
+    "DegenerateWarning",
     "Factorize",
     "Fit",
     "FullRank",
@@ -66,6 +67,7 @@ __all__ = [
     "Restarts",
     "ScoreFunctionSVI",
     "Shrinkage",
+    "StartsWarning",
     "Trace",
     "fit",
 ]

@@ -1,5 +1,6 @@
 """The small records and protocols that engines and structures share."""
 
+from inference.base.assigned_starts import assigned_start
 from inference.base.checkpoint import (
     Checkpoint,
     read_tensors,
@@ -23,10 +24,12 @@ from inference.base.diagnostics import ess_of_draws, pareto_k, psis, rhat_of_dra
 from inference.base.draw_steps import DrawSteps, GenericDraws
 from inference.base.drawing import draw
 from inference.base.gibbs import GenericGibbs, Gibbs, Scan
-from inference.base.outcome import BoundWarning, ConvergenceWarning, Outcome
+from inference.base.optima import Ranking, rank_restarts
+from inference.base.outcome import BoundWarning, ConvergenceWarning, DegenerateWarning, Outcome, StartsWarning
 from inference.base.plugins import load_modules
 from inference.base.progress import NoProgress, Progress, RichProgress
 from inference.base.relabelling import Alignment, Labels, Matching, align_labels, match_columns, relabel_draws
+from inference.base.starts import StartSearch
 from inference.base.steps import GenericSteps, Steps, add_statistics, maximise_free, summed_statistics
 from inference.base.structure import Method, Problem, Recommendation, Structure, is_large, is_method
 
@@ -59,6 +62,12 @@ __all__ = [
     "Outcome",
     "ConvergenceWarning",
     "BoundWarning",
+    "DegenerateWarning",
+    "StartsWarning",
+    "StartSearch",
+    "Ranking",
+    "rank_restarts",
+    "assigned_start",
     "load_modules",
     "NoProgress",
     "Progress",

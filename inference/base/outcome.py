@@ -8,7 +8,7 @@ from torch import Tensor
 
 from inference.programs.program import Params
 
-__all__ = ["Outcome", "ConvergenceWarning", "BoundWarning"]
+__all__ = ["Outcome", "ConvergenceWarning", "BoundWarning", "DegenerateWarning", "StartsWarning"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +25,7 @@ class Outcome:
         elbo: a lower bound of ``log_likelihood``, (R,), where the engine has one.
         trace_name: what ``history`` holds; ``objective_name`` if None.
         sample_stats: what the engine says of each draw, (chains, draws), by name.
+        num_tried: starts of which these R were run to the end, where more were tried.
     """
 
     params: Params
@@ -39,6 +40,7 @@ class Outcome:
     elbo: Tensor | None = None
     trace_name: str | None = None
     sample_stats: Params | None = None
+    num_tried: int | None = None
 
 
 class ConvergenceWarning(UserWarning):
@@ -47,3 +49,11 @@ class ConvergenceWarning(UserWarning):
 
 class BoundWarning(UserWarning):
     """Estimates lie on the bound of their interval: the likelihood may have no maximum inside it."""
+
+
+class DegenerateWarning(UserWarning):
+    """Every start ended in a solution that is no proper optimum: a spike, an empty component, or copies of one component."""
+
+
+class StartsWarning(UserWarning):
+    """Only one of several starts reached the best optimum, so that a better one may exist."""

@@ -24,6 +24,8 @@ from inference.base.gibbs import GenericGibbs, Gibbs
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.base.relabelling import Alignment, Labels, align_labels
+from inference.base.shared_values import shared_values
+from inference.base.starts import StartSearch
 from inference.programs.data import checks_data, first_tensor, map_tensors
 from inference.programs.program import Params, Program
 from inference.programs.replicates import tables_of
@@ -36,17 +38,26 @@ if TYPE_CHECKING:
 
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
 MAX_VALUES = 2**16  # of one latent site
+OF_PROGRAMS = StartSearch(batch=10, short_iterations=5, finalists=4, least=4, cap=40, budget=3e7)  # an M-step costs a hundred E-steps
+ONE_BY_ONE = StartSearch(batch=6, short_iterations=4, finalists=3, least=3, replicates=2, cap=18, budget=1e7)
 
 __all__ = ["Recommendation", "Structure", "is_large", "is_method", "Method", "Problem", "sampled_sites", "open_sites", "refuse_open_sites"]
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What ``fit`` does where the user leaves it open: the engine (exact EM if None), where it starts, and how often."""
+    """What ``fit`` does where the user leaves it open.
+
+    Args:
+        method: the engine; exact EM if None.
+        init: where it starts; num_restarts: how often.
+        search: how starts are tried where several optima are possible and no number is given; None for ``num_restarts`` of them.
+    """
 
     method: Method | None = None
     init: str = "spectral"
     num_restarts: int = 1
+    search: StartSearch | None = None
 
 
 def is_large(program: Program) -> bool:
@@ -125,6 +136,37 @@ class Structure:
             num_restarts: R.
         """
         return None
+
+    def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params | None:
+        """Starts of one batch of a search, independent of those of other batches; None as in :meth:`start`.
+
+        Args:
+            problem: model and data; its seed differs from batch to batch.
+            init: "spectral" or "random"; num_starts: R.
+            batch: 0 for the first.
+        """
+        return self.start(problem, init if batch == 0 else "random", num_starts)
+
+    def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
+        """What makes a solution no proper optimum, in words; () where nothing does. Such restarts rank behind all others.
+
+        Of any program: values of a categorical latent that no row uses, or that no row tells apart.
+
+        Args:
+            problem: model and data.
+            params: by site name, without leading dims, under the canonical labels.
+        """
+        program = problem.program()
+        sites = [site for site in program.sites if site.kind == "latent"]
+        if any(site.num_values is None or math.prod(site.shape) * site.num_values > MAX_SUMMED for site in sites):
+            return ()
+        rows = (problem.num_rows,)
+        names = [s.name for s in sites if s.law == "Categorical" and s.shape == rows and len(s.plates) == 1 and not s.in_chain]
+        if not names or is_large(program):
+            return ()
+        with torch.no_grad():
+            marginals = program.latent_marginals(params)
+        return tuple(words for name in names for words in shared_values(marginals[name], f"{name} value"))
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         """Accelerated halves of EM, or None.
@@ -284,8 +326,12 @@ class Structure:
         return program.latent_modes(params)
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """Engine, start and restarts where the user names none."""
-        return Recommendation()
+        """Engine, start and restarts where the user names none; a program with discrete latents may have several optima."""
+        program = problem.program()
+        sites = [site for site in program.sites if site.kind == "latent"]
+        if not sites or not program.names("parameter") or program.names("local") or is_large(program):
+            return Recommendation()
+        return Recommendation(search=OF_PROGRAMS if program.broadcasts() else ONE_BY_ONE)
 
 
 class Method(Protocol):

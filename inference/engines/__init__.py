@@ -10,6 +10,7 @@ from inference.engines.laplace import Laplace
 from inference.engines.nuts import MOST_DENSE, NUTS, STATS, Chain, Run
 from inference.engines.nuts_many_data_sets import MOST_SETS, draws_of_sets
 from inference.engines.saem import SAEM
+from inference.engines.start_search import search_starts
 from inference.engines.svi import SVI
 
 __all__ = [
@@ -38,5 +39,6 @@ __all__ = [
     "MOST_SETS",
     "draws_of_sets",
     "SAEM",
+    "search_starts",
     "SVI",
 ]

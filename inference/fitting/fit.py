@@ -11,12 +11,15 @@ from typing import Any
 
 import torch
 
+from inference.base.assigned_starts import assigned_start
 from inference.base.checkpoint import usable_path
-from inference.base.outcome import BoundWarning, Outcome
+from inference.base.optima import rank_restarts
+from inference.base.outcome import BoundWarning, DegenerateWarning, Outcome, StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method, Problem, is_method, sampled_sites
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
+from inference.engines.start_search import search_starts
 from inference.fitting.problem import problem_of
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
@@ -25,6 +28,8 @@ from inference.programs.program import Params, Program
 from ppl_models.parts.validation import is_integer
 
 __all__ = ["fit"]
+
+BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
 
 
 def fit(
@@ -48,13 +53,19 @@ def fit(
             or a fit of the same model. With several restarts, the first starts there and the others nearby. With a
             method named, "spectral" if None.
         num_restarts: starts run as one batch; the one with the best objective is reported, the others are kept. With a
-            method named, 1 if None.
+            method named, 1 if None. With neither named, where several optima are possible: as many as it takes to find the best
+            one again (:class:`~inference.base.starts.StartSearch`).
         seed: one seed, one answer, on one machine and thread count.
         progress: show a progress bar on standard error.
         checkpoint: file that holds the running fit; an interrupted fit called again resumes from it.
 
     Raises:
         ValueError: for data the model cannot have made (see the model), or settings out of range; before any work.
+
+    Warns:
+        ConvergenceWarning, BoundWarning: see there.
+        DegenerateWarning: if no start ended in a proper optimum, saying what is wrong with the best of them.
+        StartsWarning: if a plain call found its best optimum only once.
     """
     if num_restarts is not None and not is_integer(num_restarts):
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
@@ -65,21 +76,47 @@ def fit(
     began = time.monotonic()
     with listening() as caught:
         problem = problem_of(model, data, seed, start_given=not (init is None or isinstance(init, str)))
+        search = None
         if method is None:
             advice = problem.structure.recommended(problem)
+            search = advice.search if num_restarts is None and not problem.start_given else None
             method = advice.method or (NUTS() if sampled_sites(problem.structure, problem.program_of_one_row()) else EM())
             init, num_restarts = init or advice.init, num_restarts or advice.num_restarts
         if path is not None:
             problem.fingerprint(method, {})  # a program whose contents cannot be read is refused before any work
-        start = _start(problem, "spectral" if init is None else init, num_restarts or 1)
-        bar = RichProgress("fit", getattr(method, "max_iterations", None)) if progress else NoProgress()
+        init = "spectral" if init is None else init
+        total = getattr(method, "max_iterations", None) if search is None else None
+        bar = RichProgress("fit" if search is None else "fit, starts", total) if progress else NoProgress()
         with bar, isolated(seed):
-            state = method.run(problem, start, bar, path)
+            if search is None:
+                state = method.run(problem, _start(problem, init, num_restarts or 1), bar, path)
+            else:
+                state = search_starts(search, method, problem, _batches(problem, init, search.batch), bar, path)
         result = assemble(problem, method, state, time.monotonic() - began)
     messages = tuple(dict.fromkeys(str(w.message) for w in caught))
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=2)
     return dataclasses.replace(result, warnings=messages)
+
+
+def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Params]:
+    """The starts of each batch of a search, every batch by a seed of its own."""
+    if init not in ("spectral", "random"):
+        raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
+
+    def draw(batch: int) -> Params:
+        own = dataclasses.replace(problem, seed=(problem.seed + BATCH_STRIDE * batch) % 2**63)
+        start = own.structure.more_starts(own, init, num_starts, batch)
+        if start is not None:
+            return start
+        program, half = own.program(), num_starts // 2
+        assigned = assigned_start(own, half) if half and init == "spectral" else None
+        if assigned is None:
+            return _unconstrained_start(program, num_starts, own.seed)
+        others = _unconstrained_start(program, num_starts - half, own.seed)
+        return {name: torch.cat([assigned[name], value]) for name, value in others.items()}
+
+    return draw
 
 
 def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Params:
@@ -142,7 +179,8 @@ def _nearby(program: Program, free: Params, num_restarts: int, seed: int, first_
 
 def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float) -> Fit:
     """The fit of the best restart, under the library's labels; warns of estimates on a bound."""
-    best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
+    ranking = rank_restarts(problem, outcome.params, outcome.objective) if isinstance(method, EM) else None
+    best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax()) if ranking is None else ranking.best
     params = problem.structure.canonical({name: value[best].clone() for name, value in outcome.params.items()})
     sites = problem.program_of_one_row().names("local")
     local = {name: params.pop(name) for name in sites if name in params}
@@ -150,6 +188,12 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
     kept = {name: value for name, value in outcome.params.items() if name not in sites}
     iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
     _warn_bounds(problem.structure.at_bound(params))
+    restarts = Restarts(outcome.objective, outcome.log_likelihood, outcome.converged, outcome.num_iterations, kept, best)
+    if ranking is not None:
+        restarts = dataclasses.replace(
+            restarts, num_tried=outcome.num_tried, optimum=ranking.optimum, degenerate=ranking.degenerate
+        )
+        _warn_starts(restarts)
     return Fit(
         model=problem.model,
         method=method,
@@ -158,9 +202,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
         objective=float(outcome.objective[best]),
         objective_name=name,
         trace=Trace(outcome.trace_name or name, outcome.history[:iterations, best], outcome.history_log_likelihood[:iterations, best]),
-        restarts=Restarts(
-            outcome.objective, outcome.log_likelihood, outcome.converged, outcome.num_iterations, kept, best
-        ),
+        restarts=restarts,
         converged=bool(outcome.converged[best]),
         num_iterations=iterations,
         seconds=seconds,
@@ -184,5 +226,24 @@ def _warn_bounds(at_bound: list[str]) -> None:
         warnings.warn(
             f"estimates on the bound of their interval: {shown}; the likelihood may have no maximum inside",
             BoundWarning,
+            stacklevel=4,
+        )
+
+
+def _warn_starts(restarts: Restarts) -> None:
+    faults = restarts.faults
+    if faults:
+        warnings.warn(
+            f"the estimate is no proper optimum: {'; '.join(faults)}. No start ended in a better one: try more starts, fewer components, or a prior "
+            "with more weight, and look for equal values in the data",
+            DegenerateWarning,
+            stacklevel=4,
+        )
+    if restarts.num_tried is not None and not faults and restarts.num_reached == 1:
+        warnings.warn(
+            f"the best optimum was not replicated: only one of the {restarts.num_ended} starts run to the end reached it, so a better one may "
+            "exist. Run more starts, such as method=EM(), num_restarts=100, and see whether the best one comes again; fewer components "
+            "have fewer optima",
+            StartsWarning,
             stacklevel=4,
         )

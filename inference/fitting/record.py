@@ -40,6 +40,10 @@ class Restarts:
         objective, log_likelihood: (R,); converged: (R,) bool; num_iterations: (R,).
         params: (R, ...), by site name.
         best: index of the reported one.
+        num_tried: starts tried, where the R are those of a search that were run to the end; None where all were.
+        optimum: (R,) long; which optimum each reached, 0 the best; -1 for a degenerate solution. None where an engine's restarts are not
+            compared.
+        degenerate: by restart, what makes its solution no proper optimum, () where nothing does; such restarts rank last.
     """
 
     objective: Tensor
@@ -48,6 +52,58 @@ class Restarts:
     num_iterations: Tensor
     params: Params
     best: int
+    num_tried: int | None = None
+    optimum: Tensor | None = None
+    degenerate: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def num_ended(self) -> int:
+        """Starts run to the end, n."""
+        return len(self.objective)
+
+    @property
+    def num_reached(self) -> int:
+        """Starts that reached the best optimum, k; 1 where restarts were not compared."""
+        return 1 if self.optimum is None else max(1, int((self.optimum == 0).sum()))
+
+    @property
+    def num_optima(self) -> int:
+        """Distinct optima that were reached, degenerate solutions left out."""
+        return 1 if self.optimum is None else max(1, int(self.optimum.max()) + 1)
+
+    @property
+    def next_best(self) -> float | None:
+        """How much lower the objective of the next best optimum is; None where there is none."""
+        if self.optimum is None or self.num_optima < 2:
+            return None
+        return float(self.objective[self.best]) - float(self.objective[self.optimum == 1].max())
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What makes the reported solution no proper optimum; () where nothing does."""
+        return self.degenerate[self.best] if self.degenerate else ()
+
+    def text(self) -> str:
+        """What the starts say of the estimate, in whole sentences; empty where they were not compared."""
+        if self.optimum is None:
+            return ""
+        words = []
+        tried = "" if self.num_tried is None else f", the most promising of {self.num_tried} tried"
+        if self.num_ended > 1 or self.num_tried is not None:
+            words.append(f"The best optimum was reached by {self.num_reached} of the {self.num_ended} starts run to the end{tried}.")
+            if self.next_best is not None:
+                words.append(f"They found {self.num_optima} distinct optima, the next best lower by {self.next_best:.4g}.")
+            if self.num_reached == 1 and not self.faults:
+                words.append("Nothing confirms that it is the best there is: run more starts, and see whether it comes again.")
+        else:
+            words.append("There was one start, so nothing says whether another would have ended higher.")
+        bad = sum(bool(own) for own in self.degenerate)
+        if self.faults:
+            words.append(f"The estimate is no proper optimum, and no start found one: {'; '.join(self.faults)}.")
+        elif bad:
+            first = next(own for own in self.degenerate if own)
+            words.append(f"{bad} of the starts ended in a solution that is no proper optimum (such as: {first[0]}); these rank behind.")
+        return " ".join(words)
 
 
 @dataclass(frozen=True, eq=False)

@@ -105,7 +105,8 @@ def _numbers(fit: Fit) -> str:
         rows.append([f"{len(ends)} starts, {fit.objective_name}", spread])
         rows.append(["starts that converged", f"{converged} of {len(ends)}"])
         rows.append(["starts within 1 nat of the best", f"{near} of {len(ends)}"])
-    return table((), rows)
+    words = fit.restarts.text()
+    return table((), rows) + (paragraph(words) if words else "")
 
 
 def _given(fit: Fit) -> str:

@@ -11,8 +11,11 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from inference.base.assigned_starts import centres
 from inference.base.component_noise import Cells, NoiseDraws, numpy_generator, poisson_scores
 from inference.base.relabelling import Labels
+from inference.base.shared_values import listed, shared_values
+from inference.base.starts import StartSearch
 from inference.base.steps import Steps, add_statistics
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MixtureSteps", "MixtureStructure", "component_log_densities", "mixture_noise"]
 
+SEARCH = StartSearch()
+NORMAL_WIDTH = 1.349  # between the quartiles, in standard deviations
+FLAT_SHARE = 1e-3  # of the data's variance in some direction: a covariance below it has collapsed
 MEAN_EPSILON = 1e-9  # an estimated chance or rate is kept so far from the end of its range before its predictor is taken
 
 
@@ -82,6 +88,7 @@ class MixtureSteps(Steps):
         data: (N, J).
         chunk_elements: rows times components times restarts in memory at once.
         given_centre: about which sums are taken, (J,); the mean of these rows if None.
+        given_floor: least variances, one a dispersed item; those that these rows suggest if None.
     """
 
     about: MixtureComponents
@@ -89,10 +96,28 @@ class MixtureSteps(Steps):
     data: Tensor
     chunk_elements: int
     given_centre: Tensor | None = None
+    given_floor: Tensor | None = None
 
     def on(self, data: Tensor) -> MixtureSteps:
         """Sums stay about the same centre, or they could not be added."""
-        return replace(self, data=data, given_centre=self._centre)
+        return replace(self, data=data, given_centre=self._centre, given_floor=self.floor)
+
+    @cached_property
+    def item_scales(self) -> Tensor:
+        """The variance of every item that has one, over all components, (D,)."""
+        values, _ = self._statistic(self.data)
+        values = torch.where(self.data.isnan(), torch.nan, values)
+        family = self.about.component
+        blocks = family.blocks(self.about.num_items) if isinstance(family, ResponseFamily) else []
+        scales = [_scale(values[:, columns]) for part, columns, _ in blocks if part.num_dispersed(columns.stop - columns.start)]
+        return torch.cat(scales) if scales else values.new_zeros(0)
+
+    @cached_property
+    def floor(self) -> Tensor:
+        """The least variance of every item that has one, (D,)."""
+        if self.given_floor is not None:
+            return self.given_floor
+        return (self.about.variance_floor * self.item_scales).clamp(*self.about.variance_range)
 
     @cached_property
     def _centre(self) -> Tensor:
@@ -165,7 +190,7 @@ class MixtureSteps(Steps):
                 variances[..., columns] for family, columns, _ in about.component.blocks(about.num_items)
                 if family.num_dispersed(columns.stop - columns.start)
             ], -1)
-            new["dispersion"] = dispersed.clamp(*about.variance_range)
+            new["dispersion"] = torch.maximum(dispersed, self.floor).clamp(*about.variance_range)
         return new
 
 
@@ -195,12 +220,59 @@ class MixtureStructure(Structure):
         mean = (statistic * seen).sum(0) / seen.sum(0)
         x = (statistic - mean) * seen
         x = (x / x.square().mean(0).sqrt().clamp(min=1e-12)).double().cpu()
-        centres = torch.stack([_centres(x, about.num_components, init == "spectral", generator) for _ in range(num_restarts)])
-        distance = torch.cdist(x, centres).square()  # (R, N, K)
+        picked = torch.stack([centres(x, about.num_components, init == "spectral", generator) for _ in range(num_restarts)])
+        distance = torch.cdist(x, picked).square()  # (R, N, K)
         owner = torch.nn.functional.one_hot(distance.argmin(-1), about.num_components).to(problem.data)
         share = 0.9 * owner + 0.1 / about.num_components
         blank = {name: value.expand(num_restarts, *value.shape[1:]) for name, value in problem.program().draw_prior(1, 0).items()}
         return steps.m_step(steps.statistics(share, slice(None)), blank)
+
+    def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
+        """Every other start from random rows: k-means++ spreads the centres, and misses components that lie inside another."""
+        first, second = self.start(problem, init, num_starts), self.start(problem, "random", num_starts)
+        return {name: torch.cat([value[: (num_starts + 1) // 2], second[name][: num_starts // 2]]) for name, value in first.items()}
+
+    def complete_start(self, problem: Problem, params: Params) -> Params:
+        """Variances at or above their floor, below which the objective of EM is not defined."""
+        if "dispersion" not in params:
+            return params
+        floor = MixtureSteps(self.about, problem.program_of_one_row(), problem.data, 2**18).floor
+        return params | {"dispersion": torch.maximum(params["dispersion"], floor)}
+
+    def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
+        """Components that are empty, copies of each other, or have shrunk onto a few rows or equal values."""
+        about, data = self.about, problem.data
+        parts = []
+        for rows in data.split(max(1, 2**22 // (about.num_components * about.num_items))):
+            parts.append((component_log_densities(about, params, rows) + params["weights"].log()).softmax(-1))
+        shares = torch.cat(parts)
+        return (*self._spikes(problem, params, shares.sum(0)), *shared_values(shares, "component"))
+
+    def _spikes(self, problem: Problem, params: Params, counts: Tensor) -> tuple[str, ...]:
+        about, found = self.about, []
+        if isinstance(about.component, MultivariateNormal):
+            few = (counts < about.num_items + 1) & (counts >= 1)
+            factor = torch.linalg.cholesky(torch.atleast_2d(problem.data.mT.cov()))  # of the data's covariance C = L L^T
+            widths = torch.linalg.eigvalsh(factor.mT @ params["precisions"] @ factor).amax(-1).reciprocal()  # least variance, as a share
+            for k in (widths < FLAT_SHARE).nonzero().ravel().tolist():
+                found.append(
+                    f"component {k} has no width in one direction: {float(widths[k]):.1g} of the data's variance there, on {float(counts[k]):.3g} rows"
+                )
+        elif "dispersion" in params:
+            few = (counts < 2) & (counts >= 1)
+            steps = MixtureSteps(about, problem.program_of_one_row(), problem.data, 2**18)
+            names = self.dispersed_items(problem.item_names or [str(j) for j in range(about.num_items)])
+            at_floor = (params["dispersion"] <= 1.001 * steps.floor) & (steps.item_scales > 1.001 * steps.floor)
+            for k in at_floor.any(-1).nonzero().ravel().tolist():
+                items = [names[j] for j in at_floor[k].nonzero().ravel().tolist()]
+                shown = listed([*items[:3], *([f"{len(items) - 3} more"] if len(items) > 3 else [])])
+                found.append(
+                    f"the variance of component {k} in {shown} is at its floor (variance_floor={about.variance_floor:g} times the column's), on "
+                    f"{float(counts[k]):.3g} rows"
+                )
+        else:
+            return ()
+        return (*found, *(f"component {k} rests on {float(counts[k]):.2g} rows" for k in few.nonzero().ravel().tolist()))
 
     def labels(self) -> tuple[Labels, ...]:
         site = "predictors" if isinstance(self.about.component, ResponseFamily) else "means"
@@ -237,7 +309,9 @@ class MixtureStructure(Structure):
     def recommended(self, problem: Problem) -> Recommendation:
         from inference.engines.em import EM
 
-        return Recommendation(EM(), "spectral", 10)
+        if self.about.num_components == 1:
+            return Recommendation(EM(), "spectral", 1)
+        return Recommendation(EM(), "spectral", 10, SEARCH)
 
     def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
         data = data.to(params["weights"])
@@ -245,17 +319,15 @@ class MixtureStructure(Structure):
         return mixture_noise(self.about, params, data, joint.softmax(-1), generator, num_draws)
 
 
-def _centres(x: Tensor, num: int, spread: bool, generator: Generator) -> Tensor:
-    """Rows of x, by k-means++ or uniformly, (K, J)."""
-    if not spread:
-        return x[torch.randperm(len(x), generator=generator)[:num]]
-    picked = [int(torch.randint(len(x), (1,), generator=generator))]
-    nearest = (x - x[picked[0]]).square().sum(-1)
-    while len(picked) < num:
-        weights = nearest if float(nearest.sum()) > 0 else torch.ones_like(nearest)
-        picked.append(int(torch.multinomial(weights, 1, generator=generator)))
-        nearest = torch.minimum(nearest, (x - x[picked[-1]]).square().sum(-1))
-    return x[picked]
+def _scale(x: Tensor) -> Tensor:
+    """The variance of every column, or of a normal law with its quartiles where that is smaller and not zero, (J,); NaN is missing."""
+    centred = x - x.nanmean(0)
+    variance = centred.square().nanmean(0)
+    ordered = x.sort(0).values  # NaN last
+    number = (~x.isnan()).sum(0)
+    low, high = (ordered.gather(0, (share * (number - 1)).long().clamp(min=0).unsqueeze(0))[0] for share in (0.25, 0.75))
+    middle = ((high - low) / NORMAL_WIDTH).square()
+    return torch.where(middle > 0, torch.minimum(middle, variance), variance)
 
 
 def mixture_noise(

@@ -48,6 +48,7 @@ class MixtureComponents:
         concentration: of the symmetric Dirichlet prior of the weights.
         bound: half-width of the interval of predictors or means.
         variance_range: interval of the variances of a response family.
+        variance_floor: least variance of a component, as a share of the column's.
     """
 
     num_components: int
@@ -56,6 +57,7 @@ class MixtureComponents:
     concentration: float
     bound: float
     variance_range: tuple[float, float]
+    variance_floor: float = 0.0
 
 
 @dataclass(frozen=True)

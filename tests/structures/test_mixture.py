@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import stats
@@ -12,7 +13,7 @@ from scipy.special import logsumexp
 from sklearn.mixture import GaussianMixture
 from zoo.table import F64, ZOO, close, data_of, near, params_of, program_of
 
-from inference import EM, Fit, fit
+from inference import EM, BoundWarning, DegenerateWarning, Fit, fit
 from inference.base.steps import GenericSteps
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
@@ -127,6 +128,7 @@ def test_precision_and_seed_are_kept():
         (lambda: Mixture(2, component="normal"), "component must be a response family"),
         (lambda: Mixture(2, concentration=0.5), "concentration must be at least 1"),
         (lambda: Mixture(2, bound=-1.0), "bound must be positive"),
+        (lambda: Mixture(2, variance_floor=1.5), "variance_floor must lie in"),
         (lambda: MultivariateNormal(0.0), "regularization must be positive"),
         (lambda: fit(Mixture(2, Poisson()), torch.tensor([[1.5], [2.0], [3.0]])), "whole counts"),
         (lambda: fit(Mixture(2, Bernoulli()), torch.tensor([[2.0], [1.0]])), "values 0 and 1"),
@@ -157,6 +159,105 @@ def test_a_mixture_of_one_has_a_sure_assignment():
     assert drawn.tolist() == [[0] * 30] * 2
     by_hand = stats.norm.logpdf(x, x.mean(0), x.std(0)).sum(1)
     assert np.allclose(result.log_likelihood_rows(x), by_hand, atol=1e-4)
+
+
+# ---------------------------------------------------------------- solutions that are no proper optimum
+
+
+def rounded(num_rows: int = 200) -> torch.Tensor:
+    """One normal law, rounded to a tenth: many equal values."""
+    return (torch.randn(num_rows, 1, generator=torch.Generator().manual_seed(2), dtype=F64) * 10).round() / 10
+
+
+def degenerate(model, data, params):
+    problem = problem_of(model, data, 0)
+    return problem.structure.degenerate(problem, {name: torch.as_tensor(value, dtype=F64) for name, value in params.items()})
+
+
+def test_rounded_data_end_in_no_spike():
+    x = rounded()
+    fits = [fit(Mixture(4, Normal()), x, seed=seed) for seed in range(3)]
+    assert max(result.objective for result in fits) - min(result.objective for result in fits) < 1e-3
+    for result in fits:
+        assert result.restarts.faults == ()
+        assert float(result.params["dispersion"].min()) > 2e-3 * float(x.var())
+        assert float(result.params["weights"].min()) * len(x) > 2
+        assert any(result.restarts.degenerate)  # spikes were found, and rank behind
+        assert "no proper optimum" in result.restarts.text()
+
+
+def test_spikes_rank_behind_whatever_their_objective():
+    x = rounded()
+    many = fit(Mixture(4, Normal(), variance_floor=0.0), x, EM(), init="random", num_restarts=60)
+    spiked = torch.tensor([bool(words) for words in many.restarts.degenerate])
+    assert spiked.any()
+    assert not spiked.all()
+    assert float(many.restarts.objective[spiked].max()) > many.objective
+    assert not spiked[many.restarts.best]
+
+
+def test_where_nothing_better_exists_the_fit_says_so():
+    x = torch.cat([torch.zeros(20, dtype=F64), torch.linspace(3, 7, 20, dtype=F64)]).unsqueeze(1)
+    with pytest.warns(DegenerateWarning, match=r"the variance of component \d in income is at its floor"):
+        result = fit(Mixture(2, Normal()), pd.DataFrame(x.numpy(), columns=["income"]))
+    assert "The estimate is no proper optimum" in result.restarts.text()
+    assert float(result.params["dispersion"].min()) == pytest.approx(1e-3 * float(x.var(unbiased=False)), rel=1e-6)
+
+
+def test_a_variance_below_the_floor_is_lifted_at_the_start():
+    x, model = rounded(), Mixture(2, Normal())
+    start = {"weights": [0.5, 0.5], "predictors": [[0.0], [1.0]], "dispersion": [[1.0], [1e-6]]}
+    result = fit(model, x, EM(max_iterations=50, tolerance=1e-3, parameter_tolerance=1.0), init=start)
+    assert float(result.trace.objective.diff().min()) > -1e-9
+
+
+def test_the_floor_is_a_share_of_what_the_middle_half_suggests():
+    x = torch.cat([rounded(300), torch.full((3, 1), 1000.0, dtype=F64)]).expand(-1, 2).clone()  # three wild values
+    steps = EM().steps(problem_of(Mixture(2, Normal(), 2), x, 0))
+    assert float(steps.floor[0]) == pytest.approx(1e-3, rel=0.3)
+    plain = EM().steps(problem_of(Mixture(2, Normal()), rounded(300), 0))
+    assert float(plain.floor[0]) <= 1e-3 * float(rounded(300).var())
+    assert float(EM().steps(problem_of(Mixture(2, Normal(), 2, variance_floor=0.0), x, 0)).floor[0]) == 1e-6
+    gaps = x.clone()
+    gaps[5:40, 0] = torch.nan
+    assert float(EM().steps(problem_of(Mixture(2, Normal(), 2), gaps, 0)).floor[0]) == pytest.approx(1e-3, rel=0.3)
+
+
+def test_copies_and_empty_components_are_named():
+    data = torch.tensor(np.random.default_rng(0).poisson([[2.0, 9.0]] * 150 + [[9.0, 2.0]] * 150), dtype=F64)
+    model = Mixture(4, Poisson(), 2)
+    high, low = (torch.tensor(rates, dtype=F64).log() for rates in ([2.0, 9.0], [9.0, 2.0]))
+    copies = degenerate(model, data, {"weights": [0.4, 0.3, 0.2, 0.1], "predictors": torch.stack([high, low, low + 1e-3, high])})
+    assert copies == (
+        "components 0 and 3 are copies of each other",
+        "components 1 and 2 are copies of each other",
+        "the data support 2 of the 4 components",
+    )
+    empty = degenerate(Mixture(3, Poisson(), 2), data, {"weights": [0.5, 0.499, 0.001], "predictors": torch.stack([high, low, torch.full((2,), 5.0, dtype=F64)])})
+    assert empty[0].startswith("component 2 is empty")
+    assert empty[-1] == "the data support 2 of the 3 components"
+    assert degenerate(Mixture(2, Poisson(), 2), data, {"weights": [0.5, 0.5], "predictors": torch.stack([high, low])}) == ()
+    near = degenerate(Mixture(2, Poisson(), 2), data, {"weights": [0.5, 0.5], "predictors": torch.stack([high, high + 0.1])})
+    assert near == ()  # 0.1 apart in the log of means 2 and 9: a divergence of 0.11
+
+
+def test_more_components_than_laws_in_the_data_warn():
+    x = torch.tensor([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]], dtype=F64).repeat(20, 1)
+    with pytest.warns((DegenerateWarning, BoundWarning)) as caught:
+        result = fit(Mixture(4, Bernoulli(), 3), x)
+    assert any("the data support 2 of the 4 components" in str(w.message) for w in caught)
+    assert "the data support 2 of the 4 components" in result.restarts.text()
+
+
+def test_a_covariance_without_width_is_named():
+    data = full_case(0, 200)
+    data[:9] = data[0]
+    means = [data[0].tolist(), data.mean(0).tolist()]
+    sharp, wide = 1e7 * torch.eye(3, dtype=F64), torch.linalg.inv(data.mT.cov())
+    model = Mixture(2, MultivariateNormal(), 3)
+    found = degenerate(model, data, {"weights": [0.05, 0.95], "means": means, "precisions": torch.stack([sharp, wide])})
+    assert found[0].startswith("component 0 has no width in one direction")
+    assert degenerate(model, data, fit(model, data).params) == ()
 
 
 # ---------------------------------------------------------------- noise of the components

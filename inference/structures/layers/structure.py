@@ -12,6 +12,7 @@ from torch import Tensor
 from inference.base.draw_steps import DrawSteps
 from inference.base.gibbs import Gibbs
 from inference.base.relabelling import Alignment, Labels
+from inference.base.starts import StartSearch
 from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
@@ -38,6 +39,7 @@ __all__ = ["LayeredStructure"]
 MAX_SUMMED = 2.0**24  # rows times configurations of the first layer, and configurations of two layers
 MAX_ENUMERATED = 14  # latents of a layer
 PRODUCT_STARTS = 4  # where items depend on products of latents: a second spectral start, and latents of both flipped
+PRODUCT_SEARCH = StartSearch(batch=2 * PRODUCT_STARTS, finalists=PRODUCT_STARTS, least=PRODUCT_STARTS, cap=8 * PRODUCT_STARTS)
 RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 
@@ -71,6 +73,11 @@ class LayeredStructure(Structure):
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         build = spectral_start if init == "spectral" else random_start
         return build(self.layers, self.root, problem.data, num_restarts, problem.seed)
+
+    def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
+        """The first start of the spectral ones is the same in every batch: later batches go without."""
+        found = self.start(problem, init, num_starts + (batch > 0))
+        return {name: value[-num_starts:] for name, value in found.items()}
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         if not isinstance(problem.data, Tensor):
@@ -208,8 +215,9 @@ class LayeredStructure(Structure):
         from inference.engines.saem import SAEM
 
         method = EM() if max(self._num_configurations) <= 2**MAX_ENUMERATED else SAEM()
-        starts = PRODUCT_STARTS if self.layers[0].terms is not None else 1
-        return Recommendation(method, num_restarts=starts)
+        if self.layers[0].terms is None:
+            return Recommendation(method)
+        return Recommendation(method, num_restarts=PRODUCT_STARTS, search=PRODUCT_SEARCH if isinstance(method, EM) else None)
 
 
 def _columns_of(site: str) -> Callable[[Params], Tensor]:

@@ -1,0 +1,69 @@
+"""Starts of a program from rows that are assigned to the values of its latent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Generator, Tensor
+
+from inference.base.steps import maximise_free
+from inference.programs.data import first_tensor
+from inference.programs.program import Params
+
+if TYPE_CHECKING:
+    from inference.base.structure import Problem
+
+__all__ = ["assigned_start", "centres"]
+
+NUM_STEPS = 50  # of L-BFGS, from the middle of every parameter's range
+
+
+def centres(x: Tensor, num: int, spread: bool, generator: Generator) -> Tensor:
+    """Rows of x, by k-means++ (D. Arthur and S. Vassilvitskii 2007) or uniformly, (K, J)."""
+    if not spread:
+        return x[torch.randperm(len(x), generator=generator)[:num]]
+    picked = [int(torch.randint(len(x), (1,), generator=generator))]
+    nearest = (x - x[picked[0]]).square().sum(-1)
+    while len(picked) < num:
+        weights = nearest if float(nearest.sum()) > 0 else torch.ones_like(nearest)
+        picked.append(int(torch.multinomial(weights, 1, generator=generator)))
+        nearest = torch.minimum(nearest, (x - x[picked[-1]]).square().sum(-1))
+    return x[picked]
+
+
+def assigned_start(problem: Problem, num_starts: int) -> Params | None:
+    r"""Parameters that are most probable when every row belongs to the nearest of K rows picked by k-means++.
+
+    For programs with one categorical latent in one plate over the rows of a table: :math:`\arg\max_\theta \log p(x, z, \theta)` with
+    z the row's nearest centre on standardised columns. None for other programs.
+
+    Args:
+        problem: program and data.
+        num_starts: R.
+    """
+    program, table = problem.program(), first_tensor(problem.data)
+    sites = [site for site in program.sites if site.kind == "latent"]
+    rows = (problem.num_rows,)
+    if len(sites) != 1 or program.names("local") or not isinstance(table, Tensor):
+        return None
+    site = sites[0]
+    if site.law != "Categorical" or site.shape != rows or not site.num_values or site.num_values > rows[0]:
+        return None
+    generator = torch.Generator().manual_seed(problem.seed)
+    x = table.detach().cpu().double().reshape(rows[0], -1)
+    x = x - x.nanmean(0)
+    x = (x / x.square().nanmean(0).sqrt().clamp(min=1e-12)).nan_to_num(0.0)
+    picked = torch.stack([centres(x, site.num_values, True, generator) for _ in range(num_starts)])  # (R, K, J)
+    z = torch.cdist(x, picked).argmin(-1).to(table.device)  # (R, N)
+    like = program.draw_prior(num_starts, problem.seed)
+    middle = program.constrained({name: torch.zeros_like(value) for name, value in program.unconstrained(like).items()})
+    start = {name: value.detach() for name, value in middle.items()}
+
+    def joint(params: Params) -> Tensor:
+        return program.log_joint(params, {site.name: z})
+
+    found = maximise_free(program, joint, start, NUM_STEPS)
+    sound = torch.stack([value.isfinite().reshape(num_starts, -1).all(-1) for value in found.values()]).all()
+    return found if bool(sound) else None
+

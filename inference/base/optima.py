@@ -1,0 +1,132 @@
+r"""Which of several restarts reached the same optimum, and which ended in a solution that is none.
+
+Two restarts have reached the same optimum when their objectives agree, and either their parameters do, under the same names of the
+latents, or the objective half-way between them lies no lower than at both: on one hill, approached slowly from two sides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from inference.programs.program import Params
+
+if TYPE_CHECKING:
+    from inference.base.structure import Problem
+
+__all__ = ["Ranking", "degenerate_restarts", "distinct_optima", "rank_restarts"]
+
+SAME_VALUE = 1e-6  # relative difference of objectives of one optimum
+SAME_PARAMETERS = 1e-3  # largest difference of parameters of one optimum
+MOST_MIDPOINTS = 20  # comparisons that need the objective once more; beyond them, objectives alone decide
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """What the restarts of a fit reached.
+
+    Args:
+        best: index of the best restart; degenerate solutions rank behind all others, whatever their objective.
+        optimum: (R,) long; which optimum each reached, 0 the best; -1 for degenerate solutions and failed restarts.
+        degenerate: by restart, what is wrong with its solution, () where nothing is.
+    """
+
+    best: int
+    optimum: Tensor
+    degenerate: tuple[tuple[str, ...], ...]
+
+    @property
+    def num_reached(self) -> int:
+        """Restarts that reached the best optimum."""
+        return int((self.optimum == 0).sum())
+
+    @property
+    def share_seen_once(self) -> float:
+        """f_1 / n: optima that one restart reached, over all restarts."""
+        seen = self.optimum[self.optimum >= 0]
+        return float((torch.bincount(seen) == 1).sum()) / max(1, len(seen)) if len(seen) else 1.0
+
+
+def rank_restarts(problem: Problem, params: Params, objective: Tensor) -> Ranking:
+    """Compare the restarts of a fit.
+
+    Args:
+        problem: model and data.
+        params: (R, ...); objective: (R,).
+    """
+    degenerate = degenerate_restarts(problem, params)
+    value = torch.where(objective.isnan(), -torch.inf, objective.double().cpu())
+    sound = torch.tensor([not words for words in degenerate]) & value.isfinite()
+    allowed = torch.where(sound, value, -torch.inf) if sound.any() else value
+    return Ranking(int(allowed.argmax()), distinct_optima(problem, params, allowed), degenerate)
+
+
+def degenerate_restarts(problem: Problem, params: Params) -> tuple[tuple[str, ...], ...]:
+    """What is wrong with the solution of each restart; see :meth:`~inference.base.structure.Structure.degenerate`."""
+    num = len(next(iter(params.values())))
+    found = []
+    for r in range(num):
+        own = {name: value[r] for name, value in params.items()}
+        finite = all(bool(value.isfinite().all()) for value in own.values())
+        found.append(problem.structure.degenerate(problem, problem.structure.canonical(own)) if finite else ("not finite",))
+    return tuple(found)
+
+
+def distinct_optima(problem: Problem, params: Params, objective: Tensor) -> Tensor:
+    """The optimum that each restart reached, (R,): 0 the best, then falling; -1 where the objective is minus infinity."""
+    sites = problem.structure.local_sites
+    params = {name: value.detach() for name, value in params.items() if name not in sites}
+    found = torch.full((len(objective),), -1)
+    heads: list[int] = []
+    midpoints = 0 if sites else MOST_MIDPOINTS
+    for r in objective.argsort(descending=True, stable=True).tolist():
+        value = float(objective[r])
+        if value == -torch.inf:
+            break
+        for number, head in enumerate(heads):
+            if float(objective[head]) - value > SAME_VALUE * max(1.0, abs(float(objective[head]))):
+                continue
+            verdict = _same_parameters(problem, params, r, head)
+            if verdict is None and midpoints > 0:
+                midpoints -= 1
+                verdict = _on_one_hill(problem, params, r, head)
+            if verdict is not False:
+                found[r] = number
+                break
+        else:
+            found[r] = len(heads)
+            heads.append(r)
+    return found
+
+
+def _like(problem: Problem, params: Params, r: int, head: int) -> tuple[Params, Params] | None:
+    """The parameters of one restart under the names of another's, and the other's; None where names are not known."""
+    own, other = ({name: value[i] for name, value in params.items()} for i in (r, head))
+    aligned = problem.structure.align(own, other)
+    return None if aligned is None else (aligned.params, other)
+
+
+def _same_parameters(problem: Problem, params: Params, r: int, head: int) -> bool | None:
+    """True where they agree or cannot be compared, None where they differ."""
+    pair = _like(problem, params, r, head)
+    if pair is None:
+        return True
+    own, other = pair
+    near = all(float((own[name] - value).abs().max()) <= SAME_PARAMETERS for name, value in other.items() if value.numel())
+    return True if near else None
+
+
+def _on_one_hill(problem: Problem, params: Params, r: int, head: int) -> bool:
+    """Whether the objective half-way between two restarts is no lower than at both of them."""
+    pair = _like(problem, params, r, head)
+    assert pair is not None
+    own, other = pair
+    between = {name: torch.stack([own[name], (own[name] + value) / 2, value]) for name, value in other.items()}
+    found = problem.structure.exact_objective(problem, between)
+    if found is None or not bool(found[1].isfinite().all()):
+        return True
+    one, middle, two = found[1].tolist()
+    return bool(middle >= min(one, two) - SAME_VALUE * max(1.0, abs(two)))

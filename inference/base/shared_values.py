@@ -1,0 +1,49 @@
+"""Values of a latent that no row uses, or that no row tells apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+__all__ = ["listed", "shared_values"]
+
+COPIES = 1e-3  # symmetrised Kullback-Leibler divergence below which two components are one
+
+
+def shared_values(probabilities: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
+    r"""Values of a latent that no row uses, or that no row tells apart, in words.
+
+    With posteriors :math:`r_{nk}` and :math:`n_k = \sum_n r_{nk}`, the symmetrised Kullback-Leibler divergence of the components k and
+    l of the data is estimated by :math:`\sum_n (r_{nk}/n_k - r_{nl}/n_l) \log (r_{nk}/r_{nl})`.
+
+    Args:
+        probabilities: posterior of each value, (N, K).
+        what: a value is called, such as "component".
+        first: number of the first value.
+    """
+    r = probabilities.detach().double().cpu()
+    counts = r.sum(0)  # (K,)
+    used = counts >= 1.0
+    words = [f"{what} {k + first} is empty: {float(counts[k]):.2g} rows expected" for k in (~used).nonzero().ravel().tolist()]
+    share = r / counts.clamp(min=1e-300)
+    logs = r.clamp(min=1e-300).log()
+    inner = share.mT @ logs  # (K, K)
+    own = inner.diagonal()
+    divergence = own[:, None] + own - inner - inner.mT
+    same = (divergence < COPIES) & used & used[:, None]
+    groups: list[list[int]] = []
+    for k in used.nonzero().ravel().tolist():
+        home = next((group for group in groups if same[group[0], k]), None)
+        groups.append([k]) if home is None else home.append(k)
+    for group in groups:
+        if len(group) > 1:
+            words.append(f"{what}s {listed([str(k + first) for k in group])} are copies of each other")
+    if words:
+        words.append(f"the data support {len(groups)} of the {len(counts)} {what}s")
+    return tuple(words)
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a list in a sentence."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,77 @@
+"""Empty values and copies of a latent, in any program; the search on programs that users write."""
+
+from __future__ import annotations
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.ops.indexing import Vindex
+from support.own_programs import F64
+from torch import Tensor
+
+from inference import EM, fit
+from inference.base.shared_values import shared_values
+from inference.fitting.problem import problem_of
+
+
+def classes(data: Tensor) -> None:
+    """Three classes of six yes-or-no answers."""
+    weights = pyro.sample("weights", dist.Dirichlet(torch.ones(3, dtype=F64)))
+    chances = pyro.sample("chances", dist.Beta(torch.full((3, 6), 1.5, dtype=F64), 1.5).to_event(2))
+    with pyro.plate("rows", len(data)):
+        group = pyro.sample("group", dist.Categorical(weights))
+        pyro.sample("answers", dist.Bernoulli(Vindex(chances)[..., group, :]).to_event(1), obs=data)
+
+
+CHANCES = torch.tensor([[0.9, 0.9, 0.9, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.9, 0.9, 0.9], [0.9, 0.1, 0.9, 0.1, 0.9, 0.1]], dtype=F64)
+
+
+def answers(num_rows: int = 120) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.bernoulli(CHANCES[torch.arange(num_rows) % 3], generator=generator)
+
+
+def test_the_divergence_is_that_of_the_components():
+    """Two normal laws a distance d apart have a symmetrised divergence of d squared; below 1e-3 they are one."""
+    x = torch.linspace(-8, 8, 4001, dtype=F64)
+    for distance, same in ((0.02, True), (0.05, False)):
+        log_density = torch.stack([-(x**2) / 2, -((x - distance) ** 2) / 2], 1)
+        drawn = log_density.exp().sum(1)  # rows of the grid counted as often as the mixture has them
+        rows = torch.multinomial(drawn, 200_000, replacement=True, generator=torch.Generator().manual_seed(0))
+        words = shared_values(log_density[rows].softmax(-1), "component")
+        assert bool(words) is same
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "expected"),
+    [
+        ([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], ()),
+        ([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]], ("component 1 is empty: 0 rows expected", "the data support 1 of the 2 components")),
+        (
+            [[0.4, 0.4, 0.2], [0.05, 0.05, 0.9], [0.45, 0.45, 0.1]] * 2,
+            ("components 0 and 1 are copies of each other", "the data support 2 of the 3 components"),
+        ),
+    ],
+)
+def test_in_words(probabilities, expected):
+    assert shared_values(torch.tensor(probabilities, dtype=F64), "component") == expected
+
+
+def test_a_users_program_is_judged():
+    data = answers()
+    problem = problem_of(classes, data, 0)
+    params = {"weights": torch.tensor([0.3, 0.3, 0.4], dtype=F64), "chances": CHANCES[[0, 0, 1]]}
+    words = problem.structure.degenerate(problem, params)
+    assert words == ("group values 0 and 1 are copies of each other", "the data support 2 of the 3 group values")
+    assert problem.structure.degenerate(problem, params | {"chances": CHANCES}) == ()
+
+
+@pytest.mark.slow
+def test_a_users_program_is_searched():
+    data = answers()
+    long = fit(classes, data, EM(), num_restarts=8, seed=5)
+    result = fit(classes, data)
+    assert result.restarts.num_tried is not None
+    assert result.restarts.num_reached >= 3
+    assert result.objective >= long.objective - 1e-4

@@ -1,0 +1,188 @@
+"""The search over starts: the best of known optima, saddles, resumption, randomness, and what a fit says of it."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+from support.own_programs import F64
+from torch import Tensor
+
+from inference import EM, Fit, StartsWarning, fit
+from inference.base.optima import rank_restarts
+from inference.base.progress import NoProgress
+from inference.base.starts import StartSearch
+from inference.engines.em import EMState
+from inference.engines.start_search import search_starts
+from inference.fitting.problem import problem_of
+from inference.report import write_report
+from ppl_models import Bernoulli, Mixture, Normal
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::inference.BoundWarning",  # patterns without noise are answered surely
+    "ignore::inference.DegenerateWarning",  # of starts that are run alone
+)
+
+PATTERNS = torch.tensor([[1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 1], [0, 0, 0, 1, 1, 1], [0, 1, 1, 1, 1, 0], [1, 0, 1, 0, 1, 0], [0, 0, 1, 1, 0, 1]])
+COUNTS = torch.tensor([14, 9, 12, 8, 6, 7])
+MODEL = Mixture(3, Bernoulli(), 6, concentration=1.2)
+
+
+def answers() -> Tensor:
+    return PATTERNS.repeat_interleave(COUNTS, 0).to(F64)
+
+
+def brute_force() -> Tensor:
+    """Objectives that EM reaches from every way to divide the six patterns among three components."""
+    problem = problem_of(MODEL, answers(), 0)
+    steps = problem.structure.steps(problem, 2**22, 1)
+    which = torch.tensor([(0, *rest) for rest in product(range(3), repeat=5) if len({0, *rest}) == 3])
+    share = 0.98 * torch.nn.functional.one_hot(which, 3).to(F64) + 0.02 / 3
+    blank = {name: value.expand(len(which), *value.shape[1:]) for name, value in problem.program().draw_prior(1, 0).items()}
+    start = steps.m_step(steps.statistics(share.repeat_interleave(COUNTS, 1), slice(None)), blank)
+    return EM().run(problem, start, NoProgress(), None).objective
+
+
+def test_the_plain_call_finds_the_best_of_all_optima():
+    known = brute_force()
+    best = float(known.max())
+    assert len((known * 1e3).round().unique()) > 3  # there is something to miss
+    alone = [fit(MODEL, answers(), EM(), init="random", seed=seed).objective for seed in range(8)]
+    assert min(alone) < best - 0.1
+    for seed in range(4):
+        result = fit(MODEL, answers(), seed=seed)
+        assert result.objective == pytest.approx(best, abs=1e-4)
+        assert result.restarts.num_reached >= 3
+        optima = result.restarts.objective[result.restarts.optimum >= 0]
+        assert all(float((known - value).abs().min()) < 1e-3 for value in optima)  # nothing is reported that is no optimum
+
+
+def test_a_named_method_or_number_runs_what_it_says():
+    for arguments in ({"method": EM(), "num_restarts": 4}, {"num_restarts": 4}):
+        result = fit(MODEL, answers(), **arguments)
+        assert len(result.restarts.objective) == 4
+        assert result.restarts.num_tried is None
+    given = fit(MODEL, answers(), init=result)
+    assert given.restarts.num_tried is None
+
+
+def test_same_seed_same_answer_and_no_trace_in_the_callers_random_state():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first = fit(MODEL, answers(), seed=3)
+    assert torch.equal(torch.rand(3), expected)
+    second = fit(MODEL, answers(), seed=3)
+    assert torch.equal(first.restarts.objective, second.restarts.objective)
+    assert all(torch.equal(value, second.params[name]) for name, value in first.params.items())
+
+
+@pytest.mark.parametrize("after", [3, 15, 22, 28])
+def test_an_interrupted_search_goes_on_to_the_uninterrupted_answer(after, tmp_path, monkeypatch):
+    whole, path, advance, calls = fit(MODEL, answers()), tmp_path / "running", EMState.advance, []
+
+    def stop(self, *args):
+        calls.append(1)
+        if len(calls) == after:
+            raise KeyboardInterrupt
+        return advance(self, *args)
+
+    monkeypatch.setattr(EMState, "advance", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fit(MODEL, answers(), checkpoint=path)
+    again = fit(MODEL, answers(), checkpoint=path)
+    assert torch.equal(again.restarts.objective, whole.restarts.objective)
+    assert torch.equal(again.trace.objective, whole.trace.objective)
+    assert all(torch.equal(value, whole.params[name]) for name, value in again.params.items())
+    assert [file.name for file in tmp_path.iterdir()] == ["running"]
+    calls.clear()
+    assert torch.equal(fit(MODEL, answers(), checkpoint=path).restarts.objective, whole.restarts.objective)
+    assert not calls  # a finished search is read, not run
+    with pytest.raises(ValueError, match="belongs to another fit"):
+        fit(MODEL, answers(), seed=1, checkpoint=path)
+
+
+def test_the_course_of_the_best_start_never_falls():
+    result = fit(MODEL, answers())
+    course = torch.cat([result.trace.objective, torch.tensor([result.objective], dtype=F64)])
+    assert len(result.trace.objective) == result.num_iterations
+    assert float((course[1:] - course[:-1]).min()) > -1e-8
+
+
+def test_the_number_of_starts_is_bounded():
+    problem = problem_of(MODEL, answers(), 0)
+
+    def draw(batch: int) -> dict[str, Tensor]:
+        return problem.structure.more_starts(replace(problem, seed=batch), "random", 4, batch)
+
+    rule = StartSearch(batch=4, finalists=2, least=1000, cap=12)
+    capped = search_starts(rule, EM(max_iterations=200), problem, draw, NoProgress(), None)
+    assert (capped.num_tried, len(capped.objective)) == (12, 6)
+    spent = search_starts(replace(rule, budget=1.0), EM(max_iterations=200), problem, draw, NoProgress(), None)
+    assert spent.num_tried == 4  # the first batch is whole
+
+
+def test_a_saddle_is_left():
+    """Components that start equal stay equal under EM: a saddle, from which a nudge leads up."""
+    x = torch.cat([torch.linspace(-1, 1, 40, dtype=F64) - 4, torch.linspace(-1, 1, 40, dtype=F64) + 4]).unsqueeze(1)
+    problem = problem_of(Mixture(2, Normal()), x, 0)
+    best = fit(Mixture(2, Normal()), x).objective
+    equal = {
+        "weights": torch.full((2, 2), 0.5, dtype=F64),
+        "predictors": torch.tensor([[0.0, 1e-13], [0.0, -1e-13]], dtype=F64).unsqueeze(-1),
+        "dispersion": torch.full((2, 2, 1), float(x.var()), dtype=F64),
+    }
+    stuck = EM().run(problem, equal, NoProgress(), None)
+    assert float(stuck.objective.max()) < best - 10
+    other = problem.structure.start(problem, "random", 2)
+    draws = [equal, other]
+    rule = StartSearch(batch=2, finalists=2, least=2, replicates=2, cap=2)
+    found = search_starts(rule, EM(), problem, lambda batch: draws[min(batch, 1)], NoProgress(), None)
+    assert float(found.objective.max()) == pytest.approx(best, abs=1e-4)
+
+
+def test_two_sides_of_one_hill_are_one_optimum_and_other_hills_are_not():
+    problem = problem_of(MODEL, answers(), 0)
+    result = fit(MODEL, answers(), EM(), init="random", num_restarts=30)
+    params = result.restarts.params
+    loose = EM(tolerance=1e-7, parameter_tolerance=1e-2).run(problem, problem.structure.start(problem, "random", 30), NoProgress(), None)
+    both = {name: torch.cat([params[name], loose.params[name]]) for name in params}
+    ranking = rank_restarts(problem, both, torch.cat([result.restarts.objective, loose.objective]))
+    close = (ranking.optimum[:30] == ranking.optimum[30:]) & (ranking.optimum[:30] >= 0)
+    assert close.sum() >= 20
+    for number in range(int(ranking.optimum.max()) + 1):
+        values = torch.cat([result.restarts.objective, loose.objective])[ranking.optimum == number]
+        assert float(values.max() - values.min()) < 1e-3
+
+
+def test_a_single_find_is_said_and_kept(tmp_path, monkeypatch):
+    """One start alone on the best optimum: a warning that says what to do, and a sentence on the page and in the file."""
+    rule = StartSearch(batch=3, finalists=3, least=3, cap=3)
+    monkeypatch.setattr("inference.structures.mixture.SEARCH", rule)
+    for seed in range(20):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = fit(MODEL, answers(), init="random", seed=seed)
+        if result.restarts.num_reached == 1:
+            break
+    assert any(issubclass(w.category, StartsWarning) and "only one of the 3 starts" in str(w.message) for w in caught)
+    text = result.restarts.text()
+    assert "reached by 1 of the 3 starts run to the end, the most promising of 3 tried" in text
+    assert result.restarts.next_best is not None
+    assert f"{result.restarts.next_best:.4g}" in text
+    result.save(tmp_path / "fit")
+    assert Fit.load(tmp_path / "fit").restarts.text() == text
+    page = write_report(result, answers(), tmp_path / "report.html").read_text()
+    assert "run more starts, and see whether it comes again" in page
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"batch": 0}, "batch"), ({"finalists": 30}, "finalists must not be more"), ({"unseen": 2.0}, "unseen"), ({"budget": 0}, "budget")],
+)
+def test_rules_are_checked(change, words):
+    with pytest.raises(ValueError, match=words):
+        StartSearch(**change)
