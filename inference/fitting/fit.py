@@ -109,11 +109,11 @@ def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Pa
         start = own.structure.more_starts(own, init, num_starts, batch)
         if start is not None:
             return start
-        program, half = own.program(), num_starts // 2
+        half = num_starts // 2
         assigned = assigned_start(own, half) if half and init == "spectral" else None
         if assigned is None:
-            return _unconstrained_start(program, num_starts, own.seed)
-        others = _unconstrained_start(program, num_starts - half, own.seed)
+            return _unconstrained_start(own, num_starts)
+        others = _unconstrained_start(own, num_starts - half)
         return {name: torch.cat([assigned[name], value]) for name, value in others.items()}
 
     return draw
