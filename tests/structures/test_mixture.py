@@ -188,8 +188,8 @@ def test_rounded_data_end_in_no_spike():
 
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 def test_spikes_rank_behind_whatever_their_objective():
-    x = rounded(seed=1)
-    many = fit(Mixture(4, Normal(), variance_floor=0.0), x, EM(max_iterations=400), num_restarts=20)
+    x = rounded(seed=2)
+    many = fit(Mixture(4, Normal(), variance_floor=0.0), x, EM(max_iterations=400), num_restarts=30)
     spiked = torch.tensor([bool(words) for words in many.restarts.degenerate])
     assert spiked.any()
     assert not spiked.all()
