@@ -16,6 +16,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from inference.base.contents import plain_bytes
+
 __all__ = ["Checkpoint", "read_tensors", "refuse_other", "replacing", "usable_path", "write_tensors", "write_whole"]
 
 State = TypeVar("State")
@@ -94,7 +96,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]
     Raises:
         OSError: where the disk is full, or does not take the file; the old one is as it was.
     """
-    contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    contiguous = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
     text = json.dumps(record)
     with replacing(path) as partial:
         save_file(contiguous, str(partial), metadata={"record": text, "checksum": _checksum(contiguous, text)})
@@ -133,7 +135,7 @@ def _checksum(tensors: Mapping[str, Tensor], record: str) -> str:
     for name in sorted(tensors):
         value = tensors[name]
         digest.update(f"|{name!r}{value.dtype}{tuple(value.shape)}|".encode("utf-8", "surrogatepass"))
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(plain_bytes(value))
     return digest.hexdigest()
 
 

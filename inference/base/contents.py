@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["digest_of"]
+__all__ = ["digest_of", "plain_bytes"]
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
 KNOWN = {"ppl_models", "inference", "pyro", "torch", "numpy", *sys.stdlib_module_names}
@@ -146,8 +146,8 @@ class _Digest:
             self.word("fitted", value.dtype, tuple(value.shape))
             return
         dense = value.detach().cpu()
-        dense = (dense if dense.layout == torch.strided else dense.to_dense()).resolve_conj().resolve_neg().contiguous()
-        self.word("tensor", value.dtype, value.layout, tuple(value.shape), dense.reshape(-1).view(torch.uint8).numpy().tobytes())
+        dense = (dense if dense.layout == torch.strided else dense.to_dense()).resolve_conj().resolve_neg()
+        self.word("tensor", value.dtype, value.layout, tuple(value.shape), bytes(plain_bytes(dense)))
 
     def _array(self, value: Any, where: str) -> None:
         self.word("array", value.dtype.str, value.shape)
@@ -268,6 +268,12 @@ class _Digest:
             if name in taken and part is not value:
                 self.word(name)
                 self._named(part, code, f"{where}.{name}")
+
+
+def plain_bytes(value: Tensor) -> memoryview:
+    """The numbers of a dense tensor on the CPU as bytes, in order, whatever its strides."""
+    ordered = value.clone(memory_format=torch.contiguous_format)  # a dim of size one may have any stride, and is called contiguous
+    return ordered.reshape(-1).view(torch.uint8).numpy().data
 
 
 # ---------------------------------------------------------------- what belongs to whom

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from inference.base.checkpoint import read_tensors, usable_path, write_tensors, write_whole
+from inference.fitting.loaded import check_loaded
 from inference.fitting.record import FitRecord
 
 __all__ = ["FORMAT", "SavedFunction", "public_name", "read_fields", "save"]
@@ -86,10 +87,16 @@ def read_fields(path: str | Path, model: Callable[..., Any] | None = None) -> di
                 fields["model"] = model
             elif field.name in record or field.default is dataclasses.MISSING:
                 fields[field.name] = _unpack(record[field.name], tensors, written)
-    except (AttributeError, ImportError, KeyError, TypeError) as error:
+    except Exception as error:
+        if str(error).startswith("load: "):
+            raise
         raise ValueError(f"load: {path} is damaged, or was written by another version ({error!r})") from error
     if fields["model"] is None:
         raise ValueError("load: the model of this fit is not of this library; pass it as load(path, model=...)")
+    try:
+        check_loaded(fields)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"load: {path} holds no fit: {str(error).strip().splitlines()[0]}") from error
     return fields
 
 
@@ -178,15 +185,25 @@ def _unpack(value: Any, tensors: dict[str, Tensor], written: int) -> Any:
         return tuple(_unpack(part, tensors, written) for part in value["tuple"])
     if value["record"] == "inference.result:SavedFunction" and written == 1:
         return SavedFunction(str(value["fields"]["name"]))
+    if not isinstance(value.get("fields"), dict) or not isinstance(value["record"], str):
+        raise TypeError(f"a record with its fields was expected, got {value!r}"[:200])
     kind = _record_type(value["record"], written)
     name = kind.__name__
     new: Any = object.__new__(kind)  # not the constructor: the values were checked when the fit was made
     names = {field.name: field for field in dataclasses.fields(kind)}
     for key, field in names.items():
-        if key not in value["fields"] and field.default is dataclasses.MISSING:
+        if key in value["fields"] or field.default is not dataclasses.MISSING:
+            continue
+        if field.default_factory is dataclasses.MISSING:
             raise ValueError(f"load: {name} lacks the field {key!r}")
+        object.__setattr__(new, key, field.default_factory())
     for key, part in value["fields"].items():
         if key not in names:
             raise ValueError(f"load: {name} has no field {key!r}")
         object.__setattr__(new, key, _unpack(part, tensors, written))
+    if hasattr(new, "__post_init__"):
+        try:
+            new.__post_init__()  # the same checks as when it was made
+        except Exception as error:
+            raise ValueError(f"load: {name} has settings that it cannot have: {error}") from error
     return new

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from inference import EM, NUTS, SAEM, SVI, Bootstrap, Fit, fit
-from inference.base import read_tensors, usable_path, write_tensors
+from inference.base import digest_of, read_tensors, usable_path, write_tensors
 from ppl_models import DeepDiscreteEncoder
 
 pytestmark = pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning")
@@ -88,6 +88,22 @@ def test_no_flipped_bit_is_read_in_silence(saved: Path, tmp_path: Path, part: in
         assert set(tensors) == set(expected)
         assert all(torch.equal(tensors[name], value) and tensors[name].dtype == value.dtype for name, value in expected.items())
     assert refused > 100 * harmless
+
+
+STRANGE = {
+    "a column of a table": torch.arange(6.0).reshape(3, 2)[:1, 0], "one number": torch.tensor(2.0), "none": torch.zeros(0, 3), "flags": torch.tensor([True, False]),
+    "transposed": torch.arange(6.0).reshape(2, 3).mT, "expanded": torch.ones(1).expand(4), "every other": torch.arange(6.0)[::2],
+    "a column of rows": torch.arange(6.0).reshape(3, 2)[:, 1:].T[:, :1], "half": torch.ones(3, dtype=torch.bfloat16), "whole": torch.arange(3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_tensors_of_any_strides_are_written_and_read(tmp_path: Path, name: str) -> None:
+    write_tensors(tmp_path / "file", {"a": STRANGE[name]}, {})
+    again = read_tensors(tmp_path / "file")[0]["a"]
+    assert torch.equal(again, STRANGE[name])
+    assert again.dtype == STRANGE[name].dtype
+    assert digest_of(again, "x") == digest_of(STRANGE[name], "x")
 
 
 def test_a_file_without_a_checksum_must_be_of_an_old_format(tmp_path: Path) -> None:

@@ -81,7 +81,42 @@ DAMAGE = {
     "no dataclass": (lambda r, t: r["model"].update(record="inference:fit"), "unknown record type"),
     "attribute": (lambda r, t: r["model"].update(record="inference.fitting.fit:torch.save"), "not of this library"),
     "look-alike": (lambda r, t: r["model"].update(record="inference_evil:Fit"), "not of this library"),
+    "a text for a number": (lambda r, t: r.update(log_likelihood="x"), "log_likelihood must be of type float, got str 'x'"),
+    "a number for a truth": (lambda r, t: r.update(converged=1), "converged must be of type bool, got int 1"),
+    "a truth for a number": (lambda r, t: r.update(seed=True), "seed must be of type int, got bool True"),
+    "no number": (lambda r, t: r.update(objective={"float": "x"}), "damaged"),
+    "a number for names": (lambda r, t: r.update(item_names=3), "item_names must be of type"),
+    "a list for names": (lambda r, t: r.update(item_names=["a"]), "item_names must be of type"),
+    "a number for a table": (lambda r, t: r.update(params=3), "params must be of type"),
+    "a number for a tensor": (lambda r, t: r["params"]["dict"].update(proportions=0.5), "params must be of type dict.str, Tensor.|params must be of type"),
+    "no course": (lambda r, t: r.update(trace=None), "trace must be of type Trace"),
+    "a model that is none": (lambda r, t: r.update(model=3), "model must be of type"),
+    "a text for a model": (lambda r, t: r.update(model="x"), "model must be of type"),
+    "no fields": (lambda r, t: r["model"].pop("fields"), "damaged"),
+    "wrong settings": (lambda r, t: r["model"]["fields"].update(num_items=-1), "num_items must be a positive integer, got -1"),
+    "wrong settings of the engine": (lambda r, t: r["method"]["fields"].update(tolerance="x"), "EM: tolerance must be positive and finite, got 'x'"),
+    "another size": (lambda r, t: r["model"]["fields"].update(num_items=7), r"params.\w+ must have shape \(7"),
+    "another shape": (lambda r, t: t.update({"params.intercepts_1": torch.zeros(5)}), r"params.intercepts_1 must have shape \(6,\), got \(5,\)"),
+    "no dims": (lambda r, t: t.update({"params.intercepts_1": torch.zeros(())}), r"params.intercepts_1 must have shape \(6,\), got \(\)"),
+    "no number in a tensor": (lambda r, t: t.update({"params.intercepts_1": torch.full((6,), math.nan)}), "params.intercepts_1 holds numbers that are not finite"),
+    "outside": (lambda r, t: t.update({"params.proportions": torch.full((2,), 1.5)}), "params.proportions holds values outside its support"),
+    "a site too many": (lambda r, t: r["params"]["dict"].update(more={"tensor": "params.proportions"}), "params must be .* got .*'more'"),
+    "a site too few": (lambda r, t: r["params"]["dict"].pop("proportions"), "params must be .*'proportions'"),
+    "no such restart": (lambda r, t: r["restarts"]["fields"].update(best=7), "restarts.best must lie in 0 to 0, got 7"),
+    "other restarts": (lambda r, t: t.update({"restarts.log_likelihood": torch.zeros(3)}), r"restarts.log_likelihood must have shape \(1,\)"),
+    "rows below zero": (lambda r, t: r.update(num_rows=-3), "num_rows must not be negative"),
+    "integers": (lambda r, t: t.update({"params.proportions": torch.tensor([2, 3])}), "params.proportions holds values outside"),
 }
+
+
+@pytest.mark.parametrize("record", ["[]", "3", "null", '"x"', "true", "{", "[" * 100000, ""])
+def test_json_that_is_no_record_is_refused(saved, tmp_path, record):
+    """Failed before: AttributeError, or RecursionError."""
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(1)}, str(tmp_path / "fit.safetensors"), metadata={"record": record})
+    with pytest.raises(ValueError, match="not a file written by this library"):
+        Fit.load(tmp_path)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
