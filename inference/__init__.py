@@ -7,7 +7,7 @@ and ``inference.compare`` are imported on first use, so that ``import inference`
 import importlib
 from typing import TYPE_CHECKING
 
-from inference.base.outcome import BoundWarning, ConvergenceWarning, DegenerateWarning, StartsWarning
+from inference.base.outcome import BoundWarning, ConvergenceWarning, DegenerateWarning, EstimateWarning, StartsWarning
 from inference.bootstrap import Bootstrap
 from inference.engines.autoguides import FullRank, LowRank, MeanField
 from inference.engines.em import EM
@@ -54,6 +54,7 @@ __all__ = [
     "BoundWarning",
     "ConvergenceWarning",
     "DegenerateWarning",
+    "EstimateWarning",
     "Factorize",
     "Fit",
     "FullRank",

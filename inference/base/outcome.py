@@ -8,7 +8,7 @@ from torch import Tensor
 
 from inference.programs.program import Params
 
-__all__ = ["Outcome", "ConvergenceWarning", "BoundWarning", "DegenerateWarning", "StartsWarning"]
+__all__ = ["Outcome", "ConvergenceWarning", "BoundWarning", "DegenerateWarning", "EstimateWarning", "StartsWarning"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,3 +57,7 @@ class DegenerateWarning(UserWarning):
 
 class StartsWarning(UserWarning):
     """Only one of several starts reached the best optimum, so that a better one may exist."""
+
+
+class EstimateWarning(UserWarning):
+    """Estimates contradict what their names promise: an item is solved less often by those who have its attributes."""

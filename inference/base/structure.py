@@ -222,6 +222,14 @@ class Structure:
         """Entries that lie on the bound of their interval, such as ``loadings_1[0, 2]``."""
         return []
 
+    def concerns(self, params: Params, items: Sequence[str]) -> list[str]:
+        """What in the estimates contradicts what their names promise, a sentence each.
+
+        Args:
+            params: by site name, without leading dims; items: names of the columns.
+        """
+        return []
+
     def check_start(self, params: Params) -> None:
         """Refuse a user's parameters, inside their supports, from which no engine gets away.
 

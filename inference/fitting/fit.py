@@ -14,7 +14,7 @@ import torch
 from inference.base.assigned_starts import assigned_start
 from inference.base.checkpoint import usable_path
 from inference.base.optima import rank_restarts
-from inference.base.outcome import BoundWarning, DegenerateWarning, Outcome, StartsWarning
+from inference.base.outcome import BoundWarning, DegenerateWarning, EstimateWarning, Outcome, StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method, Problem, is_method, sampled_sites
 from inference.engines.em import EM
@@ -194,6 +194,8 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
             restarts, num_tried=outcome.num_tried, optimum=ranking.optimum, degenerate=ranking.degenerate
         )
         _warn_starts(restarts)
+    for concern in problem.structure.concerns(params, problem.item_names):
+        warnings.warn(concern, EstimateWarning, stacklevel=3)
     return Fit(
         model=problem.model,
         method=method,

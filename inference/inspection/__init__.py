@@ -1,7 +1,9 @@
 """What to make of fitted latents: topics, groups, causes, dictionaries, options."""
 
+from inference.inspection.attributes import Classification, Reversal, classify_rows, reversals
 from inference.inspection.dictionary import ColumnRecovery, column_recovery, used_columns
 from inference.inspection.groups import GroupMeans, group_means
+from inference.inspection.limited_information import LimitedInformationFit, limited_information_fit
 from inference.inspection.noisy_or import (
     LatentFilter,
     Recovery,
@@ -34,6 +36,12 @@ from inference.inspection.topics import (
 )
 
 __all__ = [
+    "Classification",
+    "Reversal",
+    "classify_rows",
+    "reversals",
+    "LimitedInformationFit",
+    "limited_information_fit",
     "ColumnRecovery",
     "column_recovery",
     "used_columns",

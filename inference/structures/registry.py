@@ -10,6 +10,7 @@ from inference.structures.dictionary.structure import DictionaryStructure
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
+from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
 from inference.structures.mixture import MixtureStructure
 from inference.structures.noisy_or.structure import NoisyOrStructure
@@ -19,6 +20,7 @@ from inference.structures.options.structure import OptionsStructure
 __all__ = ["structure_of"]
 
 STRUCTURES: tuple[type[Structure], ...] = (
+    AttributeStructure,
     LayeredStructure,
     NoisyOrStructure,
     OptionsStructure,

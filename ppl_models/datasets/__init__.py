@@ -6,6 +6,7 @@ from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
 from ppl_models.datasets.hyperspectral import SCENES, Scene, load_scene, simulate_scene
+from ppl_models.datasets.latent_attributes import AttributeDesign, causal_attributes, mastery_test
 from ppl_models.datasets.long_files import stream_sequences
 from ppl_models.datasets.mixtures import (
     negative_binomial_mixture,
@@ -39,6 +40,7 @@ __all__ = [
     "Scene",
     "load_scene",
     "simulate_scene",
+    "AttributeDesign",
     "Digits",
     "GridWorld",
     "MnistDigits",
@@ -51,6 +53,7 @@ __all__ = [
     "SYNTHETIC_BREAST",
     "Table",
     "UnlockPickup",
+    "causal_attributes",
     "deep_design",
     "empty_graph_accuracy",
     "fetch",
@@ -71,6 +74,7 @@ __all__ = [
     "load_unlock_pickup",
     "local_file",
     "negative_binomial_mixture",
+    "mastery_test",
     "options_chain",
     "paired_dictionary",
     "stream_sequences",

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyro.distributions as dist
-import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 
 from ppl_models.descriptions.layers import Root, RootLayer
-from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.validation import is_integer
 
 __all__ = ["AttributeLaw", "AttributeRoot", "Independent", "ordered", "pairs_of", "place_of"]
@@ -25,10 +23,6 @@ class AttributeRoot(Root, Protocol):
 
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
         """The prior of each of its sites, of the dtype and device of ``like``."""
-        ...
-
-    def distribution(self, params: Mapping[str, Tensor]) -> TorchDistribution:
-        """The law of the attributes, for parameters with any leading dims, as one enumerable site."""
         ...
 
     @property
@@ -62,9 +56,6 @@ class IndependentRoot(RootLayer):
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
         one = like.new_ones(())
         return {self.proportions: dist.Beta(one, one).expand([self.num_latents]).to_event(1)}
-
-    def distribution(self, params: Mapping[str, Tensor]) -> TorchDistribution:
-        return BinaryVector(torch.logit(params[self.proportions]))
 
     @property
     def dims(self) -> dict[str, tuple[str, ...]]:

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
+from pyro.distributions import TorchDistribution
 from torch import Tensor
+
+from ppl_models.parts.distributions import BinaryVector
 
 if TYPE_CHECKING:
     from ppl_models.parts.penalties import Penalty
@@ -166,6 +169,10 @@ class Root(Protocol):
         """The parameter sites and their shapes, without restarts."""
         ...
 
+    def distribution(self, params: Mapping[str, Tensor]) -> TorchDistribution:
+        """The law of the latents, for parameters with any leading dims, as one enumerable site."""
+        ...
+
     def start(self, latents: Tensor) -> Params:
         """Parameters to start from, (1, ...), where the latents are guessed, (N, K)."""
         ...
@@ -256,6 +263,9 @@ class RootLayer:
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         return {self.proportions: (self.num_latents,)}
+
+    def distribution(self, params: Mapping[str, Tensor]) -> TorchDistribution:
+        return BinaryVector(torch.logit(params[self.proportions]))
 
     def start(self, latents: Tensor) -> Params:
         return {self.proportions: latents.mean(0).clamp(*START_RANGE).unsqueeze(0)}

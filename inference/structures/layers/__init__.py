@@ -1,6 +1,7 @@
 """Layers of binary latents with generalised-linear children: steps, draws, starts, names."""
 
 from inference.structures.layers.alignment import align_layers, canonical_signs, relabel
+from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.draw_steps import LayeredDraws
 from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics, expected_statistics
 from inference.structures.layers.gibbs import LayeredGibbs
@@ -55,5 +56,6 @@ __all__ = [
     "random_start",
     "spectral_start",
     "varimax",
+    "AttributeStructure",
     "LayeredStructure",
 ]

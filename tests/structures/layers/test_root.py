@@ -95,6 +95,9 @@ class ProfileTable:
     def sites(self) -> dict[str, tuple[int, ...]]:
         return {self.weights: (2**self.num_latents,)}
 
+    def distribution(self, params: Mapping[str, Tensor]) -> TorchDistribution:
+        return Profiles(params[self.weights].log())
+
     def start(self, latents: Tensor) -> Params:
         counts = torch.bincount(codes(latents), minlength=2**self.num_latents).to(latents) + 1
         return {self.weights: (counts / counts.sum()).unsqueeze(0)}
@@ -169,7 +172,7 @@ class Tower:
             values.append((loadings, pyro.sample(layer.intercepts, Flat(low, -low).expand(shape[:1]).to_event(1))))
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", batch):
-            law: TorchDistribution = Profiles(weights.log())
+            law = root.distribution({root.weights: weights})
             for d in reversed(range(len(layers))):
                 latents = pyro.sample(layers[d].parent, law, infer={"enumerate": "parallel"})
                 predictor = LinearPredictor(latents, *values[d])

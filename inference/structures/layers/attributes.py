@@ -1,0 +1,44 @@
+"""One layer of named attributes whose items have expected responses: what such a model is asked beyond its layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.programs.program import Params
+from inference.structures.layers.structure import LayeredStructure
+
+__all__ = ["AttributeStructure"]
+
+MOST_NAMED = 8
+
+
+class AttributeStructure(LayeredStructure):
+    """A model that offers ``expected_responses(params, profiles)`` beside ``layers()`` and ``root_law()``."""
+
+    @classmethod
+    def of(cls, model: Callable[..., Any]) -> AttributeStructure | None:
+        return cls(model) if hasattr(model, "expected_responses") and LayeredStructure.of(model) is not None else None
+
+    def expected_responses(self, params: Params, profiles: Tensor) -> Tensor:
+        """E[item | profile], (..., C, J), of profiles (C, K)."""
+        expected: Tensor = self.model.expected_responses(params, profiles)
+        return expected
+
+    def concerns(self, params: Params, items: Sequence[str]) -> list[str]:
+        """Items that those with all of the attributes are expected to do worse on than those with none."""
+        size = self.layers[0].num_parents
+        none, everything = self.expected_responses(params, torch.tensor([[0.0], [1.0]]).expand(2, size)).unbind(-2)
+        wrong = (everything < none).nonzero().ravel().tolist()
+        if not wrong:
+            return []
+        labels = list(items) if len(items) == len(none) else [str(j) for j in range(len(none))]
+        shown = ", ".join(f"{labels[j]} ({float(everything[j]):.3g} against {float(none[j]):.3g})" for j in wrong[:MOST_NAMED])
+        more = f" and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
+        return [
+            f"rows with all attributes are expected to score lower than rows with none on: {shown}{more} (for right-wrong items, "
+            "guessing and slipping sum to more than 1); check how these items are coded, and their rows of the Q-matrix"
+        ]

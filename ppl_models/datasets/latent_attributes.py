@@ -1,0 +1,161 @@
+r"""Latent attributes with a known truth: attributes that cause each other under a known graph, and a test of right and wrong answers.
+
+The three structures have five attributes and twenty Normal items: Q is three identity matrices and a tridiagonal one,
+intercepts are -1, loadings :math:`3 / \sum_k q_{jk}` (so that an item with all of its attributes has mean 2), variances 1.
+Probabilities not shown are one half.
+
+================== ============================== ====================================================================
+``"chain"``        0 → 1 → 2 → 3 → 4              P(1 | 0) = P(2 | 1) = .6 with the parent, .4 without; P(3 | 2) = P(4 | 3) = .4 and .6
+``"collider"``     0 → 1, 2 → 4 ← 3               P(1 | 0) = .6 and .4; P(4 | 2, 3) = .8 with both, .3 with 2, .1 with 3, .9 with none
+``"tree"``         0 → 1, 0 → 2, 1 → 3, 1 → 4     P(1 | 0) = P(3 | 1) = .6 and .4; P(2 | 0) = P(4 | 1) = .4 and .6
+``"unfaithful"``   as ``"collider"``              P(4 | 2, 3) = .7 with both: 2 and 4 are then independent though 2 causes 4
+================== ============================== ====================================================================
+
+Source: "Causal Discovery for latent attributes", manuscript of 26 November 2024, section 4.1 (edges read from the conditionals).
+The test is ours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pyro
+import torch
+from torch import Tensor
+
+from ppl_models.descriptions.dag import Dag
+from ppl_models.descriptions.higher_order import HigherOrder
+from ppl_models.latent_attributes import RULES, LatentAttributeModel
+from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.responses import Normal
+from ppl_models.parts.validation import check_size, is_number
+
+__all__ = ["AttributeDesign", "causal_attributes", "mastery_test"]
+
+Edges = tuple[tuple[int, int], ...]
+STRUCTURES: dict[str, tuple[Edges, tuple[tuple[float, ...], ...]]] = {  # edges; each attribute given the states of its parents
+    "chain": (((0, 1), (1, 2), (2, 3), (3, 4)), ((0.5,), (0.4, 0.6), (0.4, 0.6), (0.6, 0.4), (0.6, 0.4))),
+    "collider": (((0, 1), (2, 4), (3, 4)), ((0.5,), (0.4, 0.6), (0.5,), (0.5,), (0.9, 0.1, 0.3, 0.8))),
+    "tree": (((0, 1), (0, 2), (1, 3), (1, 4)), ((0.5,), (0.4, 0.6), (0.6, 0.4), (0.4, 0.6), (0.6, 0.4))),
+    "unfaithful": (((0, 1), (2, 4), (3, 4)), ((0.5,), (0.4, 0.6), (0.5,), (0.5,), (0.9, 0.1, 0.3, 0.7))),
+}
+INTERCEPT, EFFECT = -1.0, 3.0
+ERRORS = (0.05, 0.25)  # guessing and slipping of the test
+DIFFICULTIES, SLOPE = (1.0, -1.0), 1.5  # of its attributes, from the easiest to the hardest, given the trait
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeDesign:
+    """A model of latent attributes with its true parameters.
+
+    Args:
+        model: the program, with a saturated root.
+        params: the truth by site name, float64; ``profiles`` is the table that causal discovery starts from.
+        edges: (cause, effect) among the attributes, numbered from 0; None where no graph was used.
+    """
+
+    model: LatentAttributeModel
+    params: dict[str, Tensor]
+    edges: Edges | None
+
+    def draw(self, num_rows: int, seed: int = 0, missing: float = 0.0) -> tuple[Tensor, Tensor]:
+        """Items (num_rows, J), NaN where missing, and attributes (num_rows, K) of new rows.
+
+        Args:
+            num_rows: N.
+            seed: of everything random.
+            missing: share of the answers that are left out, at random; every row and column keeps one.
+
+        Raises:
+            ValueError: if num_rows is not a positive integer or missing is not a share below 1.
+        """
+        check_size("AttributeDesign.draw", "num_rows", num_rows)
+        if not (is_number(missing) and 0 <= missing < 1):
+            raise ValueError(f"AttributeDesign.draw: missing must be a share from 0 to below 1, got {missing!r}")
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            trace = pyro.poutine.trace(pyro.poutine.condition(self.model, self.params)).get_trace(None, num_rows)
+            items: Tensor = trace.nodes["items"]["value"]  # type: ignore[assignment]
+            attributes: Tensor = trace.nodes["attributes"]["value"]  # type: ignore[assignment]
+            gone = torch.rand(items.shape) < missing
+        rows, columns = items.shape
+        gone[torch.arange(rows), torch.arange(rows) % columns] = False
+        gone[torch.arange(columns) % rows, torch.arange(columns)] = False
+        return items.masked_fill(gone, math.nan), attributes
+
+
+def causal_attributes(structure: str) -> AttributeDesign:
+    """Five attributes under one of the graphs of the table above, and their twenty Normal items.
+
+    Args:
+        structure: ``"chain"``, ``"collider"``, ``"tree"`` or ``"unfaithful"``.
+
+    Raises:
+        ValueError: for another structure.
+    """
+    if structure not in STRUCTURES:
+        raise ValueError(f"causal_attributes: structure must be one of {', '.join(map(repr, STRUCTURES))}, got {structure!r}")
+    edges, tables = STRUCTURES[structure]
+    size = len(tables)
+    root = Dag(edges).root("attributes", size)
+    conditionals = torch.tensor([chance for table in tables for chance in table], dtype=torch.float64)
+    profiles = root.distribution({"conditionals": conditionals}).log_prob(binary_configurations(size)).exp()
+    eye = torch.eye(size)
+    place = torch.arange(size)
+    band = ((place[:, None] - place).abs() <= 1).to(eye)
+    q_matrix = torch.cat([eye, eye, eye, band]).long()
+    model = LatentAttributeModel(q_matrix, Normal())
+    loadings = EFFECT * q_matrix.double() / q_matrix.double().sum(-1, keepdim=True)
+    params = {
+        "profiles": profiles,
+        "loadings": loadings,
+        "intercepts": torch.full((len(q_matrix),), INTERCEPT, dtype=torch.float64),
+        "dispersion": torch.ones(len(q_matrix), dtype=torch.float64),
+    }
+    return AttributeDesign(model, params, edges)
+
+
+def mastery_test(num_items: int = 30, num_attributes: int = 5, rule: str = "dina", seed: int = 0) -> AttributeDesign:
+    r"""A test as one meets them: right and wrong answers, skills that go together, items that ask for one to three of them.
+
+    The first 2 K items ask for one attribute each, the others for two or three drawn at random. Guessing and slipping are uniform on
+    [.05, .25]; between the two ends the features of an item share its effect on the log-odds evenly. Attributes depend on a trait,
+    slopes 1.5, intercepts from 1 (easiest) to -1.
+
+    Args:
+        num_items: J, at least 2 K.
+        num_attributes: K, from 3 to 14.
+        rule: of the items, as in :class:`~ppl_models.LatentAttributeModel`.
+        seed: of the items.
+
+    Raises:
+        ValueError: for sizes outside these limits, or a rule that there is none of.
+    """
+    check_size("mastery_test", "num_attributes", num_attributes, 3)
+    check_size("mastery_test", "num_items", num_items, 2 * num_attributes, f"an integer of at least 2 num_attributes = {2 * num_attributes}")
+    if rule not in RULES:
+        raise ValueError(f"mastery_test: rule must be one of {', '.join(map(repr, RULES))}, got {rule!r}")
+    generator = torch.Generator().manual_seed(seed)
+    eye = torch.eye(num_attributes, dtype=torch.long)
+    rows = [eye, eye]
+    for _ in range(num_items - 2 * num_attributes):
+        asked = 2 + int(torch.randint(0, 2, (1,), generator=generator))
+        rows.append(eye[torch.randperm(num_attributes, generator=generator)[:asked]].sum(0, keepdim=True))
+    model = LatentAttributeModel(torch.cat(rows), items=rule)
+    graph = model.layers()[0].graph
+    uses = (torch.ones(0) if graph is None else graph).double()
+    least, most = ERRORS
+    guess, slip = (least + (most - least) * torch.rand(2, num_items, generator=generator, dtype=torch.float64)).unbind(0)
+    effect = torch.logit(1 - slip) - torch.logit(guess)
+    trait = HigherOrder().root("attributes", num_attributes)
+    law = {
+        "trait_slopes": torch.full((num_attributes,), SLOPE, dtype=torch.float64),
+        "trait_intercepts": torch.linspace(*DIFFICULTIES, num_attributes, dtype=torch.float64),
+    }
+    params = {
+        "profiles": trait.distribution(law).log_prob(binary_configurations(num_attributes)).exp(),
+        "loadings": effect.unsqueeze(-1) * uses / uses.sum(-1, keepdim=True),
+        "intercepts": torch.logit(guess),
+    }
+    return AttributeDesign(model, params, None)
