@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import pyro
 import torch
 from torch import Tensor
 
@@ -50,7 +49,7 @@ class AttributeDesign:
     """A model of latent attributes with its true parameters.
 
     Args:
-        model: the program, with a saturated root.
+        model: the program, with a saturated root, and Bernoulli or Normal items.
         params: the truth by site name, float64; ``profiles`` is the table that causal discovery starts from.
         edges: (cause, effect) among the attributes, numbered from 0; None where no graph was used.
     """
@@ -73,12 +72,16 @@ class AttributeDesign:
         check_size("AttributeDesign.draw", "num_rows", num_rows)
         if not (is_number(missing) and 0 <= missing < 1):
             raise ValueError(f"AttributeDesign.draw: missing must be a share from 0 to below 1, got {missing!r}")
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
-            trace = pyro.poutine.trace(pyro.poutine.condition(self.model, self.params)).get_trace(None, num_rows)
-            items: Tensor = trace.nodes["items"]["value"]  # type: ignore[assignment]
-            attributes: Tensor = trace.nodes["attributes"]["value"]  # type: ignore[assignment]
-            gone = torch.rand(items.shape) < missing
+        generator = torch.Generator().manual_seed(seed)
+        places = torch.multinomial(self.params["profiles"], num_rows, replacement=True, generator=generator)
+        attributes = binary_configurations(len(self.model.q_matrix[0]))[places]
+        mean = self.model.expected_responses(self.params, attributes)  # (N, J)
+        if "dispersion" in self.params:
+            noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
+            items = mean + self.params["dispersion"].sqrt() * noise
+        else:
+            items = (torch.rand(mean.shape, generator=generator, dtype=mean.dtype) < mean).to(mean)
+        gone = torch.rand(items.shape, generator=generator) < missing
         rows, columns = items.shape
         gone[torch.arange(rows), torch.arange(rows) % columns] = False
         gone[torch.arange(columns) % rows, torch.arange(columns)] = False

@@ -45,6 +45,16 @@ class LinearPredictor:
         return pairwise_dot(projected, latents)
 
 
+class _Answers(constraints.Constraint):
+    """Vectors of real answers; NaN stands for a missing one."""
+
+    is_discrete = False
+    event_dim = 1
+
+    def check(self, value: Tensor) -> Tensor:
+        return ~torch.isinf(value).any(-1)
+
+
 class ItemResponse(TorchDistribution):
     r"""The item vector given its predictor: :math:`\log p(x) = \sum_j \log f_j(x_j \mid \eta_j, \gamma_j)`.
 
@@ -58,7 +68,7 @@ class ItemResponse(TorchDistribution):
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
-    support = constraints.real_vector
+    support = _Answers()
 
     def __init__(
         self,
