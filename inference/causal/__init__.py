@@ -26,6 +26,7 @@ from inference.causal.graphs import (
 )
 from inference.causal.independence import Dependence
 from inference.causal.of_fit import AttributeReport, ProfilePosterior, discover_attributes, profile_posterior
+from inference.causal.on_rows import GraphOnRows, RowComparison, compare_on_rows
 from inference.causal.pc import Conflict, PcResult, pc
 from inference.causal.samples import (
     classified_counts,
@@ -76,6 +77,9 @@ __all__ = [
     "ProfilePosterior",
     "discover_attributes",
     "profile_posterior",
+    "GraphOnRows",
+    "RowComparison",
+    "compare_on_rows",
     "Conflict",
     "PcResult",
     "pc",

@@ -22,6 +22,7 @@ from ppl_models.parts.validation import is_number
 
 __all__ = ["CausalReport", "discover"]
 
+MOST_DOUBTS = 12  # that a text spells out
 FIRM = 0.9  # an arrow with a smaller probability is left open, an edge with a smaller one is in doubt
 
 
@@ -152,7 +153,9 @@ class CausalReport:
             remark += ", the edge is in doubt" if self.open_edges[i, k] else ""
             lines.append(f"  {names[i]} {mark} {names[k]}: {_shown(edge.direct, names)}{self._chance(i, k)}{remark}.")
         if doubts := self.doubts:
-            lines += ["", "What is not firm:", *(f"- {doubt}" for doubt in doubts)]
+            lines += ["", "What is not firm:", *(f"- {doubt}" for doubt in doubts[:MOST_DOUBTS])]
+            if len(doubts) > MOST_DOUBTS:
+                lines.append(f"- and {len(doubts) - MOST_DOUBTS} more of the same kind (`doubts` lists them all).")
         elif self.edges:
             what = "Every edge and every direction" if self.graph.arrows else "Every edge"
             lines += ["", f"{what} above stands well clear of zero."]

@@ -23,7 +23,7 @@ import numpy as np
 from inference.causal.tables import as_table, as_tables, check_rows
 from ppl_models.parts.validation import check_size, is_number
 
-__all__ = ["dirichlet_tables", "imputed_tables", "resampled_tables"]
+__all__ = ["dirichlet_tables", "imputed_tables", "likelihoods_of", "resampled_tables"]
 
 WARM_UP = 50  # sweeps before the first table is kept
 CHUNK = 2**22  # numbers held at once
@@ -63,7 +63,7 @@ def resampled_tables(posterior: Any, table: Any = None, num_draws: int = 200, se
         ValueError: for other shapes, or numbers out of range.
     """
     owner = "resampled_tables"
-    ratios, weights = _likelihoods(owner, posterior, table)
+    ratios, weights = likelihoods_of(owner, posterior, table)
     _check(owner, num_draws, seed)
     check_size(owner, "num_iterations", num_iterations)
     rng = np.random.default_rng(seed)
@@ -100,7 +100,7 @@ def imputed_tables(posterior: Any, table: Any = None, num_draws: int = 200, seed
         ValueError: for other shapes, or numbers out of range.
     """
     owner = "imputed_tables"
-    ratios, current = _likelihoods(owner, posterior, table)
+    ratios, current = likelihoods_of(owner, posterior, table)
     _check(owner, num_draws, seed, prior_rows)
     check_size(owner, "thin", thin)
     rng = np.random.default_rng(seed)
@@ -124,7 +124,7 @@ def _completed(ratios: np.ndarray, table: np.ndarray, rng: np.random.Generator) 
     return counts
 
 
-def _likelihoods(owner: str, posterior: Any, table: Any) -> tuple[np.ndarray, np.ndarray]:
+def likelihoods_of(owner: str, posterior: Any, table: Any) -> tuple[np.ndarray, np.ndarray]:
     """L up to a factor for every row, (N, 2^K), zero for profiles of probability zero; and the table."""
     rows = as_tables(owner, posterior, "posterior")
     weights = rows.mean(0) if table is None else as_table(owner, table)

@@ -24,6 +24,7 @@ __all__ = ["Dependence", "dependence", "log_ratios"]
 
 LEAST_ROWS = 0.5  # expected in a margin for it to count
 LARGE = 1000.0  # statistics beyond this are normal on the scale of roots, to four digits
+LEAST_SCALE = 0.01  # of the law: where one attribute copies another the information of a row is constant, and has no spread of the first order
 STEPS = 60  # of bisection
 
 
@@ -78,8 +79,8 @@ def dependence(marginals: Marginals, num_rows: float, first: int, second: int, g
     statistic = 2 * num_rows * information
     p_value = float(chdtrc(degrees, statistic)) if degrees else 1.0
     spread = float((cells * ratios**2).sum()) - information**2
-    scale = spread / (2 * information) if information > 1e-12 else 1.0
-    low, high = _noncentralities(statistic / scale, degrees, (1 - confidence) / 2) if scale > 1e-6 else (statistic / scale,) * 2
+    scale = max(spread / (2 * information), LEAST_SCALE) if information > 1e-12 else 1.0
+    low, high = _noncentralities(statistic / scale, degrees, (1 - confidence) / 2)
     unit = scale / (2 * num_rows)
     return Dependence(
         first, second, tuple(members(given)), information, low * unit, max(high * unit, information), statistic, degrees, p_value

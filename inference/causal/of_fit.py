@@ -12,6 +12,7 @@ import torch
 from inference.causal.discovery import CausalReport, discover
 from inference.causal.draws import imputed_tables
 from inference.causal.effective_rows import MOST_PROFILES, EffectiveRows, effective_rows
+from inference.causal.on_rows import RowComparison, compare_on_rows
 from inference.causal.scores import Score
 from inference.causal.search import Search
 from inference.causal.tables import MOST_ATTRIBUTES
@@ -21,6 +22,8 @@ from inference.fitting.rows import chunks, sums_out
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores
 from inference.programs.program import Program
 from ppl_models.parts.validation import check_size
+
+MOST_RIVALS = 5  # graphs that are refitted to the rows beside the best
 
 __all__ = ["AttributeReport", "ProfilePosterior", "discover_attributes", "profile_posterior"]
 
@@ -49,16 +52,19 @@ class AttributeReport:
     Args:
         causal: the graph and what is firm in it.
         rows: what the rows tell of the attributes, in rows with known profiles; None where the number was given or there are too many profiles.
+        on_rows: the graph, its ties and the most probable others, each refitted to the rows.
         profiles: the posterior and the table that it came from.
     """
 
     causal: CausalReport
     rows: EffectiveRows | None
+    on_rows: RowComparison
     profiles: ProfilePosterior
 
     def text(self) -> str:
-        """What the rows are worth, then the graph in words."""
-        return self.causal.text() if self.rows is None else f"{self.rows.text()}\n\n{self.causal.text()}"
+        """What the rows are worth, the graph in words, and what the rows say of it and its rivals."""
+        parts = [] if self.rows is None else [self.rows.text()]
+        return "\n\n".join([*parts, self.causal.text(), self.on_rows.text()])
 
     def plot(self, ax: Any = None) -> Any:
         """The graph as a picture; see :func:`inference.plots.plot_causal_graph`."""
@@ -181,7 +187,9 @@ def discover_attributes(
         confidence=confidence,
         names=found.names if names is None else names,
     )
-    return AttributeReport(causal, rows, found)
+    rivals = [] if causal.probabilities is None else [graph for graph, _ in causal.probabilities.classes[:MOST_RIVALS]]
+    on_rows = compare_on_rows([causal.graph, *causal.ties, *rivals], found.posterior, found.table, names=causal.graph.names)
+    return AttributeReport(causal, rows, on_rows, found)
 
 
 def _item_scores(fit: FitRecord, data: Any, num_rows: int) -> np.ndarray | None:

@@ -14,6 +14,7 @@ from inference.causal import (
     GES,
     BDeu,
     ExactSearch,
+    all_classes,
     all_dags,
     cpdag_of,
     dag_of_edges,
@@ -152,6 +153,31 @@ def test_probabilities_sum_over_all_graphs() -> None:
     assert found.num_tables == 2
     shares = [share for _, share in found.classes]
     assert shares == sorted(shares, reverse=True)
+
+
+def test_probabilities_are_calibrated() -> None:
+    """Graphs, tables and rows drawn from the very prior: of edges and arrows said to have some probability, that share is there."""
+    rng = np.random.default_rng(5)
+    classes = all_classes(3)
+    said: dict[str, list[np.ndarray]] = {"adjacent": [], "arrow": []}
+    true: dict[str, list[np.ndarray]] = {"adjacent": [], "arrow": []}
+    off = ~np.eye(3, dtype=bool)
+    for _ in range(1500):
+        own = int(rng.integers(len(classes.size)))
+        dag, graph = matrix_of_columns(int(mask) for mask in classes.member[own]), classes.matrices[own]
+        sizes = [2 ** int(dag[:, k].sum()) for k in range(3)]
+        chances = [rng.beta(0.5 / q, 0.5 / q, q).reshape((2,) * (q.bit_length() - 1)) for q in sizes]
+        shares = rng.multinomial(60, dag_table(dag, chances)) / 60
+        found = edge_probabilities(shares[None], 60)
+        for name, truth in (("adjacent", graph | graph.T), ("arrow", graph & ~graph.T)):
+            said[name].append(getattr(found, name)[off])
+            true[name].append(truth[off])
+    for name in said:
+        chance, there = np.concatenate(said[name]), np.concatenate(true[name])
+        for low, high in ((0.0, 0.1), (0.1, 0.3), (0.3, 0.6), (0.6, 0.9), (0.9, 1.01)):
+            inside = (chance >= low) & (chance < high)
+            error = np.sqrt(2 * (chance[inside] * (1 - chance[inside])).sum()) / inside.sum()  # pairs come twice
+            assert abs(there[inside].mean() - chance[inside].mean()) < 4 * error + 0.002
 
 
 def test_probabilities_of_best_graphs() -> None:

@@ -36,6 +36,13 @@ def test_strata_without_rows_have_no_degree_of_freedom() -> None:
     assert (constant.degrees, constant.p_value, constant.information) == (0, 1.0, 0.0)
 
 
+def test_an_attribute_that_copies_another() -> None:
+    found = dependence(Marginals(np.array([0.5, 0.0, 0.0, 0.5])), 100, 0, 1)
+    assert found.information == pytest.approx(np.log(2))
+    assert found.low < found.information <= found.high
+    assert found.high - found.low < 0.1
+
+
 @pytest.mark.parametrize("degrees", [1, 2, 8])
 def test_interval_inverts_the_noncentral_law(degrees: int) -> None:
     for statistic in (10.0, 60.0, 400.0):

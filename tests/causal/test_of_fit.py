@@ -78,6 +78,7 @@ def test_the_plain_call(fitted: Fit) -> None:
     assert report.causal.probabilities is not None
     assert report.causal.probabilities.num_tables == 20
     assert report.causal.probabilities.num_rows == 800
+    assert report.on_rows.best.graph == report.causal.graph
     words = report.text()
     assert words.startswith("The 800 rows tell as much about the attributes as")
     assert "add → borrow" in words
