@@ -52,6 +52,7 @@ __all__ = [
     "BackwardElimination",
     "Bootstrap",
     "BoundWarning",
+    "EstimateWarning",
     "ConvergenceWarning",
     "DegenerateWarning",
     "EstimateWarning",

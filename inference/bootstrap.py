@@ -23,9 +23,9 @@ from inference.base.progress import NoProgress, Progress
 from inference.base.relabelling import relabel_draws
 from inference.base.structure import is_method
 from inference.engines.em import EM
+from inference.engines.em_many_data_sets import fit_sets, fits_sets
 from inference.programs.alone import quiet
 from inference.programs.program import Params, simulate
-from inference.structures.layers.many_data_sets import fit_sets, fits_sets
 from ppl_models.parts.validation import check_size, plain_fields
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ ON_FIRST_USE = [
 # what each module promised before the files moved into folders
 PUBLIC = {
     "inference": """
-        Bootstrap BoundWarning ConvergenceWarning EM Fit FullRank GrowAndPrune Laplace LowRank MeanField NUTS
+        Bootstrap BoundWarning ConvergenceWarning EM EstimateWarning Fit FullRank GrowAndPrune Laplace LowRank MeanField NUTS
         SAEM SVI fit
     """,
     "inference.plots": """

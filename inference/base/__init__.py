@@ -25,7 +25,14 @@ from inference.base.draw_steps import DrawSteps, GenericDraws
 from inference.base.drawing import draw
 from inference.base.gibbs import GenericGibbs, Gibbs, Scan
 from inference.base.optima import Ranking, rank_restarts
-from inference.base.outcome import BoundWarning, ConvergenceWarning, DegenerateWarning, Outcome, StartsWarning
+from inference.base.outcome import (
+    BoundWarning,
+    ConvergenceWarning,
+    DegenerateWarning,
+    EstimateWarning,
+    Outcome,
+    StartsWarning,
+)
 from inference.base.plugins import load_modules
 from inference.base.progress import NoProgress, Progress, RichProgress
 from inference.base.relabelling import Alignment, Labels, Matching, align_labels, match_columns, relabel_draws
@@ -68,6 +75,7 @@ __all__ = [
     "Ranking",
     "rank_restarts",
     "assigned_start",
+    "EstimateWarning",
     "load_modules",
     "NoProgress",
     "Progress",

@@ -60,4 +60,4 @@ class StartsWarning(UserWarning):
 
 
 class EstimateWarning(UserWarning):
-    """Estimates contradict what their names promise: an item is solved less often by those who have its attributes."""
+    """Estimates mean something else than their names say; the text names items or latents, and what to do."""

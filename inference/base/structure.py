@@ -168,6 +168,16 @@ class Structure:
             marginals = program.latent_marginals(params)
         return tuple(words for name in names for words in shared_values(marginals[name], f"{name} value"))
 
+    def split_start(self, problem: Problem, smaller: Params) -> Params | None:
+        """Parameters of this model, (1, ...), from those of the same model with one latent value or latent less: its largest one split in
+        two. None where that is not known, or ``smaller`` is not one less.
+
+        Args:
+            problem: this model and data.
+            smaller: by site name, without leading dims.
+        """
+        return None
+
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         """Accelerated halves of EM, or None.
 
@@ -176,6 +186,10 @@ class Structure:
             chunk_elements: rows times configurations times restarts in memory at once.
             num_inner: inner steps of one M-step.
         """
+        return None
+
+    def set_steps(self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int) -> Steps | None:
+        """Halves of EM for data sets (S, N, J) side by side, as :mod:`inference.base.many_data_sets` has them; None where there are none."""
         return None
 
     def draw_steps(self, problem: Problem) -> DrawSteps | None:
@@ -222,12 +236,8 @@ class Structure:
         """Entries that lie on the bound of their interval, such as ``loadings_1[0, 2]``."""
         return []
 
-    def concerns(self, params: Params, items: Sequence[str]) -> list[str]:
-        """What in the estimates contradicts what their names promise, a sentence each.
-
-        Args:
-            params: by site name, without leading dims; items: names of the columns.
-        """
+    def concerns(self, problem: Problem, params: Params) -> list[str]:
+        """What in these estimates contradicts the names of the parameters or latents, as sentences that name items and a remedy."""
         return []
 
     def check_start(self, params: Params) -> None:
@@ -298,16 +308,22 @@ class Structure:
         return sum(value.numel() for value in params.values())
 
     def count_free(self, problem: Problem, params: Params) -> int | None:
-        """Free parameters of a program that says nothing of itself: numbers on the unconstrained scale, where a probability vector
-        has one less; None where :meth:`num_free` knows.
+        """Free parameters, counted with the data at hand: of a program that says nothing of itself the numbers on the unconstrained
+        scale, where a probability vector has one less; None where :meth:`num_free` knows.
         """
         if type(self).num_free is not Structure.num_free:
             return None
         return sum(value.numel() for value in problem.program_of_one_row().unconstrained(params).values())
 
-    def num_possible(self, params: Params) -> int:
-        """Parameters that could be free: all but those a given graph holds at zero."""
-        return sum(value.numel() for value in params.values())
+    def bic_price(self, problem: Problem, params: Params) -> float | None:
+        """The sum over free parameters of the log of the observations that each is read from, where these differ between parameters; None
+        where all are read from all rows.
+        """
+        return None
+
+    def num_possible(self, params: Params) -> int | None:
+        """Out of how many the free parameters were chosen, where a graph is estimated; None where nothing is chosen."""
+        return None
 
     def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
         """Leading singular values of what layer ``depth`` (counted from 0) explains: its children, linearised (but for

@@ -194,8 +194,8 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
             restarts, num_tried=outcome.num_tried, optimum=ranking.optimum, degenerate=ranking.degenerate
         )
         _warn_starts(restarts)
-    for concern in problem.structure.concerns(params, problem.item_names):
-        warnings.warn(concern, EstimateWarning, stacklevel=3)
+    for text in problem.structure.concerns(problem, params):
+        warnings.warn(text, EstimateWarning, stacklevel=3)
     return Fit(
         model=problem.model,
         method=method,
@@ -219,6 +219,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
         sample_stats=outcome.sample_stats,
         num_observations=problem.structure.num_observations(problem),
         num_free=problem.structure.count_free(problem, params),
+        bic_price=problem.structure.bic_price(problem, params),
     )
 
 

@@ -126,7 +126,10 @@ class FitRecord:
             latents were drawn (NUTS, SVI), their posterior means; the log-likelihood is then NaN.
         sample_stats: what the engine says of each draw (divergences, energy, ...), (chains, draws), by name.
         num_observations: the sample size of an information criterion: the steps of all sequences where rows are sequences.
-        num_free: free parameters of a program that says nothing of itself; None where the model's kind counts them.
+        num_free: free parameters where they were counted with the data at hand, or of a program that says nothing of itself; None
+            where the model's kind counts them from the estimate.
+        bic_price: what the parameters cost in BIC where they are read from different numbers of observations; None for
+            ``num_parameters`` log N.
         local_draws: posterior draws of the continuous latents of the rows, (chains, draws, N, ...) by site, where the engine drew them.
     """
 
@@ -151,6 +154,7 @@ class FitRecord:
     sample_stats: Params | None = None
     num_observations: int | None = None
     num_free: int | None = None
+    bic_price: float | None = None
     local_draws: Params | None = None
 
     @property
@@ -172,6 +176,15 @@ class FitRecord:
         return self.structure.num_free(self.params | (self.local or {}))
 
     @property
+    def price(self) -> float:
+        """What the parameters cost in BIC: (number of free parameters) log N, N rows or steps of sequences; where the model's kind knows
+        from how many observations each parameter is read, the sum of the logs of these numbers.
+        """
+        if self.bic_price is not None:
+            return self.bic_price
+        return self.num_parameters * math.log(self.num_observations or self.num_rows)
+
+    @property
     def bic(self) -> float:
-        """-2 log-likelihood + (number of free parameters) log N, N rows (or steps of sequences); smaller is better."""
-        return -2 * self.log_likelihood + self.num_parameters * math.log(self.num_observations or self.num_rows)
+        """-2 log-likelihood + :attr:`price`; smaller is better."""
+        return -2 * self.log_likelihood + self.price

@@ -22,6 +22,7 @@ from inference.selection.dimension import (
     SpectralRatio,
     select_dimension,
 )
+from inference.selection.likelihood_ratio import RatioTest, likelihood_ratio_test
 from inference.selection.noisy_or_sizes import fit_sizes
 from inference.selection.overparameterization import StudyRow, overparameterization, study_frame, wilson_interval
 from inference.selection.penalty_grid import GridSteps, fit_penalty_grid, refit_penalty_grid
@@ -51,6 +52,8 @@ __all__ = [
     "Selection",
     "SpectralRatio",
     "select_dimension",
+    "RatioTest",
+    "likelihood_ratio_test",
     "fit_sizes",
     "StudyRow",
     "overparameterization",

@@ -3,8 +3,8 @@ r"""How many latents? Criteria behind one call, their figures in one table.
 - :class:`SpectralRatio`: no fit at all; the largest :math:`s_k / s_{k+1}` of the singular values of a layer's centred
   children, linearised where they are not observed bits.
 - :class:`InformationCriterion`: EBIC, BIC or AIC of a fit for each size (thresholded and refitted where penalised).
-- :class:`LikelihoodRatio`: from the smallest size up, :math:`2(\ell_{k+1} - \ell_k)` against a chi-square quantile, until
-  a first step is not significant. Its law is only a guide: with one latent too many the information is singular.
+- :class:`LikelihoodRatio`: from the smallest size up, :math:`2(\ell_{k+1} - \ell_k)` against the ratios of data sets drawn from the
+  smaller size (:mod:`inference.selection.likelihood_ratio`), until a first step is not significant.
 - :class:`HeldOut`: log-likelihood of rows the fit has not seen.
 - :class:`ComponentNoise`: ACDC, for mixtures and factorizations.
 
@@ -27,9 +27,10 @@ from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.programs.data import first_tensor, map_tensors
+from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish
 from inference.structures.registry import structure_of
-from ppl_models.parts.validation import check_number, plain_fields
+from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +78,8 @@ class Study:
 
     def num_possible(self, fits: Sequence[Fit]) -> list[int]:
         """Parameters each model of the grid leaves free, its graph not yet chosen."""
-        return [structure_of(model).num_possible(own.params) for model, own in zip(self.models, fits, strict=True)]
+        pairs = zip(self.models, fits, strict=True)
+        return [structure_of(model).num_possible(own.params) or own.num_parameters for model, own in pairs]
 
     def fits(self, data: Any) -> list[Fit]:
         """One fit a size; those to all rows are made once."""
@@ -198,7 +200,7 @@ class InformationCriterion:
         columns["ebic"] = [ebic(result, self.gamma, p) for result, p in zip(fits, possible, strict=True)]
         columns["bic"] = [ebic(result, 0.0) for result in fits]
         columns["aic"] = [
-            value - result.num_parameters * (math.log(result.num_observations or result.num_rows) - 2)
+            value - result.price + 2 * result.num_parameters
             for value, result in zip(columns["bic"], fits, strict=True)
         ]
         scores = columns[self.name]
@@ -209,34 +211,61 @@ class InformationCriterion:
 
 @dataclass(frozen=True)
 class LikelihoodRatio:
-    """The first size whose successor does not fit significantly better.
+    """The first size whose successor does not fit significantly better, by the bootstrap: see :mod:`inference.selection.likelihood_ratio`.
+
+    Tests go from the smallest size up and end with the first that is not significant; p-values beyond it are NaN, for nothing was tested
+    there. No adjustment is made for their number: each asks whether the size before it is too small.
 
     Args:
         level: of each test.
+        num_replicates: B, data sets drawn for a test; 99 decide at 5 %, 499 are better for a report.
+        stop_after: replicates at or above the data's ratio that end a test early.
 
     Raises:
-        ValueError: for a level outside (0, 1).
+        ValueError: for a level outside (0, 1), numbers that are not positive, or too few replicates for the level to be reached; at
+            ``choose`` as :func:`inference.selection.likelihood_ratio.likelihood_ratio_test`.
     """
 
-    level: float = 0.01
+    level: float = 0.05
+    num_replicates: int = 99
+    stop_after: int = 10
 
     def __post_init__(self) -> None:
         plain_fields(self)
         check_number("LikelihoodRatio", "level", self.level, "lie in (0, 1)", above=0, below=1)
+        for name in ("num_replicates", "stop_after"):
+            check_size("LikelihoodRatio", name, getattr(self, name))
+        if self.level * (self.num_replicates + 1) < 1 - 1e-9:
+            needed = math.ceil(1 / self.level) - 1
+            raise ValueError(
+                f"LikelihoodRatio: num_replicates = {self.num_replicates} cannot give a p-value of {self.level:g}; at least {needed} were expected"
+            )
 
     def choose(self, study: Study) -> Selection:
-        from scipy.stats import chi2
-
         fits = study.fits(study.data)
         columns = _figures(fits)
-        statistic, p_value = [math.nan], [math.nan]
-        possible = study.num_possible(fits)
-        for i, (small, large) in enumerate(zip(fits, fits[1:], strict=False)):
-            statistic.append(2 * (large.log_likelihood - small.log_likelihood))
-            p_value.append(float(chi2.sf(statistic[-1], possible[i + 1] - possible[i])))
-        columns |= {"ratio_statistic": statistic, "p_value": p_value}
-        stop = next((i for i, p in enumerate(p_value) if i and not p < self.level), len(fits))
+        unknown = [math.nan] * len(fits)
+        columns |= {name: list(unknown) for name in ("ratio_statistic", "p_value", "replicates", "negative_ratios")}
+        stop = len(fits)
+        for i, (small, large) in enumerate(zip(fits, fits[1:], strict=False), 1):
+            penalised = any(getattr(model, "penalty", None) is not None for model in study.models[i - 1 : i + 1])
+            test = likelihood_ratio_test(
+                small, large, study.data, self.num_replicates, self.stop_after, study.seed, study.progress,
+                self._refit(study, small, large, i) if penalised else None,
+            )  # fmt: skip
+            figures = (test.statistic, test.p_value, float(len(test.null)), float(test.num_negative))
+            for name, value in zip(("ratio_statistic", "p_value", "replicates", "negative_ratios"), figures, strict=True):
+                columns[name][i] = value
+            if not test.p_value <= self.level:
+                stop = i
+                break
         return Selection(study.sizes[stop - 1], self, study.sizes, columns, "p_value", None, tuple(fits))
+
+    @staticmethod
+    def _refit(study: Study, small: Fit, large: Fit, place: int) -> Callable[[Any, Any], Fit]:
+        """Where a penalty chooses a graph first, replicates are fitted as the data were: graph, then without penalty."""
+        models = {id(small.model): study.models[place - 1], id(large.model): study.models[place]}
+        return lambda model, data: study.fit(models[id(model)], data)
 
 
 @dataclass(frozen=True)
@@ -327,7 +356,8 @@ def select_dimension(
             of the zoo, called with the number of columns and the element.
         data: the rows.
         grid: sizes to try: numbers, or tuples of layer sizes of which one entry varies.
-        criterion: "spectral", "ebic", "bic", "aic", "lrt", "held_out" or "acdc", or a criterion with its settings.
+        criterion: "spectral", "ebic", "bic", "aic", "lrt", "held_out" or "acdc", or a criterion with its settings. "lrt" fits both sizes of a
+            step to up to 99 further data sets.
         method, num_restarts, seed: of every fit; see :func:`inference.fitting.fit`.
         progress: show a bar on standard error.
 

@@ -30,7 +30,8 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
 
     .. math:: -2 \ell + \nu \log N + 2 \gamma \log \binom{P}{\nu},
 
-    with :math:`\nu` parameters that are not zero out of P. Where the log-likelihood is out of reach its lower bound
+    with :math:`\nu` parameters that are not zero out of P; a model in which nothing is chosen to be zero has :math:`\nu = P`, and EBIC is
+    BIC. Where the log-likelihood is out of reach its lower bound
     ``elbo`` stands in its place.
 
     Args:
@@ -42,8 +43,9 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
     value = result.elbo if math.isnan(result.log_likelihood) and result.elbo is not None else result.log_likelihood
     free = result.num_parameters
     possible = structure_of(result.model).num_possible(result.params) if num_possible is None else num_possible
+    possible = free if possible is None else possible
     choices = math.lgamma(possible + 1) - math.lgamma(free + 1) - math.lgamma(possible - free + 1)
-    return -2 * value + free * math.log(result.num_observations or result.num_rows) + 2 * gamma * choices
+    return -2 * value + result.price + 2 * gamma * choices
 
 
 def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]:

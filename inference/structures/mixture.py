@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from torch import Generator, Tensor
 
 from inference.base.assigned_starts import centres
 from inference.base.component_noise import Cells, NoiseDraws, numpy_generator, poisson_scores
+from inference.base.many_data_sets import SET, without_set
 from inference.base.relabelling import Labels
 from inference.base.shared_values import listed, shared_values
 from inference.base.starts import StartSearch
@@ -194,6 +196,70 @@ class MixtureSteps(Steps):
         return new
 
 
+@dataclass(frozen=True, eq=False)
+class MixtureSetSteps(Steps):
+    """The two halves of EM where restarts differ in their data; see :mod:`inference.base.many_data_sets`.
+
+    Args:
+        base: steps on any one of the data sets.
+        sets: (S, N, J).
+    """
+
+    base: MixtureSteps
+    sets: Tensor
+
+    @cached_property
+    def _each(self) -> list[MixtureSteps]:
+        return [replace(self.base, data=rows, given_centre=None, given_floor=None) for rows in self.sets]
+
+    @cached_property
+    def _centres(self) -> Tensor:
+        return torch.stack([steps._centre for steps in self._each]).unsqueeze(1)  # (S, 1, J)
+
+    @cached_property
+    def _floors(self) -> Tensor:
+        return torch.stack([steps.floor for steps in self._each]).unsqueeze(1)  # (S, 1, D)
+
+    def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
+        index, own = params[SET].long(), without_set(params)
+        rows = max(1, self.base.chunk_elements // (len(index) * self.base.about.num_components))
+        parts, total = [], self.sets.new_zeros(len(index))
+        for chunk in self.sets.split(rows, 1):
+            data = chunk[index]  # (R, n, J)
+            joint = self._log_densities(own, data) + own["weights"].log().unsqueeze(-2)
+            peak = joint.logsumexp(-1, keepdim=True)
+            total = total + peak.sum((-2, -1))
+            parts.append(self._statistics((joint - peak).exp(), data, self._centres[index]))
+        return add_statistics(parts), total, self.base.program.log_prior(own)
+
+    def _log_densities(self, params: Params, data: Tensor) -> Tensor:
+        about = self.base.about
+        if isinstance(about.component, ResponseFamily):
+            return component_log_densities(about, params, data)
+        factor = torch.linalg.cholesky(params["precisions"])  # (R, K, J, J)
+        scaled = (data.unsqueeze(1) - params["means"].unsqueeze(-2)) @ factor  # (R, K, n, J)
+        constant = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1) - 0.5 * about.num_items * math.log(2 * math.pi)
+        return (constant.unsqueeze(-1) - scaled.square().sum(-1) / 2).mT
+
+    def _statistics(self, responsibilities: Tensor, data: Tensor, centre: Tensor) -> MixtureStatistics:
+        statistic, mask = self.base._statistic(data)
+        t = statistic - centre
+        t = t if mask is None else t * mask
+        weight = responsibilities.mT  # (R, K, n)
+        counts = weight.sum(-1)
+        item_counts = (counts.unsqueeze(-1) if mask is None else weight @ mask).expand(*counts.shape, t.shape[-1])
+        squares: Tensor | None = None
+        if isinstance(self.base.about.component, MultivariateNormal):
+            squares = weight.unsqueeze(-2) * t.mT.unsqueeze(1) @ t.unsqueeze(1)  # (R, K, J, J)
+        elif self.base.about.component.num_dispersed(t.shape[-1]):
+            squares = weight @ t.square()
+        return MixtureStatistics(counts, item_counts, weight @ t, squares, centre)
+
+    def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
+        own = replace(self.base, given_floor=self._floors[params[SET].long()])
+        return own.m_step(statistics, without_set(params)) | {SET: params[SET]}
+
+
 class MixtureStructure(Structure):
     """A model that offers ``components()``."""
 
@@ -273,6 +339,31 @@ class MixtureStructure(Structure):
         else:
             return ()
         return (*found, *(f"component {k} rests on {float(counts[k]):.2g} rows" for k in few.nonzero().ravel().tolist()))
+
+    def set_steps(self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int) -> Steps:
+        return MixtureSetSteps(MixtureSteps(self.about, problem.program_of_one_row(), sets[0], chunk_elements), sets)
+
+    def split_start(self, problem: Problem, smaller: Params) -> Params | None:
+        """The component of the largest weight cut in two across the direction in which its rows spread most, and an M-step from there."""
+        about, k = self.about, len(smaller["weights"])
+        if k + 1 != about.num_components:
+            return None
+        steps = MixtureSteps(about, problem.program_of_one_row(), problem.data, 2**18)
+        joint = component_log_densities(replace(about, num_components=k), smaller, problem.data) + smaller["weights"].log()
+        share = joint.softmax(-1)  # (N, K)
+        statistic, mask = steps._statistic(problem.data)
+        largest = int(smaller["weights"].argmax())
+        own = share[:, largest : largest + 1]
+        seen = own if mask is None else own * mask
+        mean = (statistic * seen).sum(0) / seen.sum(0).clamp(min=1e-12)
+        x = (statistic - mean) * (1.0 if mask is None else mask)
+        x = x / ((x.square() * own).sum(0) / own.sum()).sqrt().clamp(min=1e-12)
+        axis = torch.linalg.eigh((x * own).mT @ x).eigenvectors[:, -1]
+        side = (x @ axis).unsqueeze(-1)
+        half = torch.where(side > 0, 0.9, 0.1).to(share)  # about the component's own mean
+        split = torch.cat([share[:, :largest], own * half, own * (1 - half), share[:, largest + 1 :]], 1)
+        blank = {name: value.expand(1, *value.shape[1:]) for name, value in problem.program_of_one_row().draw_prior(1, 0).items()}
+        return steps.m_step(steps.statistics(split.unsqueeze(0), slice(None)), blank)
 
     def labels(self) -> tuple[Labels, ...]:
         site = "predictors" if isinstance(self.about.component, ResponseFamily) else "means"

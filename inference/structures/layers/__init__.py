@@ -15,7 +15,7 @@ from inference.structures.layers.glm import (
     with_ones,
 )
 from inference.structures.layers.ideal_responses import ideal_latents
-from inference.structures.layers.many_data_sets import SetSteps, fit_sets, fits_sets
+from inference.structures.layers.many_data_sets import SetSteps
 from inference.structures.layers.renaming import flippable, flipped, permuted
 from inference.structures.layers.spectral import (
     LayerFactors,
@@ -45,8 +45,6 @@ __all__ = [
     "with_ones",
     "ideal_latents",
     "SetSteps",
-    "fit_sets",
-    "fits_sets",
     "flippable",
     "flipped",
     "permuted",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from inference.programs.program import Params
 from inference.structures.layers.structure import LayeredStructure
+
+if TYPE_CHECKING:
+    from inference.base.structure import Problem
 
 __all__ = ["AttributeStructure"]
 
@@ -28,13 +31,14 @@ class AttributeStructure(LayeredStructure):
         expected: Tensor = self.model.expected_responses(params, profiles)
         return expected
 
-    def concerns(self, params: Params, items: Sequence[str]) -> list[str]:
+    def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Items that those with all of the attributes are expected to do worse on than those with none."""
         size = self.layers[0].num_parents
         none, everything = self.expected_responses(params, torch.tensor([[0.0], [1.0]]).expand(2, size)).unbind(-2)
         wrong = (everything < none).nonzero().ravel().tolist()
         if not wrong:
             return []
+        items = problem.item_names
         labels = list(items) if len(items) == len(none) else [str(j) for j in range(len(none))]
         shown = ", ".join(f"{labels[j]} ({float(everything[j]):.3g} against {float(none[j]):.3g})" for j in wrong[:MOST_NAMED])
         more = f" and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""

@@ -20,6 +20,7 @@ from inference.structures.layers.alignment import align_layers, canonical_signs,
 from inference.structures.layers.draw_steps import LayeredDraws
 from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.gibbs import LayeredGibbs
+from inference.structures.layers.many_data_sets import SetSteps
 from inference.structures.layers.spectral import (
     CUTS,
     EPSILONS,
@@ -28,6 +29,7 @@ from inference.structures.layers.spectral import (
     random_start,
     spectral_start,
 )
+from inference.structures.layers.split import split_latent
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, dispersed_items, filled, num_densities
 
@@ -42,6 +44,7 @@ PRODUCT_STARTS = 4  # where items depend on products of latents: a second spectr
 PRODUCT_SEARCH = StartSearch(batch=2 * PRODUCT_STARTS, finalists=PRODUCT_STARTS, least=PRODUCT_STARTS, cap=8 * PRODUCT_STARTS)
 RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
+MOST_SHOWN = 8  # items of a warning
 
 
 class LayeredStructure(Structure):
@@ -79,10 +82,17 @@ class LayeredStructure(Structure):
         found = self.start(problem, init, num_starts + (batch > 0))
         return {name: value[-num_starts:] for name, value in found.items()}
 
+    def split_start(self, problem: Problem, smaller: Params) -> Params | None:
+        return split_latent(self.layers, self.root, smaller, problem.seed)
+
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         if not isinstance(problem.data, Tensor):
             return None
         return LayeredSteps.build(self.model, problem.data, chunk_elements, num_inner)
+
+    def set_steps(self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int) -> Steps | None:
+        base = LayeredSteps.build(self.model, sets, chunk_elements, num_inner)
+        return None if base is None else SetSteps(base)
 
     def draw_steps(self, problem: Problem) -> DrawSteps | None:
         if not isinstance(problem.data, Tensor):
@@ -164,6 +174,29 @@ class LayeredStructure(Structure):
                     found.append(f"{name}{index}")
         return found
 
+    def concerns(self, problem: Problem, params: Params) -> list[str]:
+        """0/1 items that are answered less often by those who have what the item asks for: slip plus guess above one."""
+        layer = self.layers[0]
+        if layer.terms is None or layer.graph is None or bool((layer.graph.sum(-1) != 1).any()):  # several coefficients: none is a slip
+            return []
+        gain = params[layer.loadings].sum(-1)  # of the one product that an item has
+        guess = params[layer.intercepts].sigmoid()
+        slip = 1 - (params[layer.intercepts] + gain).sigmoid()
+        is_bit = torch.zeros_like(gain, dtype=torch.bool)
+        for family, columns, _ in layer.response.blocks(layer.num_children):
+            is_bit[columns] = isinstance(family, Bernoulli)
+        wrong = (is_bit & (gain < 0)).nonzero().ravel().tolist()
+        if not wrong:
+            return []
+        names = problem.item_names or tuple(str(j) for j in range(layer.num_children))
+        shown = "; ".join(f"{names[j]} (slip {slip[j]:.2f} + guess {guess[j]:.2f})" for j in wrong[:MOST_SHOWN])
+        more = f" and {len(wrong) - MOST_SHOWN} more" if len(wrong) > MOST_SHOWN else ""
+        return [
+            f"slip and guess add up to more than one in {shown}{more}: rows that have what the item asks for answer it less often than "
+            "the others. The item may be scored the wrong way round, its row of the Q-matrix may be wrong, or this is a poor optimum: "
+            "look at these items, and fit again with more starts"
+        ]
+
     def num_free(self, params: Params) -> int:
         """Loadings that are exactly zero are not counted."""
         loadings = {layer.loadings for layer in self.layers}
@@ -174,7 +207,7 @@ class LayeredStructure(Structure):
     def num_possible(self, params: Params) -> int:
         fixed = sum(int((~layer.graph).sum()) for layer in self.layers if layer.graph is not None)
         others = {name: value for name, value in params.items() if name not in self.root.sites()}
-        return super().num_possible(others) + self.root.num_free - fixed
+        return sum(value.numel() for value in others.values()) + self.root.num_free - fixed
 
     def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
         below, layers = problem.data, self.layers

@@ -15,7 +15,7 @@ from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.programs.program import Params
 from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
-from inference.structures.noisy_or.likelihood import MAX_CAUSES, summed_rows
+from inference.structures.noisy_or.likelihood import MAX_CAUSES, total_of_merged
 from inference.structures.noisy_or.search import Search
 from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
@@ -172,13 +172,12 @@ class GrowAndPrune:
             if not polish.thin():
                 break
             polish.climb(self.max_iterations, self.tolerance)
-        exact = polish.log_likelihood
+        exact = bound = polish.log_likelihood
         if causes.num_causes > EXACT:
             own = {name: value[0] for name, value in polish.params.items()}
-            exact = float(summed_rows(causes, rows, own) @ rows.counts) if causes.num_causes <= MAX_CAUSES else float("nan")
-        return _Run(
-            padded(search.causes, polish.params), exact, polish.log_likelihood, polish.objectives, polish.likelihoods, polish.converged
-        )
+            exact, better = total_of_merged(causes, rows, own)
+            bound = bound if causes.num_causes <= MAX_CAUSES else better
+        return _Run(padded(search.causes, polish.params), exact, bound, polish.objectives, polish.likelihoods, polish.converged)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses, weight_of_failure, weight_of_leak
 from ppl_models.parts.distributions import binary_configurations
 
-__all__ = ["MAX_CAUSES", "latent_means", "latent_modes", "log_likelihood_rows", "quickscore", "summed_rows"]
+__all__ = ["MAX_CAUSES", "latent_means", "latent_modes", "judged_rows", "log_likelihood_rows", "quickscore", "summed_rows", "total_log_likelihood", "total_of_merged"]
 
 MAX_CAUSES = 16  # 65,536 configurations
 MAX_ONES = 10  # of a row, for the alternating sum
@@ -39,14 +39,39 @@ ROWS = 4096  # whose states are held at once
 
 def log_likelihood_rows(causes: IndependentCauses, data: Tensor, params: Params) -> Tensor:
     """Of every row (N,): exact, but a lower bound for rows of more than 10 ones in a network of more than 16 latents."""
+    return judged_rows(causes, data, params)[0]
+
+
+def judged_rows(causes: IndependentCauses, data: Tensor, params: Params) -> tuple[Tensor, Tensor]:
+    """Log-likelihoods or lower bounds of the rows (N,), and whether each is the log-likelihood, (N,) bool: an exact sum, or a bound that
+    is known to lack less than 1e-6 nats.
+    """
     causes, params, _ = _reduced(causes, params)
     if causes.num_causes <= MAX_CAUSES:
-        return summed_rows(causes, CauseRows.of(data), params)
-    exact = quickscore(causes, data, params)
-    unknown = exact.isnan()
+        found = summed_rows(causes, CauseRows.of(data), params)
+        return found, torch.ones_like(found, dtype=torch.bool)
+    found = quickscore(causes, data, params)
+    is_exact = ~found.isnan()
+    unknown = found.isnan()
     if bool(unknown.any()):
-        exact[unknown] = _bounded(causes, data[unknown], params)[0]
-    return exact
+        bound, _, lacking = _bounded(causes, data[unknown], params)
+        found[unknown], is_exact[unknown] = bound, lacking <= SETTLED
+    return found, is_exact
+
+
+def total_log_likelihood(causes: IndependentCauses, data: Tensor, params: Params) -> tuple[float, float]:
+    """The log-likelihood of all rows, NaN unless it is known for each of them, and the same or a lower bound of it: what
+    :func:`log_likelihood_rows` adds up to.
+    """
+    return total_of_merged(causes, CauseRows.of(data), params)
+
+
+def total_of_merged(causes: IndependentCauses, rows: CauseRows, params: Params) -> tuple[float, float]:
+    """The same of rows of which equal ones are merged."""
+    data = rows.ones if rows.seen is None else rows.ones.masked_fill(rows.seen == 0, torch.nan)
+    found, is_exact = judged_rows(causes, data, params)
+    total = float(found.to(rows.counts) @ rows.counts)
+    return (total if bool(is_exact.all()) else float("nan")), total
 
 
 def latent_means(causes: IndependentCauses, data: Tensor, params: Params) -> Tensor:
@@ -132,8 +157,8 @@ def _enumerated(causes: IndependentCauses, data: Tensor, params: Params) -> list
     return [(posterior[0], log_rows[0]) for posterior, log_rows in found]
 
 
-def _bounded(causes: IndependentCauses, data: Tensor, params: Params) -> tuple[Tensor, Tensor]:
-    """Lower bounds (N,) and posterior means (N, m)."""
+def _bounded(causes: IndependentCauses, data: Tensor, params: Params) -> tuple[Tensor, Tensor, Tensor]:
+    """Lower bounds (N,), posterior means (N, m), and an upper bound of what each bound lacks, (N,)."""
     found = []
     for part in data.split(ROWS):
         rows = CauseRows.of(part)
@@ -143,9 +168,13 @@ def _bounded(causes: IndependentCauses, data: Tensor, params: Params) -> tuple[T
             steps = _settled(causes, rows, params)
             other = steps.log_likelihood_rows(_one(params))
             means = torch.where((other > bound).unsqueeze(1), steps.posterior(_one(params))[0], means)
+            lacking = (opened.bound + opened.lacking - torch.maximum(bound, other)).clamp(min=0)
             bound = torch.maximum(bound, other)
-        found.append((bound, means))
-    return torch.cat([bound for bound, _ in found]), torch.cat([means for _, means in found])
+        else:
+            lacking = opened.lacking
+        found.append((bound, means, lacking))
+    bounds, means, lacking = (torch.cat(part) for part in zip(*found, strict=True))
+    return bounds, means, lacking
 
 
 def _likeliest(causes: IndependentCauses, data: Tensor, params: Params) -> Tensor:

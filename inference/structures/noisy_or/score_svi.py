@@ -25,6 +25,7 @@ from torch.nn.functional import logsigmoid, softplus
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.programs.program import Params
+from inference.structures.noisy_or.likelihood import total_log_likelihood
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
@@ -89,10 +90,13 @@ class ScoreFunctionSVI:
         params = dict(zip((causes.prior, causes.failure, causes.leak), run.estimates(), strict=True))
         exact = problem.structure.exact_objective(problem, params)
         course, num = torch.stack(history), len(history[-1])
-        unknown = torch.full((num,), torch.nan, dtype=torch.float64)
+        unknown, elbo = torch.full((num,), torch.nan, dtype=torch.float64), course[-1]
+        if exact is None:  # what the rows of the fit will add up to, and no draw
+            each = ({name: value[r] for name, value in params.items()} for r in range(num))
+            elbo = torch.tensor([total_log_likelihood(causes, problem.data, one)[1] for one in each], dtype=torch.float64)
         return Outcome(
             params, course[-1], "ELBO", unknown if exact is None else exact[0], course, torch.full_like(course, torch.nan),
-            torch.ones(num, dtype=torch.bool), torch.full((num,), self.num_epochs), elbo=course[-1],
+            torch.ones(num, dtype=torch.bool), torch.full((num,), self.num_epochs), elbo=elbo,
         )  # fmt: skip
 
 

@@ -14,7 +14,13 @@ from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
 from inference.structures.noisy_or.em_steps import NO_EDGE, CauseRows, CauseSteps
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
-from inference.structures.noisy_or.likelihood import MAX_CAUSES, latent_means, latent_modes, log_likelihood_rows
+from inference.structures.noisy_or.likelihood import (
+    MAX_CAUSES,
+    latent_means,
+    latent_modes,
+    log_likelihood_rows,
+    total_log_likelihood,
+)
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
 from ppl_models.parts.distributions import binary_configurations
 
@@ -96,6 +102,14 @@ class NoisyOrStructure(Structure):
         """However many latents there are: see :mod:`inference.structures.noisy_or.likelihood`."""
         return True
 
+    def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
+        """Also of many latents, where each row's log-likelihood is known: see :mod:`inference.structures.noisy_or.likelihood`."""
+        one_each = ({name: value[r] for name, value in params.items()} for r in range(len(params[self.causes.prior])))
+        found = torch.tensor([total_log_likelihood(self.causes, problem.data, own)[0] for own in one_each], dtype=torch.float64)
+        if bool(found.isnan().any()):
+            return None
+        return found, found + problem.program_of_one_row().log_prior(params).detach().double().cpu()
+
     def marginal_rows(self, program: Program, params: Params) -> Tensor:
         return log_likelihood_rows(self.causes, program.args[0], params)
 
@@ -128,3 +142,7 @@ class NoisyOrStructure(Structure):
         used = params[self.causes.prior] > 10 * PROBABILITY_LIMIT
         edges = params[self.causes.failure][used] < 1 - 10 * PROBABILITY_LIMIT
         return int(used.sum()) + int(edges.sum()) + params[self.causes.leak].numel()
+
+    def num_possible(self, params: Params) -> int:
+        """Every edge of every latent."""
+        return sum(value.numel() for value in params.values())

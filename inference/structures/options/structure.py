@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OptionsStructure"]
 
+DECIDED = 0.99  # share of steps whose option the state tells
+MOST_SHOWN = 8
 NUM_STARTS = 4  # the recommended number: one from moments, three at random
 NUM_CANDIDATES, SHORT_RUN = 3, 30  # random starts tried for each one kept, and the iterations they are judged by
 
@@ -98,6 +100,71 @@ class OptionsStructure(Structure):
         s, a, o = c.num_states, c.num_actions, c.num_options
         upper = s * (o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1))
         return s * o * (a - 1) + upper + s * o - 1 + a * s * (s - 1)
+
+    def count_free(self, problem: Problem, params: Params) -> int:
+        """Parameters of the policies that the sequences inform; see :meth:`bic_price`."""
+        return sum(number * rows for number, rows, _ in self._read(problem))
+
+    def bic_price(self, problem: Problem, params: Params) -> float:
+        r"""BIC of a model of options, from its derivation (Schwarz 1978, doi:10.1214/aos/1176344136).
+
+        With actions seen the likelihood is a product of three factors with parameters of their own,
+
+        .. math:: p(s, a) = p(s_1) \; \prod_t \Phi_{a_t s_t s_{t+1}} \; \times \; p(a \mid s; L, H, P(o_1 \mid s_1)),
+
+        and so is its integral over independent priors. States given actions do not depend on the options: the first two are the same
+        for every number of options and drop out of every comparison, so their entries are not counted. The third has one
+        probability vector a row (state, option), and Laplace's approximation of its integral costs half the log-determinant of the
+        information: :math:`\tfrac12 \log n` for each free entry of a row that is read from n steps. Rows of different states are read
+        from different numbers of steps: with :math:`n_s` visits of state s and A actions, O options,
+
+        .. math:: \sum_{s:\, n_s > 0} O (A - 1) \log n_s + \sum_{s:\, m_s > 0} O (O - 1) \log m_s + \sum_{s:\, b_s > 0} (O - 1) \log b_s,
+
+        :math:`m_s` the visits after a first step and :math:`b_s` the sequences that begin in s (as in BIC itself, terms that do not
+        grow are left out, among them the share of the visits under each option). A row that is never visited has no information, its
+        integral is one, and it costs nothing. With log N for every entry, N all steps, unvisited states and rare ones are charged
+        for what they were never read from, and one option is preferred though held-out sequences are better predicted by two.
+        Where actions are missing the factors are not quite apart, and this is an approximation.
+        """
+        return sum(number * float(counts.double().log().sum()) for number, _, counts in self._read(problem))
+
+    def _read(self, problem: Problem) -> list[tuple[int, int, Tensor]]:
+        """For actions, switches and first options: free entries of a state, states that are visited, and their visits."""
+        c = self.model.chain()
+        a, o = c.num_actions, c.num_options
+        switches = o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1)
+        state, action = problem.data[..., 0].long(), problem.data[..., 1].long()
+        follows = torch.nn.functional.pad(state[:, 1:] >= 0, (0, 1), value=False)
+        seen = (state >= 0) & ((action >= 0) | follows)  # the last action, missing, says nothing
+        later = seen & (torch.arange(seen.shape[1], device=seen.device) > 0)
+        out = []
+        for number, where in ((o * (a - 1), seen), (switches, later), (o - 1, seen & ~later)):
+            counts = torch.bincount(state[where], minlength=c.num_states)
+            counts = counts[counts > 0]
+            out.append((number, len(counts), counts))
+        return out
+
+    def concerns(self, problem: Problem, params: Params) -> list[str]:
+        """Options that the state alone decides: nothing is hidden then, and nothing was learnt of switching."""
+        if self.about.num_options == 1:
+            return []
+        chance = smooth(steps_of(parts_of(self.about, params), problem.data)).option  # (B, T, O)
+        state = problem.data[:, : chance.shape[1], 0].long()
+        visits = torch.zeros(self.about.num_states, self.about.num_options, dtype=chance.dtype)
+        visits.index_add_(0, state[state >= 0].cpu(), chance[state >= 0].cpu())
+        owner, used = visits.argmax(1), visits.sum(1) > 0
+        if float(visits.amax(1).sum()) < DECIDED * float(visits.sum()) or len(owner[used].unique()) < 2:
+            return []
+        where = "; ".join(
+            f"option {k} in state{'s' if len(own) > 1 else ''} {', '.join(map(str, own[:MOST_SHOWN]))}{' and others' if len(own) > MOST_SHOWN else ''}"
+            for k in owner[used].unique().tolist()
+            for own in [(used & (owner == k)).nonzero().ravel().tolist()]
+        )
+        return [
+            f"the options are a function of the observed state ({where}): in each state one option is on nearly always, so nothing about "
+            "them is hidden, and one option, with a policy for each state, says as much. Fit fewer options, compare by BIC or held-out "
+            "sequences, or fit again with more starts"
+        ]
 
     def num_observations(self, problem: Problem) -> int:
         """Steps."""

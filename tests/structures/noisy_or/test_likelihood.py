@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from inference import EM, fit
+from inference import EM, ScoreFunctionSVI, fit
 from inference.programs.program import Program
 from inference.structures.noisy_or.branching import OpenRows
 from inference.structures.noisy_or.em_steps import CauseRows
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune, padded
-from inference.structures.noisy_or.likelihood import latent_means, latent_modes, log_likelihood_rows, quickscore
+from inference.structures.noisy_or.likelihood import (
+    judged_rows,
+    latent_means,
+    latent_modes,
+    log_likelihood_rows,
+    quickscore,
+)
 from ppl_models import NoisyOr
 from ppl_models.datasets import random_design, sample_noisy_or
 
@@ -180,3 +187,45 @@ def test_a_start_on_the_edge() -> None:
         num_restarts=2,
     )
     assert int((result.params["failure"] == 1).sum()) == 4
+
+
+@pytest.mark.parametrize(("engine", "many_ones"), [("search", True), ("score", True), ("score", False)])
+def test_what_a_wide_fit_calls_its_likelihood_is_that_of_its_rows(engine: str, many_ones: bool) -> None:
+    """21 latents in use: a value where every row has one, else NaN and a bound under the bound's name, equal to the rows'."""
+    truth = random_design(4 if many_ones else 2, seed=1, num_latents=21, num_items=42)
+    truth["prior"] = torch.full((21,), 0.25 if many_ones else 0.08, dtype=F64)
+    truth["leak"] = torch.full((42,), 0.01, dtype=F64)
+    data = sample_noisy_or(truth, 500, seed=0)[0]
+    data = data if many_ones else data[data.sum(1) <= 10]
+    if engine == "search":
+        method, init = GrowAndPrune(max_iterations=2, patience=1), truth
+    else:
+        method, init = ScoreFunctionSVI(num_epochs=2, batch_size=50), truth
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = fit(NoisyOr(42, 21), data, method, init=init)
+    rows = float(result.log_likelihood_rows(data).sum())
+    used = int((result.params["failure"] < 1 - 1e-5).any(1).sum())
+    assert used > 16
+    value = result.log_likelihood
+    if math.isnan(value):
+        assert many_ones
+        assert result.elbo == pytest.approx(rows, abs=1e-6)
+        assert math.isnan(result.bic)
+    else:
+        assert value == pytest.approx(rows, abs=1e-6)
+        assert math.isfinite(result.bic)
+    if not many_ones:
+        assert not math.isnan(value)
+
+
+def test_rows_are_called_exact_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = network(9)
+    causes, data = NoisyOr(12, 9).causes(), rows_of(params)
+    exact = log_likelihood_rows(causes, data, params)
+    assert bool(judged_rows(causes, data, params)[1].all())
+    monkeypatch.setattr("inference.structures.noisy_or.likelihood.MAX_CAUSES", 8)
+    monkeypatch.setattr("inference.structures.noisy_or.likelihood.MAX_ONES", 2)
+    found, known = judged_rows(causes, data, params)
+    assert torch.allclose(found[known], exact[known], atol=2e-6)
+    assert bool(known.any())
