@@ -89,6 +89,7 @@ def test_bootstrap_engine_resumes_and_gives_draws(tmp_path):
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 def test_an_interrupted_bootstrap_goes_on_from_its_file(tmp_path, monkeypatch):
     """To the same replicates, and to the same word on those that did not converge."""
+    monkeypatch.setattr("inference.bootstrap.fits_sets", lambda problem, method: False)  # refits one by one can be interrupted
     model, data = Mixture(2, num_items=2), np.random.default_rng(0).normal(size=(30, 2))
     method, path = Bootstrap(EM(max_iterations=5), 30), tmp_path / "running"
     whole = fit(model, data, method)

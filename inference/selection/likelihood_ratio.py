@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +37,7 @@ from inference.engines.em_many_data_sets import fit_sets, fits_sets
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
+from inference.programs.alone import quiet
 from inference.programs.program import Params, Program, simulate
 from inference.programs.replicates import observed_values, replicate
 from ppl_models.parts.validation import check_size
@@ -116,8 +116,7 @@ def likelihood_ratio_test(
                 f"likelihood_ratio_test: the log-likelihood of {name} is not known (its latents have too many configurations to sum over): "
                 "compare held-out rows, or fit with an engine that sums them out, such as EM()"
             )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # said when the fits were made; of replicates, part of the answer
+    with quiet():  # said when the fits were made; of replicates, part of the answer
         problems = tuple(problem_of(one.model, data, seed) for one in (small, large))
         drawn = simulated_like(problems[0], small, seed)  # refused before any work
         search = _Search(small, large, refit)
