@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,7 +176,7 @@ class _Search:
             return False
         return all(fits_sets(problem_of(one.model, data, 0), self.method(one)) for one in (self.small, self.large))
 
-    def ratios(self, sets: list[Any], seeds: list[int], truth: Params) -> Iterator[_Pair] | list[_Pair]:
+    def ratios(self, sets: list[Any], seeds: list[int], truth: Params) -> list[_Pair]:
         if self.batched(sets[0]):
             return self._together(torch.stack(sets), seeds, truth)
         return [self._alone(data, seed, truth) for data, seed in zip(sets, seeds, strict=True)]

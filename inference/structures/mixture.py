@@ -203,10 +203,16 @@ class MixtureSetSteps(Steps):
     Args:
         base: steps on any one of the data sets.
         sets: (S, N, J).
+        given_centres: about which sums are taken, (S, 1, J); the means of these rows if None.
     """
 
     base: MixtureSteps
     sets: Tensor
+    given_centres: Tensor | None = None
+
+    def on(self, data: Tensor) -> MixtureSetSteps:
+        """Other rows of every data set, (S, N, J), whose sums are taken about the same centres."""
+        return replace(self, sets=data, given_centres=self._centres)
 
     @cached_property
     def _each(self) -> list[MixtureSteps]:
@@ -214,6 +220,8 @@ class MixtureSetSteps(Steps):
 
     @cached_property
     def _centres(self) -> Tensor:
+        if self.given_centres is not None:
+            return self.given_centres
         return torch.stack([steps._centre for steps in self._each]).unsqueeze(1)  # (S, 1, J)
 
     @cached_property
