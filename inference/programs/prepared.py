@@ -14,7 +14,6 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from inference.programs.alone import in_dtype
 from inference.programs.tables import checks_data, floating_dtype
@@ -58,19 +57,42 @@ def _knows_nan(fn: Any) -> bool:
 
 
 class _Widening(TorchFunctionMode):
-    """Operations that take one dtype only (matrix products) get the widest of those they were given."""
+    """Numbers of a narrower dtype than the program's, from outside it or by ``.float()``, are widened wherever they are used.
+
+    Without that a matrix product of two dtypes is an error, and a float32 vector times a float64 number is a float32 vector.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        try:
+        dtype = torch.get_default_dtype()
+        if func is Tensor.float:
+            return args[0].to(dtype)
+        name = getattr(func, "__name__", "")
+        if name in ("__get__", "__set__", "__setitem__") or (name.endswith("_") and not name.endswith("__")):  # the tensor itself is meant
             return func(*args, **kwargs)
-        except RuntimeError as error:
-            if not _clash(error):
-                raise
-            tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-            widest = max((t.dtype for t in tensors), key=lambda dtype: torch.finfo(dtype).bits)
-            args, kwargs = tree_map(lambda v: v.to(widest) if isinstance(v, Tensor) and v.is_floating_point() else v, (args, kwargs))
-            return func(*args, **kwargs)
+        return func(*(_widened(value, dtype) for value in args), **{key: _widened(value, dtype) for key, value in kwargs.items()})
+
+
+def _widened(value: Any, dtype: torch.dtype) -> Any:
+    """A tensor, or a list of tensors, in a dtype that is no narrower; anything else, sizes among it, as it is."""
+    if type(value) in (list, tuple) and any(isinstance(part, Tensor) for part in value):
+        return type(value)(_widened(part, dtype) for part in value)
+    if isinstance(value, Tensor) and value.is_floating_point() and torch.finfo(value.dtype).bits < torch.finfo(dtype).bits:
+        return value.to(dtype)
+    return value
+
+
+class _Watching(TorchFunctionMode):
+    """Notes whether numbers of a narrower dtype than the program's come into it."""
+
+    found = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not self.found:
+            dtype = torch.get_default_dtype()
+            self.found = func is Tensor.float and dtype is torch.float64 or any(_widened(v, dtype) is not v for v in (*args, *kwargs.values()) if isinstance(v, Tensor))
+        return func(*args, **kwargs)
 
 
 def _clash(error: Exception) -> bool:
@@ -144,7 +166,7 @@ def first_run(
 ) -> tuple[Callable[..., Any], Any, dict[str, str]]:
     """The program ready to run, a trace of it, and the line of every site.
 
-    Constants of a dtype that clashes with the data's are found out here, and converted from then on.
+    Constants of a dtype that clashes with the data's, or takes digits from them, are found out here, and converted from then on.
 
     Args:
         model: the program; args: what it is called with; fixed: values of some of its sites.
@@ -157,11 +179,20 @@ def first_run(
     if not isinstance(model, Prepared):
         return model, trace(model), {}
     with SourceLines() as lines:
+        watching = _Watching()
         try:
-            return model, trace(model), lines.of
+            with nullcontext() if model.widen else watching:
+                found = trace(model)
+            if not watching.found:
+                return model, found, lines.of
         except RuntimeError as error:
-            if model.widen or not _clash(error):
-                raise
+            if not watching.found:
+                if not _clash(error):
+                    raise
+                raise ValueError(
+                    f"the program at {line_of_error(error)}: {first_line(error)}; its constants have more digits than its data, so convert one to "
+                    "the dtype of the other"
+                ) from error
         except ValueError as error:
             if "to satisfy the constraint" not in str(error):
                 raise

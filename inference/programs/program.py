@@ -136,12 +136,18 @@ class Program:
     def _row_plates(self, nodes: dict[str, Any], plates: dict[str, tuple[str, ...]]) -> set[str]:
         """The plates over rows: those that all data and discrete latents share, else all that any of them stands in.
 
-        Of several shared ones (persons and items of a table) the rows are the one as long as the data, else the outermost.
+        Several shared ones, as persons and items of a table, are rows all where discrete latents stand in them too. Continuous sites in some
+        of them (abilities, difficulties) then leave it open what a row is: the plate as long as the data, else the outermost.
         """
         of_rows = [n for n, node in nodes.items() if node["is_observed"] or node["fn"].support.is_discrete]
         common = set.intersection(*(set(plates[n]) for n in of_rows)) if of_rows else set()
         if not common:
             return {name for n in of_rows for name in plates[n]}
+        own = [set(plates[n]) & common for n in nodes if n not in of_rows]
+        inside = [some for some in own if some]
+        is_hidden = any(not nodes[n]["is_observed"] for n in of_rows)
+        if len(common) == 1 or not inside or (is_hidden and set.intersection(*inside)):
+            return common
         frames = {f.name: f for n in of_rows for f in nodes[n]["cond_indep_stack"] if f.name in common}
         table = first_tensor(self.args[0]) if self.args else None
         shape = tuple(getattr(table, "shape", ()))

@@ -13,7 +13,8 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
-from support.everyday.programs import lines_of_two, mixture_of_lines, rasch, ratings
+from support.everyday.data import lines_of_two, ratings
+from support.everyday.programs import mixture_of_lines, rasch
 from torch import Tensor
 
 from inference import EM, NUTS, SAEM, SVI, Fit, Laplace, fit
