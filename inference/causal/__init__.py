@@ -1,10 +1,10 @@
 """What causes what among attributes: graphs from a table of profile probabilities, and how far to believe them."""
 
+from inference.causal.classes import Classes, all_classes, all_dags
 from inference.causal.discovery import CausalReport, discover
 from inference.causal.draws import dirichlet_tables, imputed_tables, resampled_tables
 from inference.causal.edges import EdgeProbabilities, edge_probabilities
 from inference.causal.effective_rows import EffectiveRows, effective_rows
-from inference.causal.enumeration import Classes, all_classes, all_dags
 from inference.causal.exact import ExactSearch
 from inference.causal.ges import GES
 from inference.causal.graphs import (

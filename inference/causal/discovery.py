@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from inference.base.drawing import draw
+from inference.causal.classes import MOST_SAMPLED
 from inference.causal.edges import EdgeProbabilities, edge_probabilities, usual_search
-from inference.causal.enumeration import MOST_ENUMERATED
 from inference.causal.graphs import Cpdag, as_names
 from inference.causal.independence import Dependence
 from inference.causal.pdags import Pdag, meek_closure, parents_reversed
@@ -37,7 +37,7 @@ class CausalReport:
         ties: other graphs that score the same up to rounding.
         complete: whether no graph scores more, and ``ties`` holds all that score as much.
         edges, triples, independences: how far each claim of the graph stands from its opposite.
-        probabilities: of edges and directions; None where neither draws were given nor all graphs could be summed over.
+        probabilities: of edges and directions; None where neither draws were given nor graphs could be summed over.
         open_arrows: bool (K, K), arrows of the graph whose direction is not firm: they are drawn as lines.
         open_edges: bool (K, K), symmetric, edges that may not be there: they are drawn dotted.
         level: of the tests.
@@ -210,7 +210,7 @@ def discover(
             fitted claims information that is not there, and chance dependences become edges.
         score: ``BDeu()`` if None.
         search: exact up to eight attributes, ``GES()`` beyond, if None.
-        draws: tables that might as well be the true one, (B, 2^K), for the probabilities of edges. Without, up to five attributes, all graphs are summed over
+        draws: tables that might as well be the true one, (B, 2^K), for the probabilities of edges. Without, up to twelve attributes, graphs are summed over
             given the table itself.
         draw_rows: what each draw is worth (:func:`inference.causal.edge_probabilities`); ``num_rows`` if None.
         level: of the tests that call a dependence near zero.
@@ -231,7 +231,7 @@ def discover(
     probabilities = None
     if draws is not None:
         probabilities = edge_probabilities(draws, rows if draw_rows is None else draw_rows, score=rule, search=search, names=labels)
-    elif num_attributes <= MOST_ENUMERATED:
+    elif num_attributes <= MOST_SAMPLED:
         probabilities = edge_probabilities(checked[None], rows, score=rule, names=labels)
     found = (usual_search(num_attributes) if search is None else search).best(checked, rows, rule)
     edges, triples, missing = strengths(found.graph, Marginals(checked), rows, level, confidence)

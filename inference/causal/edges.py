@@ -1,8 +1,9 @@
 r"""How probable each edge and each direction is, over graphs and over tables that might be the true one.
 
 Given one table worth n rows, the probability of a class of DAGs is proportional to the exponential of its score (all classes alike beforehand): its
-marginal likelihood under ``BDeu()``, the approximation of Schwarz (1978) to it under ``BIC()``. Up to five attributes all classes are summed over; with
-more, each table counts for the best class that a search finds, and only the spread of the tables shows. The probabilities of several tables are averaged.
+marginal likelihood under ``BDeu()``, the approximation of Schwarz (1978) to it under ``BIC()``. Up to five attributes all classes are summed over; up to twelve
+those that draws of DAGs find, with an estimate of what they missed; with more, each table counts for the best class that a search finds, and only the
+spread of the tables shows. The probabilities of several tables are averaged.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ from typing import Any
 import numpy as np
 
 from inference.base.drawing import draw
-from inference.causal.enumeration import MOST_ENUMERATED, all_classes
+from inference.causal.classes import MOST_ENUMERATED, MOST_SAMPLED, all_classes, likely_classes
 from inference.causal.exact import ExactSearch
 from inference.causal.ges import GES
 from inference.causal.graphs import Cpdag, as_names
+from inference.causal.pdags import extension_of
 from inference.causal.scores import BDeu, Score, all_set_scores
 from inference.causal.search import Search
 from inference.causal.tables import as_tables, check_rows
-from ppl_models.parts.validation import check_flag
+from ppl_models.parts.validation import check_flag, check_size
 
 __all__ = ["EdgeProbabilities", "edge_probabilities", "usual_search"]
 
 MOST_EXACT = 8  # attributes that are searched exactly unless told otherwise
 MOST_CLASSES = 10  # that a record names
 CHUNK = 2**22  # numbers held at once
+MUCH = 0.05  # probability of graphs that were not summed over, above which a text says so
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,9 @@ class EdgeProbabilities:
         classes: the most probable CPDAGs with their probabilities, at most ten, the most probable first.
         num_classes: how many have a probability of at least one in a thousand.
         num_tables: averaged over.
-        averaged: whether all graphs were summed over given each table; if not, only the best of each table counts.
+        averaged: whether graphs were summed over given each table; if not, only the best of each table counts.
         num_rows: that each table was taken to be worth.
+        missed: the probability of graphs that were not summed over, roughly estimated (it can be two or three times that); 0 where all were.
     """
 
     names: tuple[str, ...]
@@ -56,6 +60,7 @@ class EdgeProbabilities:
     num_tables: int
     averaged: bool
     num_rows: float
+    missed: float
 
     @property
     def modal(self) -> Cpdag:
@@ -72,7 +77,8 @@ class EdgeProbabilities:
 
     def text(self) -> str:
         """Every pair that is worth a word, the most probable first."""
-        over = "all graphs" if self.averaged else "the best graph of each table"
+        over = "all graphs" if len(self.names) <= MOST_ENUMERATED else "likely graphs"
+        over = over if self.averaged else "the best graph of each table"
         tables = "one table" if self.num_tables == 1 else f"{self.num_tables:,} tables"
         lines = [f"Probabilities over {over}, {tables} worth {self.num_rows:,.0f} rows:"]
         pairs = [(i, j) for i in range(len(self.names)) for j in range(i + 1, len(self.names))]
@@ -87,6 +93,8 @@ class EdgeProbabilities:
             lines.append(f"  the other {len(pairs) - len(shown)} pairs: below 0.01")
         most = self.classes[0][1]
         lines.append(f"The most probable graph has probability {most:.2f}; {self.num_classes} have at least 0.001.")
+        if self.missed > MUCH:
+            lines.append(f"Other graphs, not looked at, may have probability {self.missed:.2f} together: many fit about as well.")
         if not self.averaged and self.num_tables == 1:
             lines.append("One table and its best graph only: these are no probabilities. Give draws of the table.")
         return "\n".join(lines)
@@ -103,6 +111,7 @@ def edge_probabilities(
     score: Score | None = None,
     search: Search | None = None,
     average: bool | None = None,
+    seed: int = 0,
     names: Sequence[str] | None = None,
 ) -> EdgeProbabilities:
     """Probabilities of edges and directions over draws of a table.
@@ -114,11 +123,12 @@ def edge_probabilities(
         num_rows: what each is worth: N for completed tables, half the effective rows for draws around an estimate (:mod:`inference.causal.draws` says why).
         score: ``BDeu()`` if None.
         search: how to find the best class of each table where ``average`` is False; exact up to eight attributes, else ``GES()``, if None.
-        average: sum over all graphs given each table (at most five attributes); if None, wherever that can be done.
+        average: sum over graphs given each table (at most twelve attributes, from six on over those that draws find); if None, wherever that can be done.
+        seed: of these draws.
         names: of the attributes.
 
     Raises:
-        ValueError: for what are no tables, a number of rows below 1, or averages over graphs of more than five attributes.
+        ValueError: for what are no tables, a number of rows below 1, or averages over graphs of more than twelve attributes.
     """
     owner = "edge_probabilities"
     checked, rows = as_tables(owner, tables), check_rows(owner, num_rows)
@@ -126,14 +136,22 @@ def edge_probabilities(
     labels = as_names(owner, names, num_attributes)
     if average is not None:
         check_flag(owner, "average", average)
-    if average and num_attributes > MOST_ENUMERATED:
-        raise ValueError(f"{owner}: average=True needs at most {MOST_ENUMERATED} attributes, got {num_attributes}")
-    averaged = num_attributes <= MOST_ENUMERATED if average is None else average
-    rule = BDeu() if score is None else score
+    check_size(owner, "seed", seed, least=0)
+    if average and num_attributes > MOST_SAMPLED:
+        raise ValueError(f"{owner}: average=True needs at most {MOST_SAMPLED} attributes, got {num_attributes}")
+    averaged = num_attributes <= MOST_SAMPLED if average is None else average
+    rule, way, missed = BDeu() if score is None else score, usual_search(num_attributes) if search is None else search, 0.0
     if averaged:
-        shares, matrices = _class_shares(checked, rows, rule), all_classes(num_attributes).matrices
+        sets = _set_scores(checked, rows, rule)
+        if num_attributes <= MOST_ENUMERATED:
+            member, matrices = all_classes(num_attributes).member, all_classes(num_attributes).matrices
+        else:
+            likely, missed = likely_classes(sets, np.random.default_rng(seed))
+            for graph in way.best_of_each(checked, rows, rule):  # the best is among them, whatever the draws say
+                likely.setdefault(graph, extension_of(graph) or ())
+            member, matrices = np.array(list(likely.values())), np.stack([graph.matrix for graph in likely])
+        shares = _class_shares(sets, member)
     else:
-        way = usual_search(num_attributes) if search is None else search
         counts = Counter(way.best_of_each(checked, rows, rule))
         shares = np.array(list(counts.values())) / len(checked)
         matrices = np.stack([graph.matrix for graph in counts])
@@ -149,6 +167,7 @@ def edge_probabilities(
         len(checked),
         averaged,
         rows,
+        missed,
     )
 
 
@@ -157,18 +176,26 @@ def usual_search(num_attributes: int) -> Search:
     return ExactSearch() if num_attributes <= MOST_EXACT else GES()
 
 
-def _class_shares(tables: np.ndarray, num_rows: float, score: Score) -> np.ndarray:
-    """The probability of every class, averaged over tables, (number of classes,)."""
-    num_attributes = tables.shape[1].bit_length() - 1
-    member = all_classes(num_attributes).member
+def _set_scores(tables: np.ndarray, num_rows: float, score: Score) -> np.ndarray:
+    """F of every set for every table, (B, 2^K)."""
+    step = max(1, CHUNK // tables.shape[1])
+    return np.concatenate([all_set_scores(tables[start : start + step], num_rows, score) for start in range(0, len(tables), step)])
+
+
+def _class_shares(sets: np.ndarray, member: np.ndarray) -> np.ndarray:
+    """The probability of every class, averaged over tables, (number of classes,).
+
+    Args:
+        sets: F of every set, (B, 2^K); member: parents in one DAG of each class, (number of classes, K).
+    """
     total = np.zeros(len(member))
     step = max(1, CHUNK // len(member))
-    for start in range(0, len(tables), step):
-        sets = all_set_scores(tables[start : start + step], num_rows, score)
-        values = np.zeros((len(sets), len(member)))
-        for k in range(num_attributes):
-            values += sets[:, member[:, k] | 1 << k] - sets[:, member[:, k]]
+    for start in range(0, len(sets), step):
+        own = sets[start : start + step]
+        values = np.zeros((len(own), len(member)))
+        for k in range(member.shape[1]):
+            values += own[:, member[:, k] | 1 << k] - own[:, member[:, k]]
         values = np.exp(values - values.max(1, keepdims=True))
         total += (values / values.sum(1, keepdims=True)).sum(0)
-    shares: np.ndarray = total / len(tables)
+    shares: np.ndarray = total / len(sets)
     return shares
