@@ -179,6 +179,9 @@ def _simulated(problem: Problem, params: Params, seed: int) -> Tensor:
     observed = problem.program_of_one_row().names("observed")
     if len(observed) != 1 or not isinstance(problem.data, Tensor):
         raise ValueError(f"bootstrap: a program with one observed table was expected, got {observed}")
+    like = problem.structure.simulate_like(params, problem.data, seed)  # of sequences: their lengths and gaps
+    if like is not None:
+        return like[observed[0]]
     try:
         return simulate(problem.model, params, seed, None, problem.num_rows)[observed[0]]
     except TypeError as error:

@@ -12,9 +12,20 @@ from support.two_skills import GRAPH, TIGHT, answers, encoder, encoder_truth
 from inference import EM, Bootstrap, fit
 from inference.base.checkpoint import Checkpoint
 from inference.bootstrap import bootstrap
+from inference.programs import quiet
 from inference.programs.program import Program, simulate
 from inference.uncertainty import standard_errors
-from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Mixture, Normal, Poisson, PoissonFactorization
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    ContinuousOptionsHMM,
+    DeepDiscreteEncoder,
+    Mixture,
+    Normal,
+    OptionsHMM,
+    Poisson,
+    PoissonFactorization,
+)
 
 F64 = torch.float64
 save = Checkpoint.save
@@ -111,3 +122,36 @@ def test_an_interrupted_bootstrap_goes_on_from_its_file(tmp_path, monkeypatch):
     assert left[0] == -1 - 10  # the estimate, and what was not in the file
     assert torch.equal(resumed.draws["predictors"], whole.draws["predictors"])
     assert resumed.warnings == whole.warnings
+
+
+def test_replicates_of_sequences_have_the_lengths_and_gaps_of_the_data(monkeypatch):
+    """Failed before: every replicate had the model's num_steps, whatever the data's lengths."""
+    model = OptionsHMM(3, 2, 2, num_steps=20)
+    drawn = simulate(model, {}, 0, None, 8)["trajectories"][:, :9].clone()
+    drawn[1, 4:], drawn[5, 7:], drawn[2, 3, 1] = -1, -1, -1  # shorter, and an action that was not seen
+    data = {"state": drawn[..., 0], "action": drawn[..., 1], "length": (drawn[..., 0] >= 0).sum(1)}
+    seen = []
+    checked = OptionsHMM.check_data
+
+    def watched(self, given, *args, **kwargs):
+        out = checked(self, given, *args, **kwargs)
+        seen.append(out[0])
+        return out
+
+    with quiet():
+        monkeypatch.setattr(OptionsHMM, "check_data", watched)
+        result = fit(model, data, Bootstrap(EM(max_iterations=5), num_replicates=2))
+    packed = seen[0]
+    assert result.draws["low"].shape[:2] == (1, 2)
+    replicates = [table for table in seen if not torch.equal(table, packed)]
+    assert len(replicates) == 2
+    for table in replicates:
+        assert torch.equal(table < 0, packed < 0)
+
+
+def test_sequences_along_continuous_states_have_replicates_too():
+    model = ContinuousOptionsHMM(1, 2, 2)
+    data = model.check_data(simulate(model, {}, 0, None, 4)["trajectories"][:, :6], for_fit=False)[0]
+    with quiet():
+        result = fit(model, data, Bootstrap(EM(max_iterations=3), num_replicates=2))
+    assert all(value.shape[:2] == (1, 2) for value in result.draws.values())

@@ -42,6 +42,7 @@ __all__ = ["MOST_DENSE", "NUTS", "STATS", "Chain", "Run"]
 
 MOST_DENSE = 400  # coordinates up to which the mass matrix is dense
 LEAST_CURVATURE = 0.1  # of a coordinate that the optimum leaves flat
+MOST_CURVATURE = 1e12  # times the least: beyond, rounding leaves a matrix that has no root
 STATS = ("acceptance_rate", "tree_depth", "num_steps", "diverging", "energy", "step_size", "lp")
 
 
@@ -145,8 +146,11 @@ class NUTS:
         dense = potential.size <= MOST_DENSE if self.dense is None else self.dense
         covariance: Array = np.ones(potential.size)
         if potential.size <= MOST_DENSE:
-            values, vectors = np.linalg.eigh(potential.curvature(centers[0]).cpu().double().numpy())
-            covariance = (vectors / np.maximum(values, LEAST_CURVATURE)) @ vectors.T
+            curvature = potential.curvature(centers[0]).cpu().double().numpy()
+            if not np.isfinite(curvature).all():
+                raise ValueError("NUTS: the log-posterior has no finite curvature at the start; give another init, or warm_start=None")
+            values, vectors = np.linalg.eigh(curvature)
+            covariance = (vectors / np.clip(values, LEAST_CURVATURE, LEAST_CURVATURE * MOST_CURVATURE)) @ vectors.T
             covariance = covariance if dense else covariance.diagonal().copy()
         elif dense:
             covariance = np.eye(potential.size)

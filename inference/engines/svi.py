@@ -176,8 +176,9 @@ class _Run:
         latents = program.names("latent")
         if hasattr(method.guide, "build"):
             program.check_enumerable()
-            potential = Potential(program, program.draw_prior(1, problem.seed, local=True) | first)
-            point = potential.vector(first)[0]
+            complete = program.draw_prior(1, problem.seed, local=True) | first  # what the start leaves out, such as activities that EM sums out
+            potential = Potential(program, complete)
+            point = potential.vector(complete)[0]
             guide = method.guide.build(hidden(program.model, latents), potential, point)
             guide(*cls.arguments(problem, None))  # lays its parameters out
             return cls(method, problem, program, config_enumerate(program.model, default="parallel"), guide, False)

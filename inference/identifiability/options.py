@@ -25,6 +25,7 @@ __all__ = ["OptionIdentifiability", "check_options", "exact_moments"]
 
 RARE = 1e-3  # transitions rarer than this count as impossible: priors make them out of nothing
 RECOVERED = 1e-5
+MOST_NUMBERS = 2**25  # of the law of three steps, a quarter of a GiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +66,17 @@ class OptionIdentifiability:
 
 
 def exact_moments(params: Mapping[str, Tensor], chain: ChainDescription) -> OptionMoments:
-    """The law of three successive steps, after the chain has run for long from its initial law."""
+    """The law of three successive steps, after the chain has run for long from its initial law.
+
+    Raises:
+        ValueError: for a law of more numbers than are looked at, A^2 S^3 of them.
+    """
+    size = chain.num_actions**2 * chain.num_states**3
+    if size > MOST_NUMBERS:
+        raise ValueError(
+            f"this was not looked at: the law of three steps of {chain.num_states} states and {chain.num_actions} actions has {size:,} numbers "
+            f"({size * 8 / 2**30:.1f} GiB), more than {MOST_NUMBERS:,}; code fewer states to have it decided"
+        )
     params = with_high(chain, params)
     names = (chain.initial, chain.low, chain.high, chain.environment)
     initial, low, high, environment = (params[name].detach().cpu().double().numpy() for name in names)

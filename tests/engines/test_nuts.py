@@ -15,9 +15,10 @@ from inference import EM, NUTS, SVI, Fit, Laplace, LowRank, MeanField, fit
 from inference.base.diagnostics import ess_of_draws, rhat_of_draws
 from inference.engines.nuts import window_ends
 from inference.fitting.export import summary
+from inference.programs import quiet
 from inference.programs.potential import Potential
 from inference.programs.program import simulate
-from ppl_models import DeepDiscreteEncoder
+from ppl_models import DeepDiscreteEncoder, FactorAnalysis, GaussianFactorization
 
 pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
 
@@ -137,3 +138,15 @@ def test_draws_are_saved_exported_and_summarised(screened, tmp_path):
     assert "r_hat" in summary(idata).columns
     with pytest.raises(ValueError, match="num_prior"):
         result.to_arviz(data, num_prior=-1)
+
+
+def test_a_ridge_that_is_nearly_flat_has_a_metric() -> None:
+    """Failed before: numpy's LinAlgError, from a curvature whose inverse had no root."""
+    noise = torch.randn(60, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    table = noise[:, :1] @ noise[:1] + 0.5 * noise
+    with quiet():
+        result = fit(GaussianFactorization(5, 1), table, NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=1))
+        factors = fit(FactorAnalysis(5, 1), table, NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=1))
+    assert result.draws["signatures"].shape == (1, 4, 1, 5)
+    assert factors.draws["signatures"].shape == (1, 4, 1, 5)
+    assert factors.local_draws["activities"].shape == (1, 4, 60, 1)

@@ -17,8 +17,9 @@ from torch.distributions import constraints
 
 from inference import SVI, Fit, FullRank, Laplace, LowRank, MeanField, fit
 from inference.base.diagnostics import psis
+from inference.programs import quiet
 from inference.programs.program import simulate
-from ppl_models import DeepDiscreteEncoder
+from ppl_models import DeepDiscreteEncoder, FactorAnalysis, UsageFactorization
 
 pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
 F64 = torch.float64
@@ -120,3 +121,21 @@ def test_a_fit_with_a_guide_of_the_users_is_saved_without_its_code(tmp_path):
     assert "own_guide" in repr(back.method)
     with pytest.raises(ValueError, match="own_guide is needed again"):
         fit(screening, data, back.method)
+
+
+def test_amounts_of_rows_are_drawn_and_renamed_with_their_components() -> None:
+    """Failed before: a KeyError for the amounts, which a start by EM does not hold."""
+    counts = torch.poisson(torch.full((12, 4), 3.0, dtype=torch.float64), generator=torch.Generator().manual_seed(0))
+    with quiet():
+        result = fit(UsageFactorization(4, 2), counts, SVI(num_steps=10, num_draws=6))
+        again = fit(FactorAnalysis(4, 1), counts, SVI(num_steps=10, num_draws=6))
+    assert result.draws is not None
+    assert result.draws["signatures"].shape == (1, 6, 2, 4)
+    assert again.draws is not None
+    assert again.draws["signatures"].shape == (1, 6, 1, 4)
+    structure = result.structure
+    draws = {"signatures": torch.rand(3, 2, 4), "activities": torch.rand(3, 2, 2)}  # as many rows as components
+    order = torch.tensor([1, 0])
+    renamed = structure.labels()[0].rename(draws, order, torch.zeros(2, dtype=torch.bool))
+    assert torch.equal(renamed["activities"] @ renamed["signatures"], renamed["activities"] @ draws["signatures"][:, order])
+    torch.testing.assert_close(renamed["activities"] @ renamed["signatures"], draws["activities"] @ draws["signatures"])

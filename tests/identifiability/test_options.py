@@ -8,6 +8,7 @@ from support.option_moments import exact_moments
 
 from inference.identifiability import check_options
 from inference.identifiability import exact_moments as option_moments
+from inference.programs import Program
 from ppl_models import OptionsHMM
 from ppl_models.datasets import options_chain, random_options
 
@@ -41,3 +42,15 @@ def test_parameters_that_three_steps_do_not_determine() -> None:
         assert verdict.to_dict()["error"] is None
     wide = OptionsHMM(4, 2, 3).chain()
     assert "exceeds num_actions" in check_options(random_options(4, 2, 3, 0), wide).text()
+
+
+def test_hundreds_of_states_are_refused_with_a_size_before_any_work() -> None:
+    """Failed before: 5 GiB and more, after the fit was done."""
+    model = OptionsHMM(400, 3, 2)
+    params = Program(model, None, 1).draw_prior(1, 0)
+    one = {name: value[0] for name, value in params.items()}
+    with pytest.raises(ValueError, match=r"400 states and 3 actions has 576,000,000 numbers \(4.3 GiB\)"):
+        option_moments(one, model.chain())
+    verdict = check_options(one, model.chain())
+    assert not verdict.identified
+    assert "this was not looked at" in verdict.text()

@@ -135,7 +135,8 @@ class UsageStructure(Structure):
 
     def labels(self) -> tuple[Labels, ...]:
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
-            return {name: value[:, order] for name, value in params.items()}
+            # drawn activities are (D, N, K), the parameters (D, K, ...)
+            return {name: value[..., order] if name == "activities" else value[:, order] for name, value in params.items()}
 
         return (Labels("usage", lambda params: params["signatures"], rename),)
 
