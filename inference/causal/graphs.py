@@ -77,6 +77,10 @@ class Cpdag:
         """One DAG of the class, bool (K, K)."""
         return consistent_extension(self.matrix)
 
+    def dag_edges(self) -> tuple[tuple[int, int], ...]:
+        """(cause, effect) in one DAG of the class, as ``LatentAttributeModel(..., root=Dag(edges))`` takes them to refit the model under the graph."""
+        return tuple((int(i), int(j)) for i, j in np.argwhere(self.dag()))
+
     def plot(self, ax: Any = None) -> Any:
         """The graph as a picture; see :func:`inference.plots.plot_causal_graph`."""
         return draw("plot_causal_graph", self, ax=ax)
