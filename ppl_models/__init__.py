@@ -17,6 +17,7 @@ from ppl_models.matrix_factorization import GaussianFactorization, NegativeBinom
 from ppl_models.mixture import Mixture
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
+from ppl_models.parts.item_curves import ACDM, RRUM
 from ppl_models.parts.measurement import Additive, ExpDINA, ExpDINO, ExpGDM
 from ppl_models.parts.penalties import SCAD, Ridge, TruncatedLasso
 from ppl_models.parts.policies import Network, SoftmaxLinear
@@ -28,6 +29,8 @@ if TYPE_CHECKING:  # what comes on first use, for type checkers and editors
     from ppl_models import datasets as datasets
 
 __all__ = [
+    "ACDM",
+    "RRUM",
     "SCAD",
     "Additive",
     "Bernoulli",

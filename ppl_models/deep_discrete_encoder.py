@@ -98,6 +98,8 @@ class DeepDiscreteEncoder:
             object.__setattr__(self, "graphs", self._checked_graphs(self.graphs))
         if isinstance(self.bottom, type) or not hasattr(self.bottom, "subsets"):
             raise ValueError(f"{owner}: bottom must be Additive(), ExpDINA(), ExpDINO() or ExpGDM(), got {self.bottom!r}")
+        if getattr(self.bottom, "curve", None) is not None:
+            raise ValueError(f"{owner}: bottom={self.bottom!r} is a rule of LatentAttributeModel; Additive(), ExpDINA(), ExpDINO() or ExpGDM() was expected")
         try:
             products = self._layout()
         except ValueError as error:

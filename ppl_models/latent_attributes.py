@@ -17,6 +17,7 @@ from ppl_models.descriptions.dag import Dag
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.descriptions.profile_table import Hierarchy, Saturated
 from ppl_models.parts.distributions import Flat
+from ppl_models.parts.item_curves import ACDM, RRUM, CurvedItems
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM, Layout, layout_of_items
 from ppl_models.parts.penalties import Penalty, check_penalty
@@ -29,6 +30,8 @@ OWNER = "LatentAttributeModel"
 FAMILIES = (Bernoulli, Normal, LogNormal, Poisson)
 RULES: dict[str, Bottom] = {
     "additive": Additive(),
+    "acdm": ACDM(),
+    "rrum": RRUM(),
     "dina": ExpDINA(),
     "dino": ExpDINO(),
     "gdm": ExpGDM(),
@@ -51,6 +54,8 @@ class LatentAttributeModel:
 
     ============================== ==================================================================================
     ``"additive"``                 each attribute by itself, :math:`h_k = \alpha_k`
+    ``"acdm"``                     each adds to the chance itself, :math:`P(x_j = 1) = g + \sum_k \delta_k \alpha_k` (Bernoulli items)
+    ``"rrum"``                     each that is lacking multiplies it, :math:`P(x_j = 1) = \pi \prod_k r_k^{1 - \alpha_k}` (Bernoulli items)
     ``"dina"``                     all of them or nothing, :math:`h = \prod_{k \in q_j} \alpha_k`
     ``"dino"``                     any of them, :math:`h = 1 - \prod_{k \in q_j} (1 - \alpha_k)`
     ``"gdm"`` (``"saturated"``)    every product of some of them: a mean of its own for each of the item's profiles
@@ -59,7 +64,9 @@ class LatentAttributeModel:
     :math:`\eta` is the mean of a Normal item, the mean logarithm of a LogNormal one, the logarithm of a Poisson mean and the
     log-odds of a Bernoulli item. So ``"additive"`` is the additive model of continuous responses (ExpACDM), and for right-wrong
     items the linear logistic model (LLM, also compensatory RUM); the conjunctive, disjunctive and saturated rules are the
-    same model on any scale (DINA, DINO, the saturated G-DINA).
+    same model on any scale (DINA, DINO, the saturated G-DINA). ``"acdm"`` and ``"rrum"`` never let an attribute lower a chance; their
+    ``intercepts`` and ``loadings`` are those of :mod:`ppl_models.parts.item_curves`, and :meth:`expected_responses` has the chances. An
+    item with one attribute is the same under every rule, and has the coefficients of ``"additive"``.
 
     The layers of :class:`~ppl_models.DeepDiscreteEncoder` with one layer serve this family: what differs is the law of the
     attributes, of which that model knows only the independent one.
@@ -82,7 +89,7 @@ class LatentAttributeModel:
             items. None to estimate it.
         response: family of the items; :class:`~ppl_models.Blocks` joins several.
         items: the rule of all items, or one for each (J of them): a name of the table above, or ``Additive()``, ``ExpDINA()``,
-            ``ExpDINO()``, ``ExpGDM(order=2)``.
+            ``ExpDINO()``, ``ExpGDM(order=2)``, ``ACDM()``, ``RRUM()``.
         root: the law of the attributes.
         num_attributes: K, where Q is not given.
         num_items: J, where Q is not given.
@@ -176,13 +183,19 @@ class LatentAttributeModel:
         for rule in self.items if isinstance(self.items, tuple) else (self.items,):
             if (rule not in RULES) if isinstance(rule, str) else (isinstance(rule, type) or not hasattr(rule, "subsets")):
                 known = ", ".join(repr(name) for name in RULES)
-                raise ValueError(f"{OWNER}: the rule of an item must be one of {known}, Additive(), ExpDINA(), ExpDINO() or ExpGDM(), got {rule!r}")
+                raise ValueError(f"{OWNER}: the rule of an item must be one of {known}, Additive(), ACDM(), RRUM(), ExpDINA(), ExpDINO() or ExpGDM(), got {rule!r}")
         if self.q_matrix is None:
             other = [rule for rule in self.rules if rule.subsets((0, 1)) is not None]
             if other:
                 raise ValueError(f"{OWNER}: items={other[0]!r} need the q_matrix; without it items='additive' was expected")
         else:
             self._layout()
+            for family, columns, _ in self.response.blocks(self._sizes[0]):
+                for j in range(self._sizes[0])[columns]:
+                    if self.rules[j].curve is not None and not isinstance(family, Bernoulli):
+                        raise ValueError(
+                            f"{OWNER}: items: {self.rules[j]!r} is a rule of Bernoulli items, and item {j} is {family!r}; 'additive' was expected"
+                        )
 
     @property
     def _sizes(self) -> tuple[int, int]:
@@ -204,6 +217,7 @@ class LatentAttributeModel:
         """The one layer, as engines see it."""
         num_items, num_attributes = self._sizes
         terms, graph, disjunctive = self._layout() or (None, None, None)
+        curved, graph = self._curved(terms, graph)
         bounds = self.response.item_bounds(num_items)
         return (
             GeneralizedLinearLayer(
@@ -221,8 +235,28 @@ class LatentAttributeModel:
                 item_bounds=bounds if self.bound is None and len(set(bounds)) > 1 else None,
                 terms=terms,
                 disjunctive=disjunctive,
+                curved=curved,
             ),
         )
+
+    def _curved(self, terms: Tensor | None, uses: Tensor | None) -> tuple[tuple[CurvedItems, ...], Tensor | None]:
+        """Groups of items with a curve of chances, and the loadings that are free."""
+        if terms is None or uses is None:
+            return (), uses
+        groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+        for j, (rule, row) in enumerate(zip(self.rules, self.q_matrix, strict=True)):
+            if rule.curve is not None and sum(row) > 1:
+                groups.setdefault((rule.curve, row), []).append(j)
+        uses, out = uses.clone(), []
+        for (curve, row), items in groups.items():
+            asked = torch.tensor(row).bool()
+            columns = uses[items[0]].nonzero().ravel()
+            products = terms[columns][:, asked]
+            singles = columns[products.sum(-1) == 1]  # in the order of the attributes
+            out.append(CurvedItems(curve, torch.tensor(items), singles, columns, products))
+            uses[items] = False
+            uses[torch.tensor(items).unsqueeze(-1), singles] = True
+        return tuple(out), uses
 
     def root_law(self) -> AttributeRoot:
         """The law of the attributes, as engines see it."""
@@ -265,8 +299,9 @@ class LatentAttributeModel:
         Returns:
             (..., C, J).
         """
-        features = self.layers()[0].features(profiles.to(params["loadings"]))
-        eta = features @ params["loadings"].mT + params["intercepts"].unsqueeze(-2)
+        layer = self.layers()[0]
+        intercepts, loadings = layer.coefficients(params["intercepts"], params["loadings"])
+        eta = layer.features(profiles.to(loadings)) @ loadings.mT + intercepts.unsqueeze(-2)
         dispersion = params.get("dispersion")
         return self.response.expected_response(eta, None if dispersion is None else dispersion.unsqueeze(-2))
 
@@ -327,6 +362,7 @@ class LatentAttributeModel:
         loadings = pyro.sample(layer.loadings, loadings_prior(layer, zero))
         bounds = layer.bounds(zero)
         intercepts = pyro.sample(layer.intercepts, Flat(-bounds, bounds).to_event(1))
+        floors, made_of = layer.coefficients(intercepts, loadings)
         dispersion = None
         if layer.dispersion is not None:
             flat = Flat(zero + DISPERSION_RANGE[0], zero + DISPERSION_RANGE[1])
@@ -334,7 +370,7 @@ class LatentAttributeModel:
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             attributes = pyro.sample(layer.parent, root.distribution(law), infer={"enumerate": "parallel"})
-            predictor = LinearPredictor(layer.features(attributes), loadings, intercepts)
+            predictor = LinearPredictor(layer.features(attributes), made_of, floors)
             return pyro.sample(layer.child, ItemResponse(self.response, predictor, dispersion), obs=data)
 
 

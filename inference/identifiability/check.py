@@ -257,6 +257,7 @@ def _table(params: Mapping[str, Tensor], layer: GeneralizedLinearLayer) -> np.nd
     """Predictors under all configurations of the parents, (2^K, J)."""
     loadings = _array(params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_features))
     intercepts = _array(params.get(layer.intercepts), layer.intercepts, (layer.num_children,))
+    intercepts, loadings = (value.numpy() for value in layer.coefficients(torch.as_tensor(intercepts), torch.as_tensor(loadings)))
     return layer.features(binary_configurations(layer.num_parents)).numpy() @ loadings.T + intercepts
 
 

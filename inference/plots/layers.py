@@ -145,7 +145,7 @@ def plot_latent_graph(
     ax = _axes(ax, min(16.0, 3.0 + 0.5 * widest), 1.3 + 1.7 * len(layers))
     shown = []
     for depth, layer in enumerate(layers):
-        weights = layer.effects(fit.params[layer.loadings]).detach().cpu().numpy()
+        weights = layer.effects(layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]).detach().cpu().numpy()
         present, cut = present_edges(layer, weights, threshold)
         shown.append(f"|{layer.loadings}| > {cut:.3g}")
         upper = _places(layer.num_parents)

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from ppl_models.descriptions.attribute_law import AttributeRoot
 from ppl_models.descriptions.layers import START_RANGE, Params
+from ppl_models.parts.ascent import ascend
 from ppl_models.parts.distributions import Flat, binary_configurations, softplus
 from ppl_models.parts.profile_laws import TraitBits, codes_of
 from ppl_models.parts.validation import is_integer, plain_fields
@@ -35,11 +36,6 @@ __all__ = ["HigherOrder"]
 BOUND = 10.0  # of slopes and intercepts
 MAX_TABLE = 14  # attributes up to which the statistic is a table over profiles
 START_SLOPE = 1.0
-LEAST_DAMPING = 1e-9
-MAX_STEPS = 60
-MAX_MOVE = 3.0  # of a parameter in one step
-TOLERANCE = 1e-11  # of a step, where the ascent stops
-ROUNDING = 1e-14  # relative, below which a fall of the objective is none
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,7 @@ class TraitRoot:
     def maximise(self, statistic: Tensor, params: Params) -> Params:
         start = torch.cat([params[self.slopes], params[self.intercepts]], -1)
         climb = self._by_profiles if self.num_latents <= MAX_TABLE else self._by_nodes
-        best = _ascend(start, *climb(statistic))
+        best = ascend(start, *climb(statistic), BOUND)
         slopes, intercepts = best.chunk(2, -1)
         return _signed({self.slopes: slopes, self.intercepts: intercepts}, *self.sites())
 
@@ -222,34 +218,6 @@ def _signed(params: Params, slopes: str, intercepts: str) -> Params:
     """The trait named so that its slopes sum to a positive number: the same law, for the nodes lie symmetrically."""
     sign = torch.where(params[slopes].sum(-1, keepdim=True) < 0, -1.0, 1.0).to(params[slopes])
     return {slopes: sign * params[slopes], intercepts: params[intercepts]}
-
-
-def _ascend(x: Tensor, objective: Callable[[Tensor], Tensor], step: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
-    """Scoring steps inside the box, damped as Levenberg and Marquardt do, for each restart; the objective does not fall.
-
-    Args:
-        x: (R, P); objective: to (R,); step: to the gradient (R, P) and the information (R, P, P).
-    """
-    value, damping = objective(x), x.new_full((len(x),), LEAST_DAMPING)
-    for _ in range(MAX_STEPS):
-        gradient, information = step(x)
-        stuck = (x.abs() >= BOUND) & (x * gradient > 0)
-        diagonal = information.diagonal(dim1=-2, dim2=-1)
-        floor = 1e-3 * diagonal.mean(-1, keepdim=True).clamp(min=1e-8)
-        system = information.masked_fill(stuck.unsqueeze(-1) | stuck.unsqueeze(-2), 0.0)
-        extra = damping.unsqueeze(-1) * diagonal.clamp(min=0.0).maximum(floor)
-        system = system + torch.diag_embed(torch.where(stuck, floor, extra))
-        move = torch.linalg.solve_ex(system, gradient.masked_fill(stuck, 0.0).unsqueeze(-1))[0].squeeze(-1)
-        longest = move.abs().amax(-1, keepdim=True)
-        move = torch.where(torch.isfinite(longest), move * (MAX_MOVE / longest.clamp(min=MAX_MOVE)), torch.zeros_like(move))
-        proposal = (x + move).clamp(-BOUND, BOUND)
-        new = objective(proposal)
-        taken = new >= value - ROUNDING * value.abs()
-        x, value = torch.where(taken.unsqueeze(-1), proposal, x), torch.where(taken, new, value)
-        damping = torch.where(taken, (damping / 10).clamp(min=LEAST_DAMPING), damping * 10)
-        if (longest <= TOLERANCE).all():
-            break
-    return x
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from torch import Tensor
 from ppl_models.parts.distributions import BinaryVector
 
 if TYPE_CHECKING:
+    from ppl_models.parts.item_curves import CurvedItems
     from ppl_models.parts.penalties import Penalty
     from ppl_models.parts.responses import ResponseFamily
 
@@ -66,6 +67,7 @@ class GeneralizedLinearLayer:
         terms: bool (num_features, num_parents), the parents whose product each feature is; None where the features are
             the parents themselves.
         disjunctive: bool (num_features,), True where a feature is 1 as soon as one of its parents is; None for products only.
+        curved: children whose coefficients of all products follow from their intercept and the loadings of single parents.
     """
 
     loadings: str
@@ -82,6 +84,7 @@ class GeneralizedLinearLayer:
     item_bounds: tuple[float, ...] | None = None
     terms: Tensor | None = None
     disjunctive: Tensor | None = None
+    curved: tuple[CurvedItems, ...] = ()
 
     @property
     def num_features(self) -> int:
@@ -91,6 +94,19 @@ class GeneralizedLinearLayer:
     def features(self, parents: Tensor) -> Tensor:
         """What the predictor is linear in, (..., num_features), of 0/1 parents (..., num_parents)."""
         return parents if self.terms is None else products(parents, self.terms, self.disjunctive)
+
+    def coefficients(self, intercepts: Tensor, loadings: Tensor) -> tuple[Tensor, Tensor]:
+        """What the predictor is made of, (..., num_children) and (..., num_children, num_features): the sites' values, but for
+        curved children.
+        """
+        if not self.curved:
+            return intercepts, loadings
+        intercepts, loadings = intercepts.clone(), loadings.clone()
+        for group in self.curved:
+            own = group.coefficients(group.own(intercepts, loadings))
+            intercepts[..., group.items] = own[..., 0]
+            loadings[..., group.items.unsqueeze(-1), group.columns] = own[..., 1:]
+        return intercepts, loadings
 
     @property
     def edges(self) -> Tensor | None:

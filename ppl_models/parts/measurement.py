@@ -51,6 +51,11 @@ class Bottom(Protocol):
         """Whether one attribute of a subset is enough, in the place of their product."""
         ...
 
+    @property
+    def curve(self) -> str | None:
+        """What ties the coefficients of the products together (:mod:`ppl_models.parts.item_curves`); None where each is free."""
+        ...
+
     def subsets(self, attributes: Subset) -> list[Subset] | None:
         """The subsets of an item's attributes that have a coefficient; None where each attribute has its own."""
         ...
@@ -61,6 +66,7 @@ class Additive:
     r"""Main effects, :math:`\eta_j = b_j + \sum_k W_{jk} a_k`; the graph may be unknown."""
 
     disjunctive = False
+    curve = None
 
     def subsets(self, attributes: Subset) -> list[Subset] | None:
         return None
@@ -78,6 +84,7 @@ class ExpDINA:
     """
 
     disjunctive = False
+    curve = None
 
     def subsets(self, attributes: Subset) -> list[Subset] | None:
         return [attributes]
@@ -93,6 +100,7 @@ class ExpDINO:
     """
 
     disjunctive = True
+    curve = None
 
     def subsets(self, attributes: Subset) -> list[Subset] | None:
         return [attributes]
@@ -118,6 +126,7 @@ class ExpGDM:
 
     order: int | None = None
     disjunctive = False
+    curve = None
 
     def __post_init__(self) -> None:
         plain_fields(self)

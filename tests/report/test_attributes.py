@@ -25,7 +25,8 @@ def test_the_page_of_a_test(tmp_path: Path) -> None:
     items, _ = design.draw(800, seed=2)
     names = ["add", "carry", "borrow"]
     frame = pd.DataFrame(design.model.q_matrix, columns=names, index=[f"task {j}" for j in range(12)])
-    model = LatentAttributeModel(frame, items="dina", root=HigherOrder())
+    rules = tuple("acdm" if j == 6 else "dina" for j in range(12))
+    model = LatentAttributeModel(frame, items=rules, root=HigherOrder())
     table = pd.DataFrame(items.numpy(), columns=frame.index)
     result = fit(model, table, EM(tolerance=1e-6))
     text = text_of(write_report(result, table, tmp_path))
@@ -38,6 +39,7 @@ def test_the_page_of_a_test(tmp_path: Path) -> None:
         "RMSEA2",
         "reproduced well by the usual marks",
         "task 11",
+        "Otherwise for task 6: each attribute adds to the chance of a right answer",
         "θ ~ N(0, 1)",
     ):
         assert words in text, words

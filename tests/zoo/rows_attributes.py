@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import expit, logsumexp
+from scipy.special import expit, logit, logsumexp
 from zoo.rows_measurement import LAWS
 
 from ppl_models import (
@@ -64,6 +64,20 @@ def of_trait(params: Params, profile: Profile) -> float:
     return float(np.log(total))
 
 
+def additive_chance(b: float, weights: list[float], has: list[int]) -> float:
+    """Shares of the whole chance: of those who have nothing, of each attribute, and of nobody."""
+    shares = np.exp([b, *weights, 0.0])
+    return float((shares[0] + shares[1:-1] @ np.array(has)) / shares.sum())
+
+
+def reduced_chance(b: float, weights: list[float], has: list[int]) -> float:
+    """A chance for those who have all, times a factor for each attribute that is lacking."""
+    return float(expit(b) * np.prod([1.0 if bit else 1 - expit(w) for w, bit in zip(weights, has, strict=True)]))
+
+
+CURVES = {"acdm": additive_chance, "rrum": reduced_chance}
+
+
 def features_by_hand(rule: str, own: tuple[int, ...]) -> dict[tuple[tuple[int, ...], bool], Callable[[Profile], float]]:
     """The features of an item that asks for the attributes ``own``: (members, whether any is enough) -> value."""
     if rule == "dina":
@@ -94,7 +108,12 @@ def log_likelihood(
     for profile in ALL:
         rows, dispersed = np.full(len(data), law(params, profile)), 0
         for j, family in enumerate(columns):
-            eta = params["intercepts"][j] + sum(params["loadings"][j, every.index(t)] * value(profile) for t, value in used[j].items())
+            own = [k for k in range(3) if graph[j][k]]
+            if rules[j] in CURVES and len(own) > 1:
+                singles = [params["loadings"][j, every.index(((k,), False))] for k in own]
+                eta = logit(CURVES[rules[j]](params["intercepts"][j], singles, [profile[k] for k in own]))
+            else:
+                eta = params["intercepts"][j] + sum(params["loadings"][j, every.index(t)] * value(profile) for t, value in used[j].items())
             gamma = params["dispersion"][dispersed] if family == "Normal" else None
             dispersed += family == "Normal"
             seen = ~np.isnan(data[:, j])
@@ -131,6 +150,8 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
         ("hierarchy", ("Bernoulli",) * 5, Bernoulli(), ("dina",) * 5, SMALL, 0.0, None, 1.0),
         ("dag", ("Poisson",) * 5, Poisson(), ("dino",) * 5, SMALL, 0.25, None, 1.0),
         ("trait", ("Bernoulli",) * 5, Bernoulli(), ("gdm",) * 5, SMALL, 0.0, None, 1.0),
+        ("saturated", ("Bernoulli",) * 5, Bernoulli(), ("acdm", "rrum", "gdm", "acdm", "rrum"), SMALL, 0.2, None, 1.0),
+        ("dag", ("Bernoulli",) * 12, Bernoulli(), ("acdm",) * 10 + ("rrum",) * 2, LONG, 0.0, 3000, 3.5),
         ("saturated", ("Bernoulli",) * 12, Bernoulli(), ("additive",) * 12, LONG, 0.1, 2000, 3.5),
         ("hierarchy", ("Normal",) * 12, Normal(), ("additive",) * 12, LONG, 0.0, 800, 3.0),
         ("dag", ("Bernoulli",) * 12, Bernoulli(), ("dino",) * 12, LONG, 0.0, 2000, 3.5),
@@ -143,6 +164,8 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
         used, every = used_by_hand(rules, q_matrix)
         weights = torch.tensor([[1.0 / len(t[0]) if t in features else 0.0 for t in every] for features in used], dtype=f64)
         noise = 0.8 + 0.4 * torch.rand(*weights.shape, generator=generator, dtype=f64)
+        curved = torch.tensor([rule in CURVES and len(f) > 1 for rule, f in zip(rules, used, strict=True)]).unsqueeze(-1)
+        weights = weights.masked_fill(curved & torch.tensor([len(t[0]) > 1 for t in every]), 0.0)
         loadings = effect * noise * weights / weights.sum(-1, keepdim=True)
         truth = own | {
             "loadings": loadings,
@@ -151,7 +174,8 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
         if columns.count("Normal"):
             truth["dispersion"] = 0.5 + torch.rand(columns.count("Normal"), generator=generator, dtype=f64)
         shapes = {name: tuple(value.shape) for name, value in truth.items()} | {"attributes": (3,), "items": (len(columns),)}
-        name = f"attributes-{law}{'-recovers' if recovery else ''}-{'Blocks' if columns is mixed else columns[0]}"
+        rule = "-chances" if "acdm" in rules else ""
+        name = f"attributes-{law}{rule}{'-recovers' if recovery else ''}-{'Blocks' if columns is mixed else columns[0]}"
         items = rules if len(set(rules)) > 1 else rules[0]
         model = LatentAttributeModel(q_matrix, family, items, root)  # type: ignore[arg-type]
         by_hand = partial(log_likelihood, columns, rules, q_matrix, density)  # type: ignore[arg-type]

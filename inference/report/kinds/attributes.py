@@ -17,7 +17,7 @@ from ppl_models.parts.distributions import binary_configurations
 
 __all__: list[str] = []
 
-MOST_ITEMS, MOST_PROFILES, MOST_FALLS = 80, 16, 20
+MOST_ITEMS, MOST_PROFILES, MOST_FALLS, MOST_NAMED = 80, 16, 20, 12
 MOST_LISTED = 14  # attributes whose profiles are listed
 LEAST_EXPECTED = 0.8
 
@@ -31,7 +31,18 @@ def _(structure: AttributeStructure, subject: Subject) -> str:
         f"Each row has or lacks {layer.num_parents} attributes ({', '.join(names)}), which {asked}; {layer.num_children} items are "
         "independent once the attributes are known."
     )
-    return text + fitted.dispatch(LayeredStructure)(structure, subject)
+    text += fitted.dispatch(LayeredStructure)(structure, subject)
+    forms = {
+        "acdm": "each attribute adds to the chance of a right answer: P = (e^b + Σ a_k e^W_k) / (e^b + Σ e^W_k + 1)",
+        "rrum": "each lacking attribute multiplies the chance of a right answer: P = σ(b) Π σ(-W_k)^(1 - a_k)",
+    }
+    items = [str(name) for name in labels_of(subject.fit, "item", layer.num_children, subject.names)]
+    for curve, form in forms.items():
+        own = [items[j] for group in layer.curved if group.curve == curve for j in group.items.tolist()]
+        if own:
+            shown = ", ".join(own[:MOST_NAMED]) + (f" and {len(own) - MOST_NAMED} more" if len(own) > MOST_NAMED else "")
+            text += paragraph(f"Otherwise for {shown}: {form}. Read their chances in the table of items, not their loadings.")
+    return text
 
 
 @middle.register

@@ -102,7 +102,7 @@ def _graph(structure: LayeredStructure, subject: Subject) -> str:
     fit = subject.fit
     text = picture(lambda: plot_latent_graph(fit, names=subject.names), "graph of latents and items")
     for layer in structure.layers:
-        present, cut = present_edges(layer, layer.effects(fit.params[layer.loadings]).detach().cpu().numpy())
+        present, cut = present_edges(layer, layer.effects(layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]).detach().cpu().numpy())
         labels = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names)
         loose = [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied]
         if loose:

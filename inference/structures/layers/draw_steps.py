@@ -23,6 +23,7 @@ from torch import Tensor
 from inference.base.draw_steps import Averages
 from inference.base.gibbs import Latents
 from inference.programs.program import Params
+from inference.structures.layers.curved import curved_by_quadratic, put_curved
 from inference.structures.layers.gibbs import LayeredGibbs, features
 from inference.structures.layers.glm import (
     drawn_statistics,
@@ -69,7 +70,8 @@ class LayeredDraws:
         for depth, layer in enumerate(self.layers):
             below = self.gibbs.statistic if depth == 0 else latents[layer.child]
             mask = self.gibbs.mask if depth == 0 else None
-            beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
+            intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
+            beta = torch.cat([intercepts.unsqueeze(-1), loadings], -1)
             h = with_ones(features(layer, latents))
             gradient, hessian = _expansion(layer.response, beta, below, mask, h, self.stride)
             out[f"{layer.loadings}/linear"] = gradient + (hessian @ beta.unsqueeze(-1)).squeeze(-1)
@@ -101,7 +103,9 @@ class LayeredDraws:
             beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
             dispersion = params[layer.dispersion] if layer.dispersion else None
             scale = layer.response.scale(dispersion, layer.num_children)
+            curved = curved_by_quadratic(layer, linear, hessian, beta)
             beta = maximise_quadratic(layer, linear, hessian, beta, scale)
+            beta = put_curved(layer, beta, curved)
             new[layer.intercepts], new[layer.loadings] = beta[..., 0], beta[..., 1:]
             if layer.dispersion is not None and depth == 0:
                 squares = self.gibbs.statistic.square().sum(-1) * self.scale

@@ -93,7 +93,8 @@ class LayeredGibbs:
 
 def predictor(layer: GeneralizedLinearLayer, params: Params, latents: Latents) -> Tensor:
     """The children's predictor, (R, C, N)."""
-    return params[layer.loadings] @ features(layer, latents) + params[layer.intercepts].unsqueeze(-1)
+    intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
+    return loadings @ features(layer, latents) + intercepts.unsqueeze(-1)
 
 
 def features(layer: GeneralizedLinearLayer, latents: Latents) -> Tensor:
@@ -121,8 +122,9 @@ def _sweep_layer(
     if isinstance(layer.response, Bernoulli):  # log-odds within a few hundred: single precision is ample, and twice as fast
         kind = torch.float32
     scale = None if scale is None else scale.to(kind)
+    intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
     conditionals = (_Conditionals if layer.terms is None else _ProductConditionals)(
-        layer, params[layer.loadings].to(kind), params[layer.intercepts].to(kind), scale
+        layer, loadings.to(kind), intercepts.to(kind), scale
     )
     rows = max(1, CHUNK_ELEMENTS // (conditionals.num_moved * len(parents)))
     for start in range(0, num_rows, rows):

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from inference.structures.layers.curved import curved_by_counts, put_curved
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, products
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.penalties import Penalty
@@ -147,7 +148,7 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
             residual = stats.squares[..., columns] - 2 * (own_beta * stats.cross[..., columns, :]).sum(-1)
             residual = residual + (own_counts * fitted.square()).sum(-1)
             new_dispersion.append((residual / own_counts.sum(-1)).clamp(*DISPERSION_LIMITS))
-    updated = torch.cat(new_beta, -2)
+    updated = put_curved(layer, torch.cat(new_beta, -2), curved_by_counts(layer, stats.cross, counts, stats.configurations, beta, num_steps))
     out = {layer.intercepts: updated[..., 0], layer.loadings: updated[..., 1:]}
     if layer.dispersion is not None:
         out[layer.dispersion] = torch.cat(new_dispersion, -1)

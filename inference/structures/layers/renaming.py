@@ -5,7 +5,8 @@ With :math:`\eta = b + \sum_S W_S \prod_{k \in S} a_k`, renaming the values of l
 .. math:: W'_S = -W_S, \quad W'_{S \setminus k} = W_{S \setminus k} + W_S \qquad (k \in S),
 
 with b in the place of :math:`W_\emptyset`. The result is of the same form only if every item that uses S also has a coefficient
-for :math:`S \setminus k`: always with all interactions, never for a latent that a conjunction or a disjunction ties to others. A layer without
+for :math:`S \setminus k`: always with all interactions, never for a latent that a conjunction, a disjunction or a
+curve of chances ties to others. A layer without
 products is the case of subsets with one member.
 """
 
@@ -39,6 +40,8 @@ def flippable(layer: GeneralizedLinearLayer) -> Tensor:
         return answer
     subsets = _subsets(layer.terms)
     place = {subset: t for t, subset in enumerate(subsets) if not _is_disjunctive(layer, t)}
+    for group in layer.curved:
+        answer[layer.terms[group.singles].any(0)] = False
     for t, subset in enumerate(subsets):
         if _is_disjunctive(layer, t):
             answer[list(subset)] = False

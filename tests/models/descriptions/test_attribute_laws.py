@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ppl_models import Dag, Hierarchy, HigherOrder, Independent, Saturated
 from ppl_models.descriptions.attribute_law import AttributeRoot
+from ppl_models.parts.ascent import ascend
 from ppl_models.parts.distributions import binary_configurations
 
 F64 = torch.float64
@@ -180,9 +181,7 @@ def test_many_attributes_need_no_table() -> None:
     for _ in range(2000):
         statistic = few._at_nodes(four.mT, torch.ones(1, 4000, dtype=F64), by_nodes)  # type: ignore[attr-defined]
         x = torch.cat([by_nodes["trait_slopes"], by_nodes["trait_intercepts"]], -1)
-        from ppl_models.descriptions.higher_order import _ascend
-
-        slopes, intercepts = _ascend(x, *few._by_nodes(statistic)).chunk(2, -1)  # type: ignore[attr-defined]
+        slopes, intercepts = ascend(x, *few._by_nodes(statistic), 10.0).chunk(2, -1)  # type: ignore[attr-defined]
         moved = float((slopes - by_nodes["trait_slopes"]).abs().max())
         by_nodes = {"trait_slopes": slopes, "trait_intercepts": intercepts}
         if moved < 1e-6:

@@ -1,0 +1,53 @@
+"""Climbing a smooth function of a few parameters in a box, many of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = ["ascend"]
+
+LEAST_DAMPING = 1e-9
+MAX_MOVE = 3.0  # of a parameter in one step
+TOLERANCE = 1e-11  # of a step, where the ascent stops
+ROUNDING = 1e-14  # relative, below which a fall of the objective is none
+
+
+def ascend(
+    x: Tensor,
+    objective: Callable[[Tensor], Tensor],
+    step: Callable[[Tensor], tuple[Tensor, Tensor]],
+    bound: float,
+    max_steps: int = 60,
+) -> Tensor:
+    """Scoring steps inside the box, damped as Levenberg and Marquardt do; no objective falls.
+
+    Args:
+        x: starts, (M, P).
+        objective: of (M, P), to (M,).
+        step: of (M, P), to the gradient (M, P) and a positive semidefinite information (M, P, P).
+        bound: the box is [-bound, bound].
+        max_steps: at most so many; fewer once no step is longer than 1e-11.
+    """
+    value, damping = objective(x), x.new_full((len(x),), LEAST_DAMPING)
+    for _ in range(max_steps):
+        gradient, information = step(x)
+        stuck = (x.abs() >= bound) & (x * gradient > 0)
+        diagonal = information.diagonal(dim1=-2, dim2=-1)
+        floor = 1e-3 * diagonal.mean(-1, keepdim=True).clamp(min=1e-8)
+        system = information.masked_fill(stuck.unsqueeze(-1) | stuck.unsqueeze(-2), 0.0)
+        extra = damping.unsqueeze(-1) * diagonal.clamp(min=0.0).maximum(floor)
+        system = system + torch.diag_embed(torch.where(stuck, floor, extra))
+        move = torch.linalg.solve_ex(system, gradient.masked_fill(stuck, 0.0).unsqueeze(-1))[0].squeeze(-1)
+        longest = move.abs().amax(-1, keepdim=True)
+        move = torch.where(torch.isfinite(longest), move * (MAX_MOVE / longest.clamp(min=MAX_MOVE)), torch.zeros_like(move))
+        proposal = (x + move).clamp(-bound, bound)
+        new = objective(proposal)
+        taken = new >= value - ROUNDING * value.abs()
+        x, value = torch.where(taken.unsqueeze(-1), proposal, x), torch.where(taken, new, value)
+        damping = torch.where(taken, (damping / 10).clamp(min=LEAST_DAMPING), damping * 10)
+        if (longest <= TOLERANCE).all():
+            break
+    return x

@@ -1,0 +1,119 @@
+"""Additive and reduced items: their chances, derivatives, coefficients; and models of them under every engine."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from inference import EM, SAEM, fit
+from inference.base.gibbs import FORWARD
+from inference.inspection import reversals
+from inference.programs.program import Program
+from inference.structures.layers import LayeredGibbs, flippable
+from ppl_models import ACDM, RRUM, DeepDiscreteEncoder, LatentAttributeModel, Normal
+from ppl_models.parts.item_curves import CurvedItems
+
+F64 = torch.float64
+PURE = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+Q = (*PURE, *PURE, *PURE, (1, 1, 0), (0, 1, 1), (1, 0, 1), (1, 1, 1))
+TOGETHER = torch.tensor([0.32, 0.04, 0.05, 0.07, 0.03, 0.05, 0.06, 0.38], dtype=F64)
+curves = pytest.mark.parametrize("curve", ["acdm", "rrum"])
+
+
+def group_of(curve: str) -> CurvedItems:
+    (found,) = LatentAttributeModel((*PURE, (1, 1, 1)), items=curve).layers()[0].curved
+    return found
+
+
+def drawn(shape: tuple[int, ...], size: float = 2.0) -> Tensor:
+    return size * torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=F64)
+
+
+@curves
+def test_chances(curve: str) -> None:
+    group, x = group_of(curve), drawn((5, 4))
+    chances = torch.sigmoid(group.log_odds(x))
+    b, w, has = x[:, :1], x[:, 1:], group.profiles
+    if curve == "acdm":
+        shares = torch.cat([b, w, torch.zeros(5, 1, dtype=F64)], -1).softmax(-1)
+        expected = shares[:, :1] + shares[:, 1:4] @ has.mT
+    else:
+        expected = torch.sigmoid(b) * torch.where(has > 0, 1.0, torch.sigmoid(-w).unsqueeze(1)).prod(-1)
+    torch.testing.assert_close(chances, expected)
+    torch.testing.assert_close(group.coefficients(x) @ group.design.mT, group.log_odds(x))
+    slopes = torch.stack([torch.autograd.functional.jacobian(group.log_odds, own) for own in x])
+    torch.testing.assert_close(group.slopes(x), slopes)
+    extreme = group.log_odds(torch.tensor([[15.0, 15, -15, 15], [-15, -15, -15, -15], [15, -15, -15, -15], [-15, 15, 15, 15]], dtype=F64))
+    assert bool(torch.isfinite(extreme).all())
+
+
+@curves
+def test_engines_agree(curve: str) -> None:
+    model = LatentAttributeModel(Q, items=(curve,) * 12 + ("dina",))
+    graph = model.layers()[0].graph
+    assert graph is not None
+    loadings = graph.double()
+    loadings[:9] *= 3
+    truth = {"profiles": TOGETHER, "loadings": loadings, "intercepts": torch.tensor([-1.5] * 9 + [0.5] * 4, dtype=F64)}
+    data = Program(model, None, 1500).simulate(truth, 1)["items"]
+    data[::7, ::3] = math.nan
+    exact = fit(model, data, EM(tolerance=1e-8), num_restarts=2)
+    generic = fit(model, data, EM(accelerate=False, max_iterations=500, tolerance=1e-7), init=exact.params)
+    assert exact.log_likelihood == pytest.approx(generic.log_likelihood, abs=1e-3)
+    sampled = fit(model, data, SAEM(), seed=1)
+    assert float(Program(model, data).log_marginal(sampled.params)) == pytest.approx(exact.log_likelihood, abs=1.5)
+    ones = torch.eye(3)
+    found, expected = (model.expected_responses(params, ones) for params in (exact.params, truth))
+    assert float((found - expected).abs().max()) < 0.12
+    assert not [fall for fall in reversals(exact) if fall.item not in "012345678"]  # monotone by construction
+    assert exact.num_parameters == 9 * 2 + 3 * 3 + 2 + 7
+
+
+@curves
+def test_sweeps_have_the_exact_conditionals(curve: str) -> None:
+    model = LatentAttributeModel(Q, items=curve)
+    graph = model.layers()[0].graph
+    assert graph is not None
+    params = {"profiles": TOGETHER, "loadings": graph * drawn(tuple(graph.shape), 0.7), "intercepts": drawn((13,), 0.7)}
+    data = Program(model, None, 20).simulate(params, 1)["items"]
+    params = {name: value.unsqueeze(0) for name, value in params.items()}
+    gibbs, generator = LayeredGibbs.build(model, data), torch.Generator().manual_seed(0)
+    state = gibbs.begin(params, generator)
+    after, chances = gibbs.sweep(params, state, generator, FORWARD)
+    now = state["attributes"].clone()
+    for k in range(3):
+        sides = []
+        for bit in (1.0, 0.0):
+            own = now.clone()
+            own[:, k] = bit
+            sides.append(Program(model, data).log_joint_rows(params, {"attributes": own.mT}))
+        torch.testing.assert_close(chances["attributes"][:, k], torch.sigmoid(sides[0] - sides[1]), rtol=0.0, atol=3e-6)
+        now[:, k] = after["attributes"][:, k]
+
+
+def test_values_keep_their_names() -> None:
+    """An attribute of a monotone item has one direction only."""
+    layer = LatentAttributeModel((*PURE, (1, 1, 0)), items="acdm").layers()[0]
+    assert flippable(layer).tolist() == [False, False, True]
+
+
+def test_one_attribute_is_one_model() -> None:
+    models = [LatentAttributeModel(PURE, items=rule) for rule in ("acdm", "rrum", "additive")]
+    assert all(model.layers()[0].curved == () for model in models)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: LatentAttributeModel(Q, Normal(), items="acdm"), "rule of Bernoulli items, and item 0 is Normal"),
+        (lambda: DeepDiscreteEncoder(13, (3,), graphs=(Q,), bottom=RRUM()), "rule of LatentAttributeModel"),
+        (lambda: LatentAttributeModel(num_attributes=2, num_items=6, items=ACDM()), "need the q_matrix"),
+    ],
+)
+def test_bad_input(make: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        make()
