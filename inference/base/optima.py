@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Ranking", "degenerate_restarts", "distinct_optima", "rank_restarts"]
 
 SAME_VALUE = 1e-6  # relative difference of objectives of one optimum
+ROUNDINGS = 64  # of the parameters' precision, that an objective of many rows may lose
 SAME_PARAMETERS = 1e-3  # largest difference of parameters of one optimum
 MOST_MIDPOINTS = 20  # comparisons that need the objective once more; beyond them, objectives alone decide
 
@@ -79,6 +80,7 @@ def distinct_optima(problem: Problem, params: Params, objective: Tensor) -> Tens
     """The optimum that each restart reached, (R,): 0 the best, then falling; -1 where the objective is minus infinity."""
     sites = problem.structure.local_sites
     params = {name: value.detach() for name, value in params.items() if name not in sites}
+    same = _same_value(params)
     found = torch.full((len(objective),), -1)
     heads: list[int] = []
     midpoints = 0 if sites else MOST_MIDPOINTS
@@ -87,7 +89,7 @@ def distinct_optima(problem: Problem, params: Params, objective: Tensor) -> Tens
         if value == -torch.inf:
             break
         for number, head in enumerate(heads):
-            if float(objective[head]) - value > SAME_VALUE * max(1.0, abs(float(objective[head]))):
+            if float(objective[head]) - value > same * max(1.0, abs(float(objective[head]))):
                 continue
             verdict = _same_parameters(problem, params, r, head)
             if verdict is None and midpoints > 0:
@@ -100,6 +102,11 @@ def distinct_optima(problem: Problem, params: Params, objective: Tensor) -> Tens
             found[r] = len(heads)
             heads.append(r)
     return found
+
+
+def _same_value(params: Params) -> float:
+    """The relative difference of objectives that says nothing, in the precision of the parameters."""
+    return max([SAME_VALUE, *(ROUNDINGS * torch.finfo(value.dtype).eps for value in params.values() if value.is_floating_point())])
 
 
 def _like(problem: Problem, params: Params, r: int, head: int) -> tuple[Params, Params] | None:
@@ -129,4 +136,4 @@ def _on_one_hill(problem: Problem, params: Params, r: int, head: int) -> bool:
     if found is None or not bool(found[1].isfinite().all()):
         return True
     one, middle, two = found[1].tolist()
-    return bool(middle >= min(one, two) - SAME_VALUE * max(1.0, abs(two)))
+    return bool(middle >= min(one, two) - _same_value(params) * max(1.0, abs(two)))

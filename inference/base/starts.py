@@ -42,7 +42,7 @@ class StartSearch:
     replicates: int = 3
     unseen: float = 0.05
     cap: int = 200
-    budget: float = 3e9
+    budget: float = 5e8
 
     def __post_init__(self) -> None:
         for name in ("batch", "short_iterations", "finalists", "least", "replicates", "cap"):
