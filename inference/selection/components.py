@@ -19,6 +19,7 @@ from inference.base.progress import NoProgress, RichProgress
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
 from inference.programs.data import checked
+from inference.selection.growing import grow_again
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ def fit_grid(
         num_restarts: of each fit, the family's own number if None; seed: of each fit.
         progress: show a bar on standard error.
 
+    Warns:
+        StartsWarning: for a number whose log-likelihood stays below that of a smaller one.
+
     Raises:
         ValueError: for an empty grid or one with repetitions, or as :func:`inference.fitting.fit.fit`.
     """
@@ -66,7 +70,8 @@ def fit_grid(
         for k, model in models.items():
             fits[k] = fit(model, data, num_restarts=num_restarts, seed=seed)
             bar.update(len(fits), objective=fits[k].objective, active=len(models) - len(fits))
-    return fits
+    again, _ = grow_again(list(fits), list(fits.values()), data, seed)
+    return dict(zip(fits, again, strict=True))
 
 
 def bic_thesis(result: Fit) -> float:

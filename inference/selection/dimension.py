@@ -27,6 +27,7 @@ from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.programs.data import first_tensor, map_tensors
+from inference.selection.growing import grow_again
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish
 from inference.structures.registry import structure_of
@@ -56,6 +57,7 @@ class Study:
         method, num_restarts, seed: of every fit.
         progress: whether to show a bar.
         kept: the fits to all rows, once some criterion has asked for them.
+        below: sizes that stay below a smaller one's log-likelihood.
     """
 
     sizes: tuple[Any, ...]
@@ -67,6 +69,7 @@ class Study:
     seed: int
     progress: bool
     kept: list[Fit] = field(default_factory=list, repr=False)
+    below: list[Any] = field(default_factory=list, repr=False)
 
     def fit(self, model: Any, data: Any) -> Fit:
         """A fit for one size, polished where the model is penalised."""
@@ -82,7 +85,7 @@ class Study:
         return [structure_of(model).num_possible(own.params) or own.num_parameters for model, own in pairs]
 
     def fits(self, data: Any) -> list[Fit]:
-        """One fit a size; those to all rows are made once."""
+        """One fit a size; those to all rows are made once. A size below a smaller one is fitted again from that one, and from more starts."""
         if data is self.data and self.kept:
             return self.kept
         out: list[Fit] = []
@@ -90,8 +93,10 @@ class Study:
             for model in self.models:
                 out.append(self.fit(model, data))
                 bar.update(len(out), objective=out[-1].objective, active=len(self.sizes) - len(out))
+        out, below = grow_again(self.sizes, out, data, self.seed)
         if data is self.data:
             self.kept.extend(out)
+        self.below.extend(self.sizes[i] for i in below if self.sizes[i] not in self.below)
         return out
 
 
@@ -136,10 +141,13 @@ class Selection:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line a size."""
+        """One line a size; ``optimum_missed`` where a size stays below the log-likelihood of a smaller one, which it contains."""
         import pandas as pd
 
         frame = pd.DataFrame(self.columns, index=pd.Index([str(size) for size in self.sizes], name="size"))
+        below = [] if self.study is None else self.study.below
+        if below and self.fits:
+            frame = frame.assign(optimum_missed=[size in below for size in self.sizes])
         return frame.assign(chosen=[size == self.chosen for size in self.sizes])
 
     @property
@@ -363,6 +371,9 @@ def select_dimension(
 
     Returns:
         The chosen size, the table, the fits, and a picture.
+
+    Warns:
+        StartsWarning: for a size whose log-likelihood stays below that of a smaller one.
 
     Raises:
         ValueError: for an empty grid or one with repeated sizes, sizes the family refuses, an unknown criterion, a grid
