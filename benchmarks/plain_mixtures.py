@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyro
@@ -130,13 +130,13 @@ def measure(args: Any) -> Iterator[dict[str, Any]]:
             }
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = command_line(__file__, __doc__, replicates=20, threads=1)
     parser.add_argument("--kinds", nargs="+", default=["Bernoulli", "Normal", "Poisson", "MultivariateNormal", "program"], help="of components")
     parser.add_argument("--components", nargs="+", type=int, default=[3, 4, 5], help="numbers of components")
     parser.add_argument("--rows", type=int, default=500, help="of every data set")
     parser.add_argument("--long", type=int, default=200, help="random starts of the best known optimum (a tenth of them for the program)")
-    run(parser, measure, quick={"replicates": 1, "components": [3], "rows": 120, "long": 10})
+    run(parser, measure, argv, quick={"replicates": 1, "components": [3], "rows": 120, "long": 10})
 
 
 if __name__ == "__main__":
