@@ -35,7 +35,8 @@ class CausalReport:
         score: its score.
         num_rows: that the table was taken to be worth.
         ties: other graphs that score the same up to rounding.
-        complete: whether no graph scores more, and ``ties`` holds all that score as much.
+        complete: whether ``ties`` holds all of them.
+        optimal: whether no graph scores more.
         edges, triples, independences: how far each claim of the graph stands from its opposite.
         probabilities: of edges and directions; None where neither draws were given nor graphs could be summed over.
         open_arrows: bool (K, K), arrows of the graph whose direction is not firm: they are drawn as lines.
@@ -48,6 +49,7 @@ class CausalReport:
     num_rows: float
     ties: tuple[Cpdag, ...]
     complete: bool
+    optimal: bool
     edges: tuple[EdgeStrength, ...]
     triples: tuple[TripleStrength, ...]
     independences: tuple[IndependenceClaim, ...]
@@ -140,7 +142,7 @@ class CausalReport:
     def text(self) -> str:
         """The graph, each edge with its strength, what is in doubt, and what no such graph can say."""
         names, matrix = self.graph.names, self.graph.matrix
-        kind = "the best of all graphs" if self.complete else "the best graph that the search met"
+        kind = "the best of all graphs" if self.optimal else "the best graph that the search met"
         lines = [f"What may cause what among {len(names)} attributes: {kind}, from a table worth {self.num_rows:,.0f} rows."]
         if not self.edges:
             lines.append("No two attributes are joined: the table looks like that of independent attributes.")
@@ -242,6 +244,7 @@ def discover(
         rows,
         tuple(Cpdag(other.matrix, labels) for other in found.ties),
         found.complete,
+        found.optimal,
         edges,
         triples,
         missing,

@@ -52,10 +52,11 @@ class ExactSearch:
         programme = _Programme(table[None], num_rows, score, self.max_parents)
         graph = class_of(programme.parents()[0])
         total = float(programme.reached[0, -1])
+        optimal = self.max_parents is None or self.max_parents >= programme.num_attributes - 1
         if programme.num_attributes > MOST_FOR_TIES:
-            return Found(graph, total, (), False)
+            return Found(graph, total, (), False, optimal)
         classes, complete = programme.optimal_classes()
-        return Found(graph, total, tuple(other for other in classes if other != graph), complete)
+        return Found(graph, total, tuple(other for other in classes if other != graph), complete, optimal)
 
     def best_of_each(self, tables: np.ndarray, num_rows: float, score: Score) -> list[Pdag]:
         num_attributes = tables.shape[1].bit_length() - 1

@@ -201,7 +201,7 @@ class GES:
             step.graph(): None for phase in (insertions, deletions, turnings) for step in phase(graph, scores, -slack) if step.gain <= slack
         }
         equal.pop(graph, None)
-        return Found(graph, total, tuple(equal), False, tied)
+        return Found(graph, total, tuple(equal), False, False, tied)
 
     def best_of_each(self, tables: np.ndarray, num_rows: float, score: Score) -> list[Pdag]:
         return [self._climb(SetScores(table, num_rows, score))[0] for table in tables]

@@ -20,9 +20,10 @@ class Found:
     Args:
         graph: its CPDAG.
         score: of every DAG in it; larger is better.
-        ties: other classes with the same score up to rounding: all of them after an exact search (``complete``), after a greedy one those that
-            one step leads to.
-        complete: whether the score is the largest of all DAGs, and ``ties`` holds every class that has it.
+        ties: other classes with the same score up to rounding: all that the search allows where ``complete``, else those that one step leads to
+            (greedy search) or those that were looked for.
+        complete: whether ``ties`` holds every such class.
+        optimal: whether no DAG at all scores more.
         tied_steps: steps of a greedy search at which another class promised just as much; the order of the attributes decided there.
     """
 
@@ -30,6 +31,7 @@ class Found:
     score: float
     ties: tuple[Pdag, ...]
     complete: bool
+    optimal: bool
     tied_steps: int = 0
 
 

@@ -40,6 +40,8 @@ def test_the_true_tables(name: str) -> None:
     assert report.graph == report.firm == truth
     assert report.doubts == ()
     assert report.complete
+    assert report.optimal
+    assert "the best of all graphs" in report.text()
     assert report.probabilities is not None
     assert report.probabilities.modal == truth
     assert not report.open_arrows.any()
@@ -91,6 +93,7 @@ def test_a_collider_near_zero_draws_no_arrow() -> None:
     assert report.firm.arrows == ()
     assert report.firm.lines == ((0, 2), (1, 2), (2, 3))
     assert "That A1 and A2 both point at A3 rests on" in report.text()
+    assert "the best graph that the search met" in report.text()
     many = discover(table, 8000, search=GES())
     assert many.graph == many.firm == cpdag_of(dag)
     assert not any("rests on" in doubt for doubt in many.doubts)

@@ -71,6 +71,7 @@ def test_exact_search_is_the_best_of_all_dags(score: BIC | BDeu) -> None:
         largest = np.array([max(int(mask).bit_count() for mask in row) for row in all_dags(4)])
         allowed = np.array([scores.total([int(mask) for mask in row]) for row in all_dags(4)[largest <= 1]])
         assert few.score == pytest.approx(allowed.max(), abs=1e-8)
+        assert (found.optimal, few.optimal, greedy.optimal) == (True, False, False)
     tables = rng.dirichlet(np.full(16, 0.5), 5)
     for search in (ExactSearch(), GES()):
         assert search.best_of_each(tables, 50.0, score) == [search.best(table, 50.0, score).graph for table in tables]
@@ -145,6 +146,7 @@ def test_many_attributes_with_few_parents() -> None:
     found = ExactSearch(max_parents=2).best(table, 1e7, BIC())
     assert np.array_equal(found.graph.matrix, truth)
     assert not found.complete
+    assert not found.optimal  # of at most two parents only
 
 
 def test_bad_searches() -> None:
