@@ -7,7 +7,14 @@ and ``inference.compare`` are imported on first use, so that ``import inference`
 import importlib
 from typing import TYPE_CHECKING
 
-from inference.base.outcome import BoundWarning, ConvergenceWarning, DegenerateWarning, EstimateWarning, StartsWarning
+from inference.base.outcome import (
+    BoundWarning,
+    ConvergenceWarning,
+    DegenerateWarning,
+    EstimateWarning,
+    PenaltyChoice,
+    StartsWarning,
+)
 from inference.bootstrap import Bootstrap
 from inference.engines.autoguides import FullRank, LowRank, MeanField
 from inference.engines.em import EM
@@ -21,6 +28,7 @@ from inference.fitting.result import Fit
 from inference.structures.dictionary.alternating import AlternatingMinimization, GradientAlternation
 from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
 from inference.structures.factorization.factorize import Factorize
+from inference.structures.layers.choose_penalty import ChoosePenalty
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
 from inference.structures.noisy_or.score_svi import ScoreFunctionSVI
 
@@ -52,7 +60,7 @@ __all__ = [
     "BackwardElimination",
     "Bootstrap",
     "BoundWarning",
-    "EstimateWarning",
+    "ChoosePenalty",
     "ConvergenceWarning",
     "DegenerateWarning",
     "EstimateWarning",
@@ -65,6 +73,7 @@ __all__ = [
     "Laplace",
     "LowRank",
     "MeanField",
+    "PenaltyChoice",
     "Pursuit",
     "Restarts",
     "ScoreFunctionSVI",

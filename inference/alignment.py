@@ -8,6 +8,7 @@ comparing: no fit may use it. How the latents of a model may be renamed is said 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -22,7 +23,9 @@ __all__ = ["Alignment", "Matching", "align", "align_layers", "canonical_signs", 
 def align(fit: FitRecord, reference: FitRecord | Mapping[str, Tensor], signs: bool = True) -> Alignment:
     """Relabel the latents of a fit so that its parameters are as near as possible to those of a reference.
 
-    Layers are matched bottom-up by their loadings (:func:`align_layers`), hidden options by their policies, components of a
+    What may be exchanged is what the model's law does not know: latents are told apart by a graph that the user declared, never by one that was
+    estimated (a plain fit of an encoder, or ``polish``), so two such fits on different graphs align, and their graphs
+    along with them. Layers are matched bottom-up by their loadings (:func:`align_layers`), hidden options by their policies, components of a
     mixture and causes of a network by the parameters that belong to each.
 
     Args:
@@ -38,10 +41,11 @@ def align(fit: FitRecord, reference: FitRecord | Mapping[str, Tensor], signs: bo
     other = reference if isinstance(reference, Mapping) else getattr(reference, "params", None)
     if other is None:
         raise ValueError(f"align: reference must be a fit or a dict of parameters, got {type(reference).__name__}")
-    alignment = None if model is None else structure_of(model).align(fit.params, other, signs)
-    if alignment is None:
+    structure = None if model is None else structure_of(model)
+    alignment = None if structure is None else structure.align(fit.params, other, signs)
+    if structure is None or alignment is None:
         raise ValueError(
             f"align: a fit of a model with layers() and root() was expected, or of another kind whose latents have no names, got {type(fit).__name__} of "
             f"{type(model).__name__}; components of other models are matched by match_columns"
         )
-    return alignment
+    return replace(alignment, graphs=structure.graphs(alignment.params))

@@ -10,8 +10,13 @@ the logit scale, positive numbers (variances) on the log scale, probability vect
 largest where the last is as good as zero), all others as they are. Entries that are exactly zero (off the graph, or removed by a penalty) are held there, and what is
 said is conditional on that graph.
 
-Asymptotic: it needs a likelihood with an interior maximum, so penalised entries that are shrunk but not zero, and
-estimates on a bound, are not covered by it.
+Where parameters have priors that are not flat (the weak normal ones of an encoder's loadings), the estimate is the maximum of the log-posterior, and
+minus the second derivatives of the log-prior are added to either I: :math:`I^{-1}` is then the covariance of the normal
+approximation of the posterior. For flat priors nothing changes. What the data leave undetermined is refused with any prior.
+
+Asymptotic: it needs an objective with an interior maximum. Estimates that a sparsity penalty shrank are refused
+(:func:`inference.selection.polish` refits them), and so are estimates on a bound. Where a graph was chosen with the same data (a
+plain fit of an encoder), that choice is not in the intervals: they are those of somebody who knew the graph.
 
 Source: T. A. Louis (1982), Finding the observed information matrix when using the EM algorithm,
 doi:10.1111/j.2517-6161.1982.tb01203.x; H. White (1982), doi:10.2307/1912526.
@@ -36,6 +41,7 @@ from inference.programs.curvature import (
     data_chunks,
     inverse_information,
     minus_hessian,
+    refuse_flat,
     some_names,
 )
 from inference.programs.program import Params
@@ -106,7 +112,7 @@ class Uncertainty:
 def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bounds: bool = False) -> Uncertainty:
     """Standard errors of an estimate at its own data.
 
-    The cost is one derivative of the log-likelihood of all rows a parameter.
+    The cost is one derivative of the log-likelihood of all rows a parameter, two where a prior is not flat.
 
     Args:
         fit: a converged maximum-likelihood fit, or a penalised one refitted on its graph.
@@ -115,11 +121,15 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
         hold_bounds: entries on a bound are held there instead of refused; their standard errors are NaN.
 
     Raises:
-        ValueError: if estimates lie on a bound, or the information is singular or not positive definite, naming the
+        ValueError: if the estimates are shrunk by a penalty or belong to a model whose likelihood gives none (saying why), if they lie on
+            a bound, or the information is singular or not positive definite, naming the
             parameters; for an unknown kind, for latents that cannot be summed out, for a fit without a point estimate.
     """
     if kind not in KINDS:
         raise ValueError(f"standard_errors: kind must be one of {KINDS}, got {kind!r}")
+    why = None if fit.draws is not None else fit.structure.why_no_standard_errors(fit.params)
+    if why is not None:
+        raise ValueError(f"standard_errors: {why}")
     coordinates = coordinates_of(fit, data)
     held = coordinates.at_bound()
     if held and not hold_bounds:
@@ -131,9 +141,12 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     if not coordinates.names:
         raise ValueError("standard_errors: every estimate lies on the bound of its interval")
     free = coordinates.vector()
+    prior = _curvature_of_prior(fit, data, coordinates)
+    is_flat = not bool((prior != 0).any())
+    asked = "sandwich" if kind == "hessian" and not is_flat else kind
     num_rows, scores, hessian = 0, None, None
     for program in data_chunks(fit.model, data):
-        rows, own_scores, own_hessian = derivatives(program, coordinates, free, kind)
+        rows, own_scores, own_hessian = derivatives(program, coordinates, free, asked)
         num_rows += rows
         if own_scores is not None:
             gram = own_scores.mT @ own_scores
@@ -143,10 +156,18 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     information = scores if hessian is None else hessian
     if information is None:
         raise ValueError("standard_errors: data without rows")
-    covariance = inverse_information(information, coordinates.names)
+    if not is_flat and scores is not None:
+        refuse_flat(scores, information, prior, coordinates.names)
+    covariance = inverse_information(information + prior, coordinates.names)
     if kind == "sandwich" and scores is not None:
         covariance = covariance @ scores @ covariance
     return Uncertainty(coordinates.names, coordinates, free, covariance, kind, num_rows)
+
+
+def _curvature_of_prior(fit: FitRecord, data: Any, coordinates: Coordinates) -> Tensor:
+    """Minus the second derivatives of the log-prior at the estimate, (P, P): a density of the parameters in their own units."""
+    program = next(data_chunks(fit.model, data))
+    return minus_hessian(lambda free: program.log_prior(coordinates.params(free)), coordinates.vector())
 
 
 def check_information(fit: FitRecord, like: Any = None, num_rows: int | None = None, seed: int = 0) -> InformationReport:

@@ -19,7 +19,7 @@ from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
 from ppl_models.parts.item_curves import ACDM, RRUM
 from ppl_models.parts.measurement import Additive, ExpDINA, ExpDINO, ExpGDM
-from ppl_models.parts.penalties import SCAD, Ridge, TruncatedLasso
+from ppl_models.parts.penalties import SCAD, Ridge, ToBeChosen, TruncatedLasso
 from ppl_models.parts.policies import Network, SoftmaxLinear
 from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
 from ppl_models.sparse_coding import SparseCoding
@@ -62,6 +62,7 @@ __all__ = [
     "Saturated",
     "SparseCoding",
     "SoftmaxLinear",
+    "ToBeChosen",
     "TruncatedLasso",
     "UsageFactorization",
 ]

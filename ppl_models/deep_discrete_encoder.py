@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,11 +14,11 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, RootLayer
-from ppl_models.parts.distributions import BinaryVector, Flat, Scattered
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior, RootLayer
+from ppl_models.parts.distributions import BinaryVector, Flat, ProductEffects, Scattered
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, Layout, layout
-from ppl_models.parts.penalties import Penalty, PenaltyPrior, check_penalty
+from ppl_models.parts.penalties import Penalty, PenaltyPrior, ToBeChosen, check_penalty
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
 from ppl_models.parts.validation import as_items, check_kind, check_number, check_size, numbers_like, plain_fields
 
@@ -45,21 +46,37 @@ class DeepDiscreteEncoder:
     :class:`~ppl_models.parts.measurement.ExpDINA`, ``ExpDINO`` or ``ExpGDM`` bottom ``loadings_1`` is (J, T), a column a
     product that some item uses, zero where an item does not use it.
 
-    Priors: proportions uniform; intercepts uniform on [-bound, bound]; loadings likewise, or with density
-    proportional to exp(-penalty) on that interval; dispersion uniform on [1e-6, 1e6]. The MAP estimate is then the
-    penalised maximum-likelihood estimate.
+    Priors: proportions uniform, dispersion uniform on [1e-6, 1e6]. Loadings and intercepts have a weak normal prior, which keeps them finite
+    where the data separate (an item that is never 1 with a latent on has no finite maximum-likelihood estimate) and says next to
+    nothing elsewhere:
+
+    .. math:: W_{d,jk} \sim N(0, u_j^2), \qquad b_{d,j} \mid W_d \sim N(-\tfrac{1}{2} \textstyle\sum_k W_{d,jk}, s_j^2),
+
+    that is, a latent changes the predictor by an amount of about :math:`u_j`, and the predictor of a random configuration lies within about
+    :math:`s_j` of zero (with products: :class:`~ppl_models.descriptions.layers.PredictorPrior`). It does not depend on how latents are
+    named. For log-odds and log means u = 4 and s = 5. A standard deviation of 4 has the precision 1/16, which is the information of one row about an effect
+    where the item is a fair coin and the latent too (a unit-information prior: R. E. Kass and L. Wasserman 1995,
+    doi:10.1080/01621459.1995.10476592); the level is freer, for items may be rare. Normal and LogNormal items, whose unit is
+    not known and whose estimates are finite anyway, have u = 20,000 and s = 10,000, which shrinks by less than a hundred-thousandth.
+    With a ``bound`` the prior of intercepts and loadings is flat on [-bound, bound] instead. A ``penalty`` multiplies the prior of
+    the loadings by exp(-penalty); the MAP estimate is then the penalised maximum-likelihood estimate.
 
     Args:
         num_items: J, number of observed columns.
         latent_sizes: (K_1, ..., K_D), bottom-up and falling, K_1 <= J.
         response: family of the items; :class:`~ppl_models.parts.responses.Blocks` joins several.
-        penalty: sparsity penalty of all loadings, on the scale of the total log-likelihood; None for none.
+        penalty: sparsity penalty of all loadings, on the scale of the total log-likelihood; None for none. Left open, with the graphs open
+            too, a plain ``fit(model, data)`` chooses it by EBIC, reads the graphs off the loadings and fits again on these without
+            shrinkage (``inference.ChoosePenalty``): a dense fit says nothing of the graph. Where graphs are given, or a method is named,
+            a penalty left open is none.
         graphs: one 0/1 matrix (K_{d-1}, K_d) a layer, bottom-up, or None where all loadings are free: the
             confirmatory mode (a Q-matrix).
-        bound: half-width of the interval of intercepts and loadings; if None, that of each item's own family (15, Normal
-            1000).
+        bound: half-width of the interval of intercepts and loadings on which their prior is flat, such as 15 (estimates
+            of items that separate then run to it); if None, the normal prior above.
         bottom: how items depend on their latents: each for itself (:class:`~ppl_models.parts.measurement.Additive`), all together, any one of
             them, or through interactions. All but the first need ``graphs[0]`` (the Q-matrix of cognitive diagnosis) and take no penalty.
+        graphs_estimated: whether ``graphs`` were read off data, as :meth:`restricted` says of its own. Latents are then compared between fits
+            under every order, not under those alone that keep the graph.
 
     Raises:
         ValueError: for sizes that are not positive integers or do not fall, more latents than items, a graph of the
@@ -70,10 +87,11 @@ class DeepDiscreteEncoder:
     num_items: int
     latent_sizes: tuple[int, ...]
     response: ResponseFamily = Bernoulli()
-    penalty: Penalty | None = None
+    penalty: Penalty | ToBeChosen | None = ToBeChosen()
     graphs: tuple[tuple[tuple[int, ...], ...] | None, ...] | None = None
     bound: float | None = None
     bottom: Bottom = Additive()
+    graphs_estimated: bool = False
 
     def __post_init__(self) -> None:
         owner = "DeepDiscreteEncoder"
@@ -104,8 +122,13 @@ class DeepDiscreteEncoder:
             products = self._layout()
         except ValueError as error:
             raise ValueError(f"{owner}: {error}") from None
-        if products is not None and self.penalty is not None:
+        if products is not None and self._penalty is not None:
             raise ValueError(f"{owner}: bottom={self.bottom!r} has its graph given; penalty=None was expected, got {self.penalty!r}")
+
+    @property
+    def _penalty(self) -> Penalty | None:
+        """The penalty in the program: none while it is left open."""
+        return None if isinstance(self.penalty, ToBeChosen) else self.penalty
 
     def _layout(self) -> Layout | None:
         return layout(self.bottom, None if self.graphs is None else self.graphs[0])
@@ -141,16 +164,16 @@ class DeepDiscreteEncoder:
     def _child_parent(self, d: int) -> tuple[int, int]:
         return ((self.num_items, *self.latent_sizes)[d], self.latent_sizes[d])
 
-    def _bound(self, d: int) -> float:
+    def _prior(self, d: int) -> PredictorPrior | None:
+        """The normal prior of the predictors; None where the user asked for a flat one on an interval."""
         if self.bound is not None:
-            return float(self.bound)
-        return self.response.bound if d == 0 else Bernoulli().bound
-
-    def _item_bounds(self, d: int) -> tuple[float, ...] | None:
-        if self.bound is not None or d > 0:
             return None
-        bounds = self.response.item_bounds(self.num_items)
-        return bounds if len(set(bounds)) > 1 else None
+        num_children, _ = self._child_parent(d)
+        response = self.response if d == 0 else Bernoulli()
+        scales: list[tuple[float, float]] = []
+        for family, columns, _ in response.blocks(num_children):
+            scales += [family.prior_scales] * (columns.stop - columns.start)
+        return PredictorPrior(tuple(level for level, _ in scales), tuple(effect for _, effect in scales))
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         """The layers, bottom-up, as engines see them."""
@@ -172,12 +195,13 @@ class DeepDiscreteEncoder:
                     num_parents=num_parents,
                     response=self.response if d == 0 else Bernoulli(),
                     dispersion="dispersion" if dispersed else None,
-                    penalty=self.penalty,
+                    penalty=self._penalty,
                     graph=graph,
-                    bound=self._bound(d),
-                    item_bounds=self._item_bounds(d),
+                    bound=math.inf if self.bound is None else float(self.bound),
                     terms=terms,
                     disjunctive=disjunctive,
+                    prior=self._prior(d),
+                    estimated=self.graphs_estimated and graph is not None,
                 )
             )
         return tuple(out)
@@ -237,8 +261,8 @@ class DeepDiscreteEncoder:
         return torch.cat([pairs[..., c, :] for c in columns], -2)
 
     def restricted(self, graphs: Sequence[Any]) -> DeepDiscreteEncoder:
-        """The same model without a penalty, its loadings free on the given graphs only (bottom-up, (K_{d-1}, K_d))."""
-        return replace(self, penalty=None, graphs=tuple(graphs))
+        """The same model without a penalty, its loadings free on graphs only that were read off data (bottom-up, (K_{d-1}, K_d))."""
+        return replace(self, penalty=None, graphs=tuple(graphs), graphs_estimated=True)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`."""
@@ -259,8 +283,7 @@ class DeepDiscreteEncoder:
         loadings, intercepts, layers = [], [], self.layers()
         for layer in layers:
             loadings.append(pyro.sample(layer.loadings, loadings_prior(layer, zero)))
-            bounds = layer.bounds(zero)
-            intercepts.append(pyro.sample(layer.intercepts, Flat(-bounds, bounds).to_event(1)))
+            intercepts.append(pyro.sample(layer.intercepts, intercepts_prior(layer, loadings[-1])))
         num_dispersed = self.response.num_dispersed(self.num_items)
         dispersion = None
         if num_dispersed:
@@ -278,16 +301,31 @@ class DeepDiscreteEncoder:
 
 
 def loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistributionMixin:
-    """Flat or penalised in each child's interval, zero off the graph; event shape (children, parents)."""
+    """Normal, or flat in each child's interval, and penalised; zero off the graph. Event shape (children, parents)."""
     shape = torch.Size([layer.num_children, layer.num_features])
+    effect = None if layer.prior is None else zero.new_tensor(layer.prior.effect)
+    if effect is not None and layer.terms is not None and layer.graph is not None:
+        return ProductEffects(layer.graph.to(zero.device), layer.spread(zero), effect)
     width: float | Tensor = layer.bound
-    if layer.item_bounds is not None:
-        width = layer.bounds(zero).unsqueeze(-1).expand(shape)
+    if effect is not None or layer.item_bounds is not None:
+        own = layer.bounds(zero) if effect is None else effect
+        width = own.unsqueeze(-1).expand(shape)
         width = width if layer.graph is None else width[layer.graph.to(width.device)]
     kind: dict[str, Any] = {"dtype": zero.dtype, "device": zero.device}
     prior: TorchDistributionMixin
-    if layer.penalty is None:
-        prior = Flat(zero - width, zero + width)
+    if layer.penalty is not None:
+        sizes = width.shape if isinstance(width, Tensor) else torch.Size()
+        bound, scale = (width, None) if effect is None else (None, width)
+        prior = PenaltyPrior(layer.penalty, bound, sizes, **kind, scale=scale)
     else:
-        prior = PenaltyPrior(layer.penalty, width, width.shape if isinstance(width, Tensor) else torch.Size(), **kind)
+        prior = Flat(zero - width, zero + width) if effect is None else dist.Normal(zero, width)
     return prior.expand(shape).to_event(2) if layer.graph is None else Scattered(prior, layer.graph)
+
+
+def intercepts_prior(layer: GeneralizedLinearLayer, loadings: Tensor) -> TorchDistributionMixin:
+    """Normal around what makes the mean predictor zero, or flat in each child's interval; event shape (children,)."""
+    if layer.prior is None:
+        bounds = layer.bounds(loadings)
+        return Flat(-bounds, bounds).to_event(1)
+    level = loadings.new_tensor(layer.prior.level)
+    return dist.Normal(-(loadings @ layer.centre(loadings)), level).to_event(1)

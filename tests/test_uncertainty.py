@@ -14,6 +14,7 @@ from support.two_skills import GRAPH, TIGHT, answers, encoder
 
 from inference import EM, fit
 from inference.programs.program import Program
+from inference.selection import polish
 from inference.uncertainty import check_information, row_scores, standard_errors
 from ppl_models import DeepDiscreteEncoder, Normal, TruncatedLasso
 
@@ -58,15 +59,16 @@ def test_logistic_regression_has_the_textbook_covariance():
         p = torch.sigmoid(covariates @ beta)
         fisher = (covariates * (p * (1 - p))[:, None]).T @ covariates
         beta = beta + torch.linalg.solve(fisher, covariates.T @ (y - p))
+    prior = torch.eye(2, dtype=torch.float64) / 100.0**2  # of the program's own
     result = record(regression(covariates), y, {"beta": beta})
     found = standard_errors(result, y)
-    assert torch.allclose(found.covariance, torch.linalg.inv(fisher), rtol=1e-9)
+    assert torch.allclose(found.covariance, torch.linalg.inv(fisher + prior), rtol=1e-9)
     scores, names = row_scores(result, y)
     assert torch.allclose(scores, covariates * (y - p)[:, None], atol=1e-10)
     assert names == ("beta[0]", "beta[1]")
-    bread, meat = torch.linalg.inv(fisher), scores.T @ scores
+    bread, meat = torch.linalg.inv(fisher + prior), scores.T @ scores
     assert torch.allclose(standard_errors(result, y, "sandwich").covariance, bread @ meat @ bread, rtol=1e-8)
-    assert torch.allclose(standard_errors(result, y, "scores").covariance, torch.linalg.inv(meat), rtol=1e-8)
+    assert torch.allclose(standard_errors(result, y, "scores").covariance, torch.linalg.inv(meat + prior), rtol=1e-8)
     ratio, error = found.delta(lambda p: p["beta"][0] / p["beta"][1])
     slope = torch.tensor([1 / beta[1], -beta[0] / beta[1] ** 2])
     assert float(ratio) == pytest.approx(float(beta[0] / beta[1]))
@@ -77,10 +79,11 @@ def test_normal_sample_has_the_textbook_errors_on_the_log_scale():
     x = torch.as_tensor(np.random.default_rng(1).normal(3, 2, size=200))
     mean, variance = x.mean(), x.var(correction=0)
     found = standard_errors(record(normal, x, {"mean": mean, "variance": variance}), x)
-    assert float(found.standard_errors["mean"]) == pytest.approx(float((variance / 200).sqrt()), rel=1e-9)
-    assert float(found.standard_errors["variance"]) == pytest.approx(float(variance) * math.sqrt(2 / 200), rel=1e-9)
+    assert float(found.standard_errors["mean"]) == pytest.approx(float((200 / variance + 1e-6).rsqrt()), rel=1e-9)
+    log_error = 1 / math.sqrt(200 / 2 + 1e-4)  # each with its prior
+    assert float(found.standard_errors["variance"]) == pytest.approx(float(variance) * log_error, rel=1e-9)
     low, high = found.intervals(0.95)["variance"]
-    assert float(low) == pytest.approx(float(variance) * math.exp(-1.959964 * math.sqrt(2 / 200)), rel=1e-6)
+    assert float(low) == pytest.approx(float(variance) * math.exp(-1.959964 * log_error), rel=1e-6)
     assert float(low * high) == pytest.approx(float(variance) ** 2, rel=1e-9)
     with pytest.raises(ValueError, match="level"):
         found.intervals(1.0)
@@ -97,7 +100,8 @@ def test_latents_summed_out_agree_with_finite_differences(response):
 
     def total(free):
         with torch.no_grad():
-            return float(program.log_marginal(found.coordinates.params(free)))
+            params = found.coordinates.params(free)
+            return float(program.log_marginal(params) + program.log_prior(params))
 
     step, size = 1e-3, len(found.estimate)
     generator = torch.Generator().manual_seed(0)
@@ -108,7 +112,9 @@ def test_latents_summed_out_agree_with_finite_differences(response):
         curve = (total(found.estimate + step * v) - 2 * total(found.estimate) + total(found.estimate - step * v)) / step**2
         assert curve == pytest.approx(-float(v @ information @ v), rel=1e-4)
     scores, names = row_scores(result, data)
-    assert scores.sum(0).abs().max() < 1e-2  # at the maximum
+    free = found.estimate.clone().requires_grad_()
+    (pull,) = torch.autograd.grad(program.log_prior(found.coordinates.params(free)).sum(), free)
+    assert (scores.sum(0) + pull).abs().max() < 1e-2  # at the maximum of the log-posterior
     assert names == found.names
     assert torch.isnan(found.standard_errors["loadings_1"][~torch.tensor(GRAPH).bool()]).all()
     assert torch.isfinite(found.standard_errors["loadings_1"][torch.tensor(GRAPH).bool()]).all()
@@ -157,7 +163,7 @@ def test_estimates_on_a_bound_are_refused_by_name_or_held():
     data = answers(300, 0)
     data[:, 1] = data[:, 0]  # two equal items: the latent becomes the item
     with pytest.warns(UserWarning, match="bound"):
-        result = fit(encoder(), data, EM(tolerance=1e-9))
+        result = fit(DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,), bound=15.0), data, EM(tolerance=1e-9))
     with pytest.raises(ValueError, match=r"loadings_1\[[01],0\]"):
         standard_errors(result, data)
     held = standard_errors(result, data, hold_bounds=True)
@@ -189,11 +195,31 @@ def test_the_information_check_finds_a_sound_model_sound():
         check_information(record(normal, torch.zeros(3), {}))
 
 
-def test_entries_removed_by_a_penalty_are_held():
+def test_a_shrunken_fit_is_refused_and_its_refit_is_not():
     data = answers(600, 4)
-    model = DeepDiscreteEncoder(6, (2,), penalty=TruncatedLasso.for_rows(600))
-    result = fit(model, data, TIGHT)
-    zero = result.params["loadings_1"] == 0
-    assert zero.any()
-    found = standard_errors(result, data, "scores")
-    assert torch.equal(torch.isnan(found.standard_errors["loadings_1"]), zero)
+    shrunk = fit(DeepDiscreteEncoder(6, (2,), penalty=TruncatedLasso.for_rows(600)), data, TIGHT)
+    assert (shrunk.params["loadings_1"] == 0).any()
+    with pytest.raises(ValueError, match="polish"):
+        standard_errors(shrunk, data)
+    polished = polish(shrunk, data)
+    found = standard_errors(polished, data)
+    assert torch.equal(torch.isnan(found.standard_errors["loadings_1"]), polished.graphs["loadings_1"] == 0)
+
+
+def test_a_plain_fit_has_standard_errors_on_its_graph():
+    data = answers(600, 4)
+    result = fit(DeepDiscreteEncoder(6, (2,)), data)
+    found = standard_errors(result, data)
+    assert result.graphs["loadings_1"].sum() == 6
+    assert torch.equal(torch.isfinite(found.standard_errors["loadings_1"]), result.graphs["loadings_1"] == 1)
+
+
+def test_separated_items_have_finite_intervals_from_the_prior():
+    data = answers(300, 0)
+    data[:, 1] = data[:, 0]  # two equal items: without a prior the latent becomes the item
+    result = fit(encoder(), data, TIGHT)
+    assert result.warnings == ()
+    assert result.params["loadings_1"].abs().max() < 12
+    errors = standard_errors(result, data).standard_errors["loadings_1"][:2, 0]
+    assert (errors > 1).all()  # weakly determined, and it says so
+    assert torch.isfinite(errors).all()

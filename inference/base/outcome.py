@@ -2,13 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from inference.programs.program import Params
 
-__all__ = ["Outcome", "ConvergenceWarning", "BoundWarning", "DegenerateWarning", "EstimateWarning", "StartsWarning"]
+__all__ = ["Outcome", "PenaltyChoice", "ConvergenceWarning", "BoundWarning", "DegenerateWarning", "EstimateWarning", "StartsWarning"]
+
+
+@dataclass(frozen=True, eq=False)
+class PenaltyChoice:
+    """What a penalty, and with it a graph, was chosen among: C refits without shrinkage, each on a graph that a penalised fit left.
+
+    Args:
+        penalties: the candidates.
+        penalty: (C,), the index of the penalty of each refit; several starts under one penalty are several refits.
+        num_edges: (C,), loadings on its graph.
+        log_likelihood: (C,), or the lower bound that stands in its place.
+        ebic: (C,), smaller is better.
+        best: index of the refit that the fit is of.
+    """
+
+    penalties: tuple[Any, ...]
+    penalty: Tensor
+    num_edges: Tensor
+    log_likelihood: Tensor
+    ebic: Tensor
+    best: int
+
+    @property
+    def chosen(self) -> Any:
+        """The penalty whose graph was kept."""
+        return self.penalties[int(self.penalty[self.best])]
+
+    @property
+    def table(self) -> Any:
+        """One line a refit, as a data frame."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "penalty": [repr(self.penalties[i]) for i in self.penalty.tolist()],
+                "num_edges": self.num_edges.tolist(),
+                "log_likelihood": self.log_likelihood.tolist(),
+                "ebic": self.ebic.tolist(),
+                "chosen": [i == self.best for i in range(len(self.ebic))],
+            }
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +69,9 @@ class Outcome:
         trace_name: what ``history`` holds; ``objective_name`` if None.
         sample_stats: what the engine says of each draw, (chains, draws), by name.
         num_tried: starts of which these R were run to the end, where more were tried.
+        model: the program that the estimates are of, where the engine fitted another one than it was given (one on the graph that it found).
+        method: the engine that made these estimates, where that is another one that this one called.
+        choice: what that graph was chosen among.
     """
 
     params: Params
@@ -41,6 +87,9 @@ class Outcome:
     trace_name: str | None = None
     sample_stats: Params | None = None
     num_tried: int | None = None
+    model: Callable[..., Any] | None = None
+    method: Any = None
+    choice: PenaltyChoice | None = None
 
 
 class ConvergenceWarning(UserWarning):

@@ -9,7 +9,7 @@ squared differences of the latents' own parameters as the loss).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -139,12 +139,14 @@ class Alignment:
         permutations: latent site -> (K,) long; new latent l is old latent ``permutation[l]``.
         flips: latent site -> (K,) bool, in the new order; True where the values 0 and 1 changed names.
         cost: sum over layers of the squared differences between loadings that remain; 0 where nothing was matched.
+        graphs: the fit's graphs (see ``Fit.graphs``) under the same names; empty for models without, or where no fit was aligned.
     """
 
     params: dict[str, Tensor]
     permutations: dict[str, Tensor]
     flips: dict[str, Tensor]
     cost: float
+    graphs: dict[str, Tensor] = field(default_factory=dict)
 
     def apply_latents(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Relabel latents, or probabilities of theirs, of the fit that was aligned.

@@ -325,6 +325,11 @@ class Structure:
         """Out of how many the free parameters were chosen, where a graph is estimated; None where nothing is chosen."""
         return None
 
+    def graphs(self, params: Params) -> dict[str, Tensor]:
+        """Which latents each child depends on, by the site of the loadings: whole numbers 0 and 1, (num_children, num_parents); none
+        where nothing of that kind is described."""
+        return {}
+
     def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
         """Leading singular values of what layer ``depth`` (counted from 0) explains: its children, linearised (but for
         observed bits) and centred.

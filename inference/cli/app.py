@@ -82,7 +82,7 @@ def _common(
 def run(
     model: Any,
     frame: pd.DataFrame,
-    init: str,
+    init: str | Fit,
     restarts: int | None,
     seed: int,
     checkpoint: Path | None,
@@ -90,11 +90,11 @@ def run(
     engine: Engine = Engine.auto,
 ) -> Fit:
     """Fit, and say on standard error what the library warned of."""
-    from inference import EM, NUTS, SAEM, SVI, FullRank, Laplace, fit
+    from inference import EM, NUTS, SAEM, SVI, ChoosePenalty, FullRank, Laplace, fit
     from inference.programs.alone import quiet
 
     methods: dict[Engine, Method | None] = {
-        Engine.auto: None, Engine.em: EM(), Engine.saem: SAEM(),
+        Engine.auto: None, Engine.em: ChoosePenalty(EM()), Engine.saem: ChoosePenalty(SAEM()),
         Engine.laplace: Laplace(), Engine.svi: SVI(FullRank()), Engine.nuts: NUTS(),
     }  # fmt: skip
     method = methods[engine]

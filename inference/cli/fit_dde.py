@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,8 +27,6 @@ from inference.cli.app import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ppl_models.parts.responses import ResponseFamily
 
 __all__ = ["fit_dde"]
@@ -67,8 +66,8 @@ def fit_dde(
         str,
         typer.Option(
             metavar="auto|none|SLOPE,THRESHOLD",
-            help="Truncated Lasso of the loadings; auto is the better by EBIC of two for the number of rows (the level of BIC where "
-            "latents are sampled), none with --graph.",
+            help="Truncated Lasso of the loadings. auto chooses one by EBIC, reads the graph off the loadings and fits again on the "
+            "graph without shrinkage; with --graph there is nothing to choose, and auto is none.",
         ),
     ] = "auto",
     restarts: Annotated[
@@ -98,58 +97,47 @@ def fit_dde(
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Fit a deep discrete encoder (Lee and Gu 2025) by penalised EM, and write fit, ArviZ file, report and summary."""
+    """Fit a deep discrete encoder (Lee and Gu 2025), its graph found unless given, and write fit, ArviZ file, report and summary."""
     with one_line_errors(checkpoint):
         from inference.report.results_folder import check_output_folder
         from ppl_models.datasets import read_table
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
         from ppl_models.parts.measurement import Additive, ExpDINA, ExpGDM
 
-        check_output_folder(out, overwrite, () if checkpoint is None else (checkpoint,))
+        stages = () if checkpoint is None else (checkpoint, *checkpoint.parent.glob(f"{checkpoint.name}.*"))
+        check_output_folder(out, overwrite, stages)
         sizes = sizes_of(latents, "--latents")
         shape = shape_of(image_shape)
         frame = read_frame(data)
         check_image(shape, frame.shape[1])
         graphs: Any = None if graph is None else (read_table(graph).values, *[None] * (len(sizes) - 1))
-        model = DeepDiscreteEncoder(
+        model: Any = DeepDiscreteEncoder(
             num_items=frame.shape[1],
             latent_sizes=sizes,
             response=response_of(response),
-            penalty=penalty_of(penalty, len(frame), graph is not None),
+            penalty=penalty_of(penalty),
             graphs=graphs,
             bottom=ExpDINA() if bottom is Bottom.dina else ExpGDM() if bottom is Bottom.gdm else Additive(),
         )
-        if penalty == "auto" and graph is None and engine is not Engine.saem:
-            model = _with_better_penalty(model, frame, restarts, seed)
-        result = run(model, frame, init.value, restarts, seed, checkpoint, not no_progress, engine)
+        chosen = None
+        start: Any = init.value
+        if penalty == "auto" and graph is None and engine in (Engine.laplace, Engine.svi, Engine.nuts):  # posteriors on the graph
+            first = None if checkpoint is None else checkpoint.with_name(f"{checkpoint.name}.graph")
+            chosen = run(model, frame, start, restarts, seed, first, not no_progress)
+            model, start = chosen.model, chosen
+        result = run(model, frame, start, restarts, seed, checkpoint, not no_progress, engine)
+        if chosen is not None:
+            result = dataclasses.replace(result, choice=chosen.choice)
         deliver(result, frame, out, shape)
 
 
-def _with_better_penalty(model: Any, frame: pd.DataFrame, restarts: int | None, seed: int) -> Any:
-    """The model with the penalty whose polished fit has the smaller EBIC; as it is where its latents are to be sampled."""
-    import dataclasses
+def penalty_of(text: str) -> Any:
+    from ppl_models.parts.penalties import ToBeChosen, TruncatedLasso
 
-    from inference.engines.em import EM
-    from inference.fitting.problem import problem_of
-    from inference.programs.alone import quiet
-    from inference.selection.sparsity import penalty_path
-    from ppl_models.parts.penalties import TruncatedLasso
-
-    with quiet():  # the fit that follows says the same of the one that is kept
-        problem = problem_of(model, frame, seed)
-        if not isinstance(problem.structure.recommended(problem).method, EM):
-            return model
-        path = penalty_path(model, frame, TruncatedLasso.candidates(len(frame)), num_restarts=restarts, seed=seed)
-    return dataclasses.replace(model, penalty=path.penalty)
-
-
-def penalty_of(text: str, num_rows: int, confirmatory: bool) -> Any:
-    from ppl_models.parts.penalties import TruncatedLasso
-
-    if text == "none" or (text == "auto" and confirmatory):
+    if text == "none":
         return None
     if text == "auto":
-        return TruncatedLasso.bic(num_rows)
+        return ToBeChosen()
     try:
         slope, threshold = (float(part) for part in text.split(","))
     except ValueError:

@@ -36,7 +36,7 @@ def select_dde(
     ],
     out: Out,
     criterion: Annotated[Rule, typer.Option(help="What chooses; spectral fits nothing.")] = Rule.ebic,
-    penalty: Annotated[str, typer.Option(metavar="auto|none|SLOPE,THRESHOLD", help="As for fit dde; auto: BIC's.")] = "auto",
+    penalty: Annotated[str, typer.Option(metavar="auto|none|SLOPE,THRESHOLD", help="As for fit dde, for each size.")] = "auto",
     restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 1,
     seed: Seed = 0,
     no_progress: NoProgress = False,
@@ -59,7 +59,7 @@ def select_dde(
             raise ValueError(f"--latents: whole numbers and one range were expected, got {latents!r}")
         check_output_folder(out, overwrite)
         frame = read_frame(data)
-        family, sparsity = response_of(response), penalty_of(penalty, len(frame), False)
+        family, sparsity = response_of(response), penalty_of(penalty)
 
         def model(size: int) -> Any:
             sizes = tuple(size if place in ranged else other for place, other in enumerate(others))

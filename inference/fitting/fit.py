@@ -25,6 +25,7 @@ from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.programs.alone import isolated, listening
 from inference.programs.program import Params, Program
+from inference.structures.registry import structure_of
 from ppl_models.parts.validation import is_integer
 
 __all__ = ["fit"]
@@ -47,8 +48,8 @@ def fit(
     Args:
         model: a zoo model, or any Pyro program of one argument whose latents can be enumerated.
         data: table with one row a unit (tensor, array, data frame; NaN where missing), or what the program takes.
-        method: the engine; if None the family's recommended one, with its start and restarts where those are left open
-            (see the model; exact :class:`~inference.engines.em.EM` where it says nothing).
+        method: the engine; if None the family's recommended one, with its start and restarts where those are left open (see the model;
+            an encoder with open graphs has its penalty and graphs chosen, :class:`inference.ChoosePenalty`; exact :class:`~inference.engines.em.EM` where it says nothing).
         init: "spectral" (falls back to "random" for a model that has no such start), "random", a dict of parameters,
             or a fit of the same model. With several restarts, the first starts there and the others nearby. With a
             method named, "spectral" if None.
@@ -179,6 +180,8 @@ def _nearby(program: Program, free: Params, num_restarts: int, seed: int, first_
 
 def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float) -> Fit:
     """The fit of the best restart, under the library's labels; warns of estimates on a bound."""
+    if outcome.model is not None:
+        problem = dataclasses.replace(problem, model=outcome.model, structure=structure_of(outcome.model))
     ranking = rank_restarts(problem, outcome.params, outcome.objective) if isinstance(method, EM) else None
     best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax()) if ranking is None else ranking.best
     params = problem.structure.canonical({name: value[best].clone() for name, value in outcome.params.items()})
@@ -198,7 +201,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
         warnings.warn(text, EstimateWarning, stacklevel=3)
     return Fit(
         model=problem.model,
-        method=method,
+        method=outcome.method or method,
         params=params,
         log_likelihood=float(outcome.log_likelihood[best]),
         objective=float(outcome.objective[best]),
@@ -220,6 +223,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
         num_observations=problem.structure.num_observations(problem),
         num_free=problem.structure.count_free(problem, params),
         bic_price=problem.structure.bic_price(problem, params),
+        choice=outcome.choice,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from inference.base.outcome import PenaltyChoice
 from inference.base.structure import Structure
 from inference.programs.program import Params
 from inference.structures.registry import structure_of
@@ -131,6 +132,8 @@ class FitRecord:
         bic_price: what the parameters cost in BIC where they are read from different numbers of observations; None for
             ``num_parameters`` log N.
         local_draws: posterior draws of the continuous latents of the rows, (chains, draws, N, ...) by site, where the engine drew them.
+        choice: what the model's graph was chosen among, where a penalty was left open; None elsewhere. Standard errors and
+            intervals take that graph as given.
     """
 
     model: Callable[..., Any]
@@ -156,11 +159,22 @@ class FitRecord:
     num_free: int | None = None
     bic_price: float | None = None
     local_draws: Params | None = None
+    choice: PenaltyChoice | None = None
 
     @property
     def structure(self) -> Structure:
         """What the model says of itself, and all that follows from it."""
         return structure_of(self.model)
+
+    @property
+    def graphs(self) -> dict[str, Tensor]:
+        """Which latents each item, or latent further down, depends on, by the site of the loadings (``"loadings_1"``, ...; ``"failure"`` of
+        a noisy-OR network): whole numbers 0 and 1, (num_children, num_parents).
+
+        The graph that was given, or that was chosen in the fit (``choice``); under a penalty, loadings of at least its threshold;
+        else loadings that are not zero, which after a fit without a penalty are all. Empty for models without such edges.
+        """
+        return self.structure.graphs(self.params)
 
     @property
     def model_name(self) -> str:

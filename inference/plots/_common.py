@@ -54,10 +54,12 @@ def present_edges(
 ) -> tuple[np.ndarray, float]:
     """Which loadings or mean effects (num_children, num_parents) count as edges, and the size they must exceed.
 
-    By default that is the penalty's own threshold, or without a penalty a tenth of the layer's largest loading.
+    By default that is the penalty's own threshold, for a graph that was estimated none, and else a tenth of the layer's largest loading.
     """
     if threshold is None and layer.penalty is not None:
         threshold = float(layer.penalty.threshold)
+    elif threshold is None and layer.estimated:
+        threshold = 0.0
     elif threshold is None:
         threshold = 0.1 * float(np.abs(weights).max(initial=0.0))
     present = np.abs(weights) > threshold

@@ -12,9 +12,10 @@ from torch import Tensor
 from inference.programs.data import checked, checks_data, first_tensor, map_tensors
 from inference.programs.program import Program
 
-__all__ = ["data_chunks", "inverse_information", "minus_hessian", "some_names"]
+__all__ = ["data_chunks", "inverse_information", "minus_hessian", "refuse_flat", "some_names"]
 
 
+LEAST_SHARE = 0.75  # of the log-likelihood in the curvature of the log-posterior, where rows are silent
 SINGULAR = 1e-9  # eigenvalues of the information scaled to unit diagonal
 SHOWN = 0.1
 MOST_NAMES = 8
@@ -42,6 +43,8 @@ def minus_hessian(function: Callable[[Tensor], Tensor], free: Tensor) -> Tensor:
 
 
 def minus_second_derivatives(value: Tensor, free: Tensor) -> Tensor:
+    if not value.requires_grad:  # a constant, such as a flat density
+        return free.new_zeros(len(free), len(free)).detach()
     (gradient,) = torch.autograd.grad(value, free, create_graph=True)
     if not gradient.requires_grad:  # a linear function
         return gradient.new_zeros(len(free), len(free))
@@ -74,6 +77,39 @@ def inverse_information(information: Tensor, names: tuple[str, ...], caller: str
             f"{float(values[0]):.2g}) along {some_names(involved)}: these are confounded, or the fit is not at a maximum"
         )
     return (vectors / values) @ vectors.mT / scale / scale[:, None]
+
+
+def refuse_flat(
+    scores: Tensor, information: Tensor, prior: Tensor, names: tuple[str, ...], caller: str = "standard_errors"
+) -> None:
+    """Refuse directions along which no row says anything, where a prior would speak alone.
+
+    Along such a direction the score of every row is zero. The log-likelihood's curvature there need not be: away from its maximum, where
+    the prior has moved the estimate to, a ridge may be bent. On the other hand equal items that separate have no score apart either, but a
+    curvature that is several times the prior's; these stay.
+
+    Args:
+        scores: the sum of squared scores of the rows, (P, P).
+        information: minus the second derivatives of the log-likelihood, (P, P); prior: those of the log-prior.
+
+    Raises:
+        ValueError: naming the entries along such a direction.
+    """
+    scale = (information + prior).diagonal().clamp(min=torch.finfo(scores.dtype).tiny).sqrt()
+    values, vectors = torch.linalg.eigh(scores / scale / scale[:, None])
+    vectors = vectors[:, values <= SINGULAR * values[-1]]
+    own, weight = (vectors.mT @ (part / scale / scale[:, None]) @ vectors for part in (information, prior))
+    shares, turns = torch.linalg.eigh(own - LEAST_SHARE * (own + weight))
+    vectors = vectors @ turns
+    flat = (shares < 0).nonzero().ravel()
+    if len(flat):
+        size = vectors[:, flat].abs().amax(1)
+        order = size.argsort(descending=True)
+        involved = [names[int(i)] for i in order if float(size[i]) > SHOWN * float(size.max())]
+        raise ValueError(
+            f"{caller}: the information in the data is singular along {some_names(involved)}: the data do not determine them, and the "
+            "prior alone would be reported"
+        )
 
 
 def some_names(names: tuple[str, ...] | list[str]) -> str:

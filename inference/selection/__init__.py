@@ -25,7 +25,7 @@ from inference.selection.dimension import (
 from inference.selection.likelihood_ratio import RatioTest, likelihood_ratio_test
 from inference.selection.noisy_or_sizes import fit_sizes
 from inference.selection.overparameterization import StudyRow, overparameterization, study_frame, wilson_interval
-from inference.selection.penalty_grid import GridSteps, fit_penalty_grid, refit_penalty_grid
+from inference.selection.penalty_grid import fit_penalty_grid, refit_penalty_grid
 from inference.selection.reproducibility import Reproducibility, reproducibility
 from inference.selection.sparsity import Path, ebic, graphs_of, penalty_path, polish
 
@@ -59,7 +59,6 @@ __all__ = [
     "overparameterization",
     "study_frame",
     "wilson_interval",
-    "GridSteps",
     "fit_penalty_grid",
     "refit_penalty_grid",
     "Reproducibility",

@@ -74,7 +74,7 @@ class Study:
     def fit(self, model: Any, data: Any) -> Fit:
         """A fit for one size, polished where the model is penalised."""
         result = fit(model, data, self.method, num_restarts=self.num_restarts, seed=self.seed)
-        if getattr(model, "penalty", None) is None:
+        if not any(layer.penalty for layer in structure_of(model).layers):  # none, or one that the fit chose itself
             return result
         polished = polish(result, data)
         return replace(polished, seconds=result.seconds + polished.seconds)

@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from inference.base.criteria import extended_bic
 from inference.base.structure import Method
 from inference.engines.em import EM
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
+from inference.structures.layers.sparse_graphs import estimated_graphs, thresholded
 from inference.structures.registry import structure_of
 
 __all__ = ["Path", "ebic", "graphs_of", "penalty_path", "polish"]
@@ -41,11 +42,9 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
             the model that its graph was chosen in.
     """
     value = result.elbo if math.isnan(result.log_likelihood) and result.elbo is not None else result.log_likelihood
-    free = result.num_parameters
     possible = structure_of(result.model).num_possible(result.params) if num_possible is None else num_possible
-    possible = free if possible is None else possible
-    choices = math.lgamma(possible + 1) - math.lgamma(free + 1) - math.lgamma(possible - free + 1)
-    return -2 * value + result.price + 2 * gamma * choices
+    free = result.num_parameters
+    return extended_bic(value, result.price, free, free if possible is None else possible, gamma)
 
 
 def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]:
@@ -53,7 +52,7 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
 
     Args:
         result: a fit of a model that describes its layers.
-        threshold: the penalty's own if None; without a penalty every loading that is not zero.
+        threshold: the penalty's own if None; without a penalty every loading that is not zero (``result.graphs``).
 
     Raises:
         ValueError: for a model without layers, or a threshold that is not positive.
@@ -65,12 +64,7 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
         )
     if threshold is not None and not threshold > 0:
         raise ValueError(f"graphs_of: threshold must be positive, got {threshold!r}")
-    out = []
-    for layer in layers:
-        size = result.params[layer.loadings].abs()
-        least = threshold if threshold is not None else 0.0 if layer.penalty is None else float(layer.penalty.threshold)
-        out.append((size >= least) & (size > 0))
-    return tuple(out)
+    return estimated_graphs(layers, result.params, threshold)
 
 
 def polish(result: Fit, data: Any, threshold: float | None = None, method: Method | None = None) -> Fit:
@@ -89,21 +83,9 @@ def polish(result: Fit, data: Any, threshold: float | None = None, method: Metho
     """
     if not hasattr(result.model, "restricted"):
         raise ValueError(f"polish: a model with restricted(graphs) was expected, got {type(result.model).__name__}")
-    model, params = _thresholded(result, threshold)
+    graphs_of(result, threshold)  # refuses what has none
+    model, params = thresholded(result.model, result.structure.layers, result.params, threshold)
     return fit(model, data, method or result.method, init=params, seed=result.seed, num_restarts=1)
-
-
-def _thresholded(result: Fit, threshold: float | None) -> tuple[Any, dict[str, Tensor]]:
-    """The model on the graph of a fit, and the fit's parameters on it."""
-    model: Any = result.model
-    params, graphs = dict(result.params), []
-    for layer, graph in zip(result.structure.layers, graphs_of(result, threshold), strict=True):
-        size = params[layer.loadings].abs()
-        largest = torch.zeros_like(graph).scatter_(0, size.argmax(0, keepdim=True), True)
-        kept = graph | (largest & ~graph.any(0))
-        params[layer.loadings] = params[layer.loadings] * kept
-        graphs.append(kept.int().tolist())
-    return model.restricted(graphs), params
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,5 +212,5 @@ def _together(
             return None, None
         found |= dict(zip(places, fits, strict=True))
     penalised = [found[i] for i in range(len(penalties))]
-    pairs = [_thresholded(result, None) for result in penalised]
+    pairs = [thresholded(own.model, own.structure.layers, own.params) for own in penalised]
     return penalised, refit_penalty_grid([own for own, _ in pairs], data, [params for _, params in pairs], method, seed)

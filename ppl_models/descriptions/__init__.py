@@ -8,7 +8,7 @@ from ppl_models.descriptions.components import (
     MultivariateNormal,
     UsageDescription,
 )
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root, RootLayer, products
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior, Root, RootLayer, products
 from ppl_models.descriptions.noisy_or import (
     PROBABILITY_LIMIT,
     IndependentCauses,
@@ -27,6 +27,7 @@ __all__ = [
     "MultivariateNormal",
     "UsageDescription",
     "GeneralizedLinearLayer",
+    "PredictorPrior",
     "Root",
     "RootLayer",
     "products",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ppl_models.parts.penalties import Penalty
     from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["GeneralizedLinearLayer", "Root", "RootLayer", "products"]
+__all__ = ["GeneralizedLinearLayer", "PredictorPrior", "Root", "RootLayer", "products"]
 
 Params = dict[str, Tensor]
 PROPORTION_LIMIT = 1e-6  # estimated proportions stay so far from 0 and 1
@@ -43,6 +43,30 @@ def products(bits: Tensor, terms: Tensor, disjunctive: Tensor | None = None) -> 
     if disjunctive is not None:
         needed = needed.masked_fill(disjunctive.to(bits.device), 1.0)
     return (bits @ members.mT > needed - 0.5).to(bits.dtype)
+
+
+@dataclass(frozen=True)
+class PredictorPrior:
+    r"""A weak normal prior of every child's predictor :math:`\eta_j(a) = b_j + W_j \cdot h(a)`, not of single coefficients.
+
+    Over the configurations a of the parents, each as likely as any other, the predictor has the mean
+    :math:`m_j = b_j + W_j \cdot \mu` and the variance :math:`W_j^\top \Sigma W_j`, with :math:`\mu = E\,h(a)` and
+    :math:`\Sigma = \mathrm{Cov}\,h(a)`. The prior density is proportional to
+
+    .. math:: \exp\Big( -\frac{m_j^2}{2 s_j^2} - \frac{4\, W_j^\top \Sigma W_j}{2 u_j^2} \Big),
+
+    so :math:`W_j \sim N(0, (4\Sigma/u_j^2)^{-1})` and :math:`b_j \mid W_j \sim N(-W_j \cdot \mu, s_j^2)`. Where h(a) = a that is
+    :math:`W_{jk} \sim N(0, u_j^2)`, independent, and :math:`b_j \mid W_j \sim N(-\sum_k W_{jk} / 2, s_j^2)`. Neither mean nor variance
+    over configurations knows which latent is which, or which of its two values is called 1: the density is the same under every
+    renaming of latents, as the likelihood is.
+
+    Args:
+        level: s, one a child: standard deviation of the mean predictor.
+        effect: u, one a child: standard deviation of a latent's effect on the predictor.
+    """
+
+    level: tuple[float, ...]
+    effect: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +92,9 @@ class GeneralizedLinearLayer:
             the parents themselves.
         disjunctive: bool (num_features,), True where a feature is 1 as soon as one of its parents is; None for products only.
         curved: children whose coefficients of all products follow from their intercept and the loadings of single parents.
+        prior: a normal prior of the predictors, in whose place the interval is the whole line; None for none.
+        estimated: whether ``graph`` was read off data: the law that it was chosen in has all edges, and does not know the
+            latents by their names.
     """
 
     loadings: str
@@ -85,6 +112,8 @@ class GeneralizedLinearLayer:
     terms: Tensor | None = None
     disjunctive: Tensor | None = None
     curved: tuple[CurvedItems, ...] = ()
+    prior: PredictorPrior | None = None
+    estimated: bool = False
 
     @property
     def num_features(self) -> int:
@@ -128,6 +157,35 @@ class GeneralizedLinearLayer:
             return loadings
         share = self.terms.to(loadings) * 0.5 ** (self.terms.sum(-1, keepdim=True) - 1).to(loadings)  # of either kind
         return loadings @ share
+
+    def centre(self, like: Tensor) -> Tensor:
+        """The mean of the features over all configurations of the parents, (num_features,)."""
+        if self.terms is None:
+            return like.new_full((self.num_features,), 0.5)
+        chance = 0.5 ** self.terms.sum(-1).to(like)
+        return chance if self.disjunctive is None else torch.where(self.disjunctive.to(like.device), 1 - chance, chance)
+
+    def spread(self, like: Tensor) -> Tensor:
+        """Four times their covariance, (num_features, num_features): the identity where features are parents."""
+        if self.terms is None:
+            return torch.eye(self.num_features, dtype=like.dtype, device=like.device)
+        members = self.terms.to(like)
+        sizes, shared = members.sum(-1), members @ members.mT
+        apart = 0.5 ** (sizes[:, None] + sizes)  # the product of the chances that all members are 1, or that all are 0
+        alike = 0.5 ** (sizes[:, None] + sizes - shared) - apart
+        if self.disjunctive is None:
+            return 4 * alike
+        either = self.disjunctive.to(like.device)
+        return 4 * torch.where(either[:, None] == either, alike, apart * (shared > 0))
+
+    def precision(self, columns: slice, like: Tensor) -> Tensor | None:
+        """Of the prior of (intercept, loadings), (1 + num_features,) twice, the same for consecutive children of one family."""
+        if self.prior is None:
+            return None
+        centre = torch.cat([like.new_ones(1), self.centre(like)])
+        out = torch.outer(centre, centre) / self.prior.level[columns.start] ** 2
+        out[1:, 1:] += self.spread(like) / self.prior.effect[columns.start] ** 2
+        return out
 
     def bounds(self, like: Tensor) -> Tensor:
         """The half-width child by child, (num_children,), of the dtype and device of ``like``."""

@@ -3,6 +3,7 @@
 from ppl_models.parts.distributions import (
     BinaryVector,
     Flat,
+    ProductEffects,
     Scattered,
     binary_configurations,
     pairwise_dot,
@@ -10,7 +11,7 @@ from ppl_models.parts.distributions import (
 )
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM
-from ppl_models.parts.penalties import SCAD, Penalty, PenaltyPrior, Ridge, TruncatedLasso, stacked, taken
+from ppl_models.parts.penalties import SCAD, Penalty, PenaltyPrior, Ridge, ToBeChosen, TruncatedLasso, stacked, taken
 from ppl_models.parts.policies import Network, Policy, SoftmaxLinear
 from ppl_models.parts.precisions import LogCholesky, PositiveDefinite, Precision
 from ppl_models.parts.responses import (
@@ -39,6 +40,7 @@ from ppl_models.parts.validation import (
 __all__ = [
     "BinaryVector",
     "Flat",
+    "ProductEffects",
     "Scattered",
     "binary_configurations",
     "pairwise_dot",
@@ -54,6 +56,7 @@ __all__ = [
     "Penalty",
     "PenaltyPrior",
     "Ridge",
+    "ToBeChosen",
     "TruncatedLasso",
     "stacked",
     "taken",

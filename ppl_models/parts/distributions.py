@@ -11,7 +11,7 @@ from pyro.distributions import TorchDistribution, Uniform
 from torch import Tensor
 from torch.distributions import Distribution, biject_to, constraints, transform_to, transforms
 
-__all__ = ["BinaryVector", "Flat", "Scattered", "binary_configurations", "pairwise_dot", "support_size"]
+__all__ = ["BinaryVector", "Flat", "ProductEffects", "Scattered", "binary_configurations", "pairwise_dot", "support_size"]
 
 MAX_ENUMERABLE = 24  # 2^24 configurations; beyond it exact enumeration is a mistake, not a wait
 
@@ -241,3 +241,52 @@ class Scattered(TorchDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         free = self.base.log_prob(value[..., self.graph]).sum(-1)
         return free.expand(broadcast_shapes(free.shape, self.batch_shape))
+
+
+class ProductEffects(TorchDistribution):
+    r"""Normal coefficients of products of bits, the prior of each row a function of the variance that it gives a predictor.
+
+    The row w of a child has the density proportional to :math:`\exp(-w^\top S w / (2 u^2))` on its free entries, with S four times the covariance
+    of the products under fair bits; it is zero elsewhere.
+
+    Args:
+        graph: bool (J, T), True where an entry is free.
+        spread: S, (T, T).
+        scales: u, (J,).
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}
+
+    def __init__(self, graph: Tensor, spread: Tensor, scales: Tensor, batch_shape: torch.Size = torch.Size()) -> None:
+        self.graph, self.spread, self.scales = graph, spread, scales
+        super().__init__(batch_shape, graph.shape, validate_args=False)
+
+    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> ProductEffects:
+        return ProductEffects(self.graph, self.spread, self.scales, torch.Size(batch_shape))
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return _OnGraph(constraints.real, self.graph)
+
+    def _groups(self) -> list[tuple[Tensor, Tensor]]:
+        """Children with the same products, and those products."""
+        uses, group = torch.unique(self.graph, dim=0, return_inverse=True)
+        return [((group == g).nonzero().ravel(), own.nonzero().ravel()) for g, own in enumerate(uses)]
+
+    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        shape = torch.Size(sample_shape) + self.batch_shape
+        out = self.spread.new_zeros(*shape, *self.graph.shape)
+        for children, own in self._groups():
+            root = torch.linalg.cholesky(torch.linalg.inv(self.spread[own][:, own]))
+            noise = torch.randn(*shape, len(children), len(own), dtype=out.dtype, device=out.device) @ root.mT
+            out[..., children[:, None], own] = noise * self.scales[children, None]
+        return out
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        energy = ((value @ self.spread) * value).sum(-1) / self.scales.square()
+        constant = self.spread.new_zeros(())
+        for children, own in self._groups():
+            each = torch.linalg.slogdet(self.spread[own][:, own])[1] - len(own) * math.log(2 * math.pi)
+            constant = constant + len(children) * each / 2 - len(own) * self.scales[children].log().sum()
+        log_density = constant - energy.sum(-1) / 2
+        return log_density.expand(broadcast_shapes(log_density.shape, self.batch_shape))

@@ -17,7 +17,7 @@ from torch.distributions import Distribution, constraints
 from ppl_models.parts.distributions import broadcast_shapes
 from ppl_models.parts.validation import check_number, plain_fields
 
-__all__ = ["SCAD", "Penalty", "PenaltyPrior", "Ridge", "TruncatedLasso", "stacked", "taken"]
+__all__ = ["SCAD", "Penalty", "PenaltyPrior", "Ridge", "ToBeChosen", "TruncatedLasso", "stacked", "taken"]
 
 FAR = 1e9  # a threshold no loading reaches
 
@@ -292,6 +292,14 @@ class Ridge:
         return center * curvature / (curvature + 1 / _along(self.scale, center) ** 2)
 
 
+@dataclass(frozen=True)
+class ToBeChosen:
+    """Stands where a penalty is left open: a plain ``fit`` chooses one, and with it the graph.
+
+    As a Pyro program the model is then the one without a penalty, and a method that is named (``fit(model, data, EM())``) fits that.
+    """
+
+
 def _best(penalty: Penalty, center: Tensor, curvature: Tensor, sizes: tuple[Tensor, ...]) -> Tensor:
     """Of several stationary sizes, one a piece of the penalty, the one with the least objective, with the sign of center."""
     objective = torch.stack([curvature / 2 * (size - center.abs()).square() + penalty(size) for size in sizes])
@@ -300,14 +308,15 @@ def _best(penalty: Penalty, center: Tensor, curvature: Tensor, sizes: tuple[Tens
 
 
 class PenaltyPrior(TorchDistribution):
-    r"""The density proportional to :math:`e^{-p(b)}` on [-bound, bound].
+    r"""The density proportional to :math:`e^{-p(b)}` on [-bound, bound], or to :math:`e^{-p(b) - b^2 / (2 s^2)}` on the whole line.
 
-    Without the interval the density is improper, for the penalties here are flat far from zero. The normaliser is
+    Without an interval or a normal factor the density is improper, for the penalties here are flat far from zero. The normaliser is
     computed by Gauss-Legendre quadrature between the knots (exact to rounding for these smooth pieces).
 
     Args:
         penalty: the penalty p.
-        bound: half the length of the interval; a tensor of the batch shape where it differs by entry.
+        bound: half the length of the interval; a tensor of the batch shape where it differs by entry. None with a scale.
+        scale: s, in the place of an interval; a tensor of the batch shape where it differs by entry.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
@@ -315,44 +324,55 @@ class PenaltyPrior(TorchDistribution):
     def __init__(
         self,
         penalty: Penalty,
-        bound: float | Tensor,
+        bound: float | Tensor | None,
         batch_shape: torch.Size = torch.Size(),
         dtype: torch.dtype = torch.float64,
         device: torch.device | str = "cpu",
+        scale: float | Tensor | None = None,
     ) -> None:
-        self.penalty, self.bound, self.dtype, self.device = penalty, bound, dtype, torch.device(device)
+        self.penalty, self.bound, self.scale = penalty, bound, scale
+        self.dtype, self.device = dtype, torch.device(device)
+        own = bound if scale is None else scale
         self.log_normalizer: float | Tensor
-        if isinstance(bound, Tensor):
-            widths, place = bound.unique(return_inverse=True)
-            self.log_normalizer = bound.new_tensor([_log_mass(penalty, width) for width in widths.tolist()])[place]
+        if isinstance(own, Tensor):
+            widths, place = own.unique(return_inverse=True)
+            self.log_normalizer = own.new_tensor([_log_mass(penalty, w, scale is not None) for w in widths.tolist()])[place]
         else:
-            _positive("PenaltyPrior", "bound", bound)
-            self.log_normalizer = _log_mass(penalty, bound)
+            if own is None:
+                raise ValueError("PenaltyPrior: a bound or a scale was expected, got neither")
+            _positive("PenaltyPrior", "bound" if scale is None else "scale", own)
+            self.log_normalizer = _log_mass(penalty, own, scale is not None)
         super().__init__(batch_shape, torch.Size(), validate_args=False)
 
     def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> PenaltyPrior:
-        return PenaltyPrior(self.penalty, self.bound, torch.Size(batch_shape), self.dtype, self.device)
+        return PenaltyPrior(self.penalty, self.bound, torch.Size(batch_shape), self.dtype, self.device, self.scale)
 
     @property
     def support(self) -> constraints.Constraint:
-        return constraints.interval(-self.bound, self.bound)
+        return constraints.real if self.bound is None else constraints.interval(-self.bound, self.bound)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        log_density = torch.where(value.abs() <= self.bound, -self.penalty(value) - self.log_normalizer, -torch.inf)
+        log_density = -self.penalty(value) - self.log_normalizer
+        if self.scale is not None:
+            log_density = log_density - (value / self.scale).square() / 2
+        elif self.bound is not None:
+            log_density = torch.where(value.abs() <= self.bound, log_density, -torch.inf)
         return log_density.expand(broadcast_shapes(value.shape, self.batch_shape))
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         """Inverse-CDF draws on a grid of 4,000 points a piece, interpolated linearly."""
-        shape = torch.Size(sample_shape) + self.batch_shape
-        if isinstance(self.bound, Tensor):
+        shape, normal = torch.Size(sample_shape) + self.batch_shape, self.scale is not None
+        own = self.scale if normal else self.bound
+        if isinstance(own, Tensor):
             out = torch.zeros(shape, dtype=self.dtype, device=self.device)
-            for width in self.bound.unique().tolist():
-                own = PenaltyPrior(self.penalty, width, shape, self.dtype, self.device).sample()
-                out = torch.where(self.bound == width, own, out)
+            for width in own.unique().tolist():
+                bound, scale = (None, width) if normal else (width, None)
+                drawn = PenaltyPrior(self.penalty, bound, shape, self.dtype, self.device, scale).sample()
+                out = torch.where(own == width, drawn, out)
             return out
-        edges = [0.0, *(k for k in map(float, self.penalty.knots) if k < self.bound), self.bound]
+        edges = _pieces(self.penalty, float(own or 0.0), normal)
         grid = torch.cat([torch.linspace(a, b, 4000, dtype=torch.float64) for a, b in zip(edges, edges[1:], strict=False)])
-        density = torch.exp(-self.penalty(grid))
+        density = torch.exp(-_energy(self.penalty, grid, self.scale))
         mass = torch.cat([grid.new_zeros(1), torch.cumulative_trapezoid(density, grid)])
         position = torch.rand(shape, dtype=self.dtype, device=self.device).cpu().numpy()
         sign = torch.where(torch.rand(shape, dtype=self.dtype, device=self.device) < 0.5, -1.0, 1.0)
@@ -360,12 +380,24 @@ class PenaltyPrior(TorchDistribution):
         return sign.to(self.dtype) * torch.as_tensor(size, dtype=self.dtype, device=self.device)
 
 
+def _energy(penalty: Penalty, size: Tensor, scale: float | Tensor | None) -> Tensor:
+    return penalty(size) if scale is None else penalty(size) + (size / scale).square() / 2
+
+
+def _pieces(penalty: Penalty, width: float, normal: bool) -> list[float]:
+    """Ends of the smooth pieces of the density's right half; of a normal tail as many as quadrature needs."""
+    end = 12 * width if normal else width
+    inner = {float(k) for k in penalty.knots} | ({width, 3 * width, 6 * width} if normal else set())
+    return [0.0, *sorted(k for k in inner if 0 < k < end), end]
+
+
 @lru_cache(maxsize=256)
-def _log_mass(penalty: Penalty, bound: float) -> float:
+def _log_mass(penalty: Penalty, width: float, normal: bool = False) -> float:
+    """Log of the integral of the density's formula; ``width`` is the bound, or the scale of the normal factor."""
     nodes, weights = (torch.from_numpy(v) for v in np.polynomial.legendre.leggauss(64))
-    edges = [0.0, *(k for k in map(float, penalty.knots) if k < bound), bound]
+    edges, scale = _pieces(penalty, width, normal), width if normal else None
     total = 0.0
     for low, high in zip(edges, edges[1:], strict=False):
         half = (high - low) / 2
-        total += half * float((weights * torch.exp(-penalty(low + half * (nodes + 1)))).sum())
+        total += half * float((weights * torch.exp(-_energy(penalty, low + half * (nodes + 1), scale))).sum())
     return math.log(2 * total)

@@ -39,6 +39,11 @@ class ResponseFamily:
         """The half-width item by item: each has that of its own family."""
         return tuple(family.bound for family, columns, _ in self.blocks(num_items) for _ in range(num_items)[columns])
 
+    @property
+    def prior_scales(self) -> tuple[float, float]:
+        """Standard deviations of the default prior: of an item's mean predictor, and of the effect of a latent on it."""
+        return 5.0, 4.0
+
     def blocks(self, num_items: int) -> list[tuple[ResponseFamily, slice, slice]]:
         """Elementary families with their columns and their part of the dispersion vector."""
         return [(self, slice(0, num_items), slice(0, self.num_dispersed(num_items)))]
@@ -227,6 +232,10 @@ class Normal(ResponseFamily):
     @property
     def bound(self) -> float:
         return 1000.0
+
+    @property
+    def prior_scales(self) -> tuple[float, float]:
+        return 1e4, 2e4  # in units of the item, which nobody knows here: wide enough to say nothing
 
     @property
     def is_continuous(self) -> bool:

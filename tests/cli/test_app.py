@@ -23,7 +23,7 @@ from inference import EM, SAEM, Fit, fit
 from inference.cli import app
 from inference.fitting.export import load_netcdf
 from inference.report import check_output_folder, read_results, write_results
-from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
+from ppl_models import Blocks, DeepDiscreteEncoder, Normal, Poisson, ToBeChosen, TruncatedLasso
 
 PARTS = {"fit", "posterior.nc", "report.html", "summary.json"}
 
@@ -67,10 +67,11 @@ def test_fit_writes_everything(table, tmp_path):
     assert str(out) in result.stdout
 
     fit = Fit.load(out / "fit")
-    assert fit.model.penalty in TruncatedLasso.candidates(150)
-    assert fit.model == DeepDiscreteEncoder(6, (2,), Bernoulli(), fit.model.penalty)
+    assert fit.model.penalty is None
+    assert fit.choice.penalties == TruncatedLasso.candidates(150)
+    assert fit.model == DeepDiscreteEncoder(6, (2,)).restricted([fit.graphs["loadings_1"].tolist()])
     assert fit.item_names == tuple(NAMES)
-    assert (fit.seed, fit.num_rows, len(fit.restarts.objective)) == (3, 150, 2)
+    assert (fit.seed, fit.num_rows, len(fit.choice.ebic)) == (3, 150, 4)  # two penalties, two starts each
 
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
@@ -86,6 +87,8 @@ def test_fit_writes_everything(table, tmp_path):
     assert set(summary["versions"]) == {"python", "torch", "pyro-ppl", "numpy", "arviz", "ppl-models"}
     assert summary["warnings"] == list(fit.warnings)
     assert summary["image_shape"] == [2, 3]
+    assert summary["graphs"] == {"loadings_1": fit.graphs["loadings_1"].tolist()}
+    assert summary["choice"]["ebic"] == fit.choice.ebic.tolist()
 
     idata = load_netcdf(out / "posterior.nc")
     np.testing.assert_allclose(idata["posterior"]["loadings_1"].values[0, 0], fit.params["loadings_1"].numpy())
@@ -158,17 +161,10 @@ def test_options_reach_the_model(tmp_path, no_report):
 
 
 @pytest.mark.parametrize(
-    ("text", "confirmatory", "penalty"),
-    [
-        ("auto", False, TruncatedLasso.bic(80)),
-        ("auto", True, None),  # a given graph needs none
-        ("none", False, None),
-        ("2.5,0.3", False, TruncatedLasso(2.5, 0.3)),
-        ("2.5,0.3", True, TruncatedLasso(2.5, 0.3)),
-    ],
+    ("text", "penalty"), [("auto", ToBeChosen()), ("none", None), ("2.5,0.3", TruncatedLasso(2.5, 0.3))]
 )
-def test_the_penalty_asked_for(text, confirmatory, penalty):
-    assert inference.cli.fit_dde.penalty_of(text, 80, confirmatory) == penalty
+def test_the_penalty_asked_for(text, penalty):
+    assert inference.cli.fit_dde.penalty_of(text) == penalty
 
 
 def test_progress_goes_to_standard_error_and_can_be_turned_off(table, tmp_path, no_report):
@@ -382,7 +378,6 @@ def test_control_c_on_the_running_command(tmp_path):
     answers(200_000).to_csv(tmp_path / "data.csv", index=False)
     checkpoint = tmp_path / "running"
     arguments = ["fit", "dde", tmp_path / "data.csv", "--response", "bernoulli", "--latents", "4,2", "--init", "random"]
-    arguments += ["--penalty", "2,0.3"]  # the choice among penalties, which comes first otherwise, keeps no checkpoint
     program = "from inference.cli import main; main()"
     command = [sys.executable, "-c", program, *arguments, "--out", tmp_path / "out", "--checkpoint", checkpoint]
     with subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True) as process:

@@ -21,7 +21,7 @@ def folders(tmp_path_factory) -> tuple[Path, Path, Path]:
     root, data = tmp_path_factory.mktemp("fits"), answers()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("inference.report.fit.write_report", lambda fit, data, path, **_: Path(path).touch())
-        write_results(fit(DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,)), data, Laplace(200)), data, root / "attributes")
+        write_results(fit(DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,), bound=15.0), data, Laplace(200)), data, root / "attributes")
         write_results(fit(Mixture(1, component=Bernoulli(), num_items=6), data, EM()), data, root / "one class")
         write_results(fit(NoisyOr(6, 2), data), data, root / "network")  # an engine with a bound, and the likelihood too
         fewer = data.iloc[:100]

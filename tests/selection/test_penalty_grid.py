@@ -13,7 +13,8 @@ from inference import EM, fit
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.selection import graphs_of, penalty_path
-from inference.selection.penalty_grid import POINT, GridSteps, fit_penalty_grid, refit_penalty_grid
+from inference.selection.penalty_grid import fit_penalty_grid, refit_penalty_grid
+from inference.structures.layers.penalty_grid import POINT, GridSteps
 from ppl_models import SCAD, Bernoulli, DeepDiscreteEncoder, ExpDINA, NoisyOr, Normal, Poisson, TruncatedLasso
 from ppl_models.datasets import strict_design
 from ppl_models.parts.penalties import stacked, taken

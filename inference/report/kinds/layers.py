@@ -7,14 +7,18 @@ from typing import Any
 
 from inference.base.structure import Structure
 from inference.fitting.names import dims_of, labels_of
+from inference.fitting.result import Fit
 from inference.plots._common import present_edges
 from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings, plot_reconstructions
-from inference.report.page import paragraph, picture, table
+from inference.report.page import number, paragraph, picture, table
 from inference.report.sections import Section, Subject, estimates, fitted, middle, predictive, settings, shape_text
 from inference.structures.layers.structure import LayeredStructure
+from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.responses import Bernoulli, LogNormal, Normal, Poisson, ResponseFamily
 
 __all__: list[str] = []
+
+MOST_EDGES_SHOWN = 60  # rows or columns of a graph as a table
 
 
 @fitted.register
@@ -34,16 +38,10 @@ def _(structure: LayeredStructure, subject: Subject) -> str:
             equations.append(f"a<sub>{d - 1},j</sub> | a<sub>{d}</sub> ~ Bernoulli(σ({eta}))")
         else:
             equations += [f"x<sub>j</sub> | a<sub>1</sub> ~ {line}" for line in _responses(layer, eta)]
-        widths = sorted(set(layer.item_bounds or (layer.bound,)))
-        interval = " or ".join(f"[-{width:g}, {width:g}]" for width in widths) + (", by item" if len(widths) > 1 else "")
-        bounds = f"flat on {interval}"
-        prior = (
-            bounds
-            if layer.penalty is None
-            else f"∝ exp(-penalty) on {interval}, {settings(layer.penalty)}"
-        )
+        prior, bounds = _priors(layer)
         if layer.graph is not None:
-            prior += f"; {int(layer.graph.sum())} of {layer.graph.numel()} are free, the others zero"
+            found = "were found to be edges" if layer.estimated else "are free"
+            prior += f"; {int(layer.graph.sum())} of {layer.graph.numel()} {found}, the others are zero"
         rows.append([f"W, layer {d}", layer.loadings, shape_text((layer.num_children, layer.num_features)), prior])
         rows.append([f"b, layer {d}", layer.intercepts, shape_text((layer.num_children,)), bounds])
         if layer.dispersion is not None:
@@ -55,6 +53,22 @@ def _(structure: LayeredStructure, subject: Subject) -> str:
     )
     text += "".join(f'<p class="equation">{line}</p>\n' for line in equations)
     return text + table(("symbol", "name", "size", "prior or range"), rows)
+
+
+def _priors(layer: GeneralizedLinearLayer) -> tuple[str, str]:
+    """Those of loadings and intercepts, in words."""
+    if layer.prior is None:
+        widths = sorted(set(layer.item_bounds or (layer.bound,)))
+        interval = " or ".join(f"[-{width:g}, {width:g}]" for width in widths) + (", by item" if len(widths) > 1 else "")
+        flat = f"flat on {interval}"
+        return flat if layer.penalty is None else f"∝ exp(-penalty) on {interval}, {settings(layer.penalty)}", flat
+    effects, levels = (sorted(set(values)) for values in (layer.prior.effect, layer.prior.level))
+    by_item = ", by item" if len(effects) > 1 else ""
+    effect = " or ".join(f"N(0, {value:g}²)" for value in effects) + by_item
+    level = " or ".join(f"N(-ΣW/2, {value:g}²)" for value in levels) + by_item
+    if layer.terms is not None:
+        effect, level = f"normal: effects of about {effects[-1]:g} at most", f"normal: mean predictor N(0, {levels[-1]:g}²)"
+    return effect if layer.penalty is None else f"{effect} times exp(-penalty), {settings(layer.penalty)}", level
 
 
 def _responses(layer: Any, eta: str) -> list[str]:
@@ -100,13 +114,50 @@ def _loadings(structure: LayeredStructure, subject: Subject) -> str:
 
 def _graph(structure: LayeredStructure, subject: Subject) -> str:
     fit = subject.fit
-    text = picture(lambda: plot_latent_graph(fit, names=subject.names), "graph of latents and items")
+    text = _choice(fit) + _edges(structure, subject)
+    text += picture(lambda: plot_latent_graph(fit, names=subject.names), "graph of latents and items")
     for layer in structure.layers:
         present, cut = present_edges(layer, layer.effects(layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]).detach().cpu().numpy())
         labels = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names)
         loose = [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied]
         if loose:
             text += paragraph(f"In {layer.parent}, tied to nothing below (no loading over {cut:.3g}): {', '.join(loose)}.")
+    return text
+
+
+def _choice(fit: Fit) -> str:
+    """How the graph was chosen, where it was."""
+    choice = fit.choice
+    if choice is None:
+        return ""
+    edges = sum(int(graph.sum()) for graph in fit.graphs.values())
+    text = paragraph(
+        "The graph was found in this fit. Under each penalty below a graph was read off the loadings, and the model was fitted again "
+        "on it without shrinkage; the smallest EBIC (log-likelihood against number of parameters) was kept. From there edges were added "
+        f"and taken away as long as EBIC fell; {edges} are left. Standard errors and intervals on this page take the "
+        "graph as given: that it was chosen with the same rows is not in them."
+    )
+    rows = [
+        [settings(choice.penalties[which]), f"{edges:,}", number(value), number(score), "kept" if i == choice.best else ""]
+        for i, (which, edges, value, score) in enumerate(
+            zip(*(column.tolist() for column in (choice.penalty, choice.num_edges, choice.log_likelihood, choice.ebic)), strict=True)
+        )
+    ]
+    return text + table(("penalty", "edges", "log-likelihood", "EBIC", ""), rows)
+
+
+def _edges(structure: LayeredStructure, subject: Subject) -> str:
+    """Each layer's graph as a table of zeros and ones, where it says something and fits on a page."""
+    fit, text = subject.fit, ""
+    for layer in structure.layers:
+        graph = fit.graphs[layer.loadings]
+        if bool(graph.all()) or max(graph.shape) > MOST_EDGES_SHOWN:
+            continue
+        children = labels_of(fit, dims_of(fit, layer.intercepts, (layer.num_children,))[0], layer.num_children, subject.names)
+        parents = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names)
+        rows = [[str(child), *("1" if edge else "0" for edge in line)] for child, line in zip(children, graph.tolist(), strict=True)]
+        text += paragraph(f"Edges of {layer.loadings}: 1 where what stands on the left depends on the latent above.")
+        text += table(("", *map(str, parents)), rows)
     return text
 
 

@@ -48,7 +48,8 @@ def align_layers(
     For layer d = 1, ..., D the columns of the loadings are matched by the assignment of least total cost
     :math:`c_{kl} = \min_{s \in \{1, -1\}} \|s \hat W_{\cdot k} - W_{\cdot l}\|^2` (s = 1 without ``signs``), after
     the rows have been relabelled like the layer below. Where the layer's graph is given, latents are named by their
-    edges, and a column is matched to one with the same edges as long as that is possible.
+    edges, and a column is matched to one with the same edges as long as that is possible. A graph that was estimated names
+    nobody: the law that it was chosen in does not know the order of the latents, and the graph is relabelled along with them.
 
     Args:
         params: the parameters to relabel, by site name, without leading dims.
@@ -76,7 +77,7 @@ def align_layers(
         forbidden, edges = None, layer.edges
         if _keeps_names(layer, root):
             forbidden, edges = ~torch.eye(layer.num_parents, dtype=torch.bool, device=loadings.device), None
-        if edges is not None:
+        if edges is not None and not layer.estimated:
             edges = edges.to(loadings.device)
             forbidden = (edges[order].mT[:, None, :] != edges.mT).any(-1)  # (K, K): old k, new l
         allowed = _flippable(layer, root).to(loadings.device) if signs else False

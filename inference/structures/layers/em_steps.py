@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Program
-from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer
+from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import ResponseFamily, filled
@@ -110,8 +110,13 @@ class LayeredSteps:
         return replace(self, layers=layers, relaxed=True)
 
     def _relaxed_prior(self, params: Params) -> Tensor:
-        """Minus the convex penalties, up to a constant."""
-        return -sum((x.penalty(params[x.loadings]).sum((-2, -1)) for x in self.layers if x.penalty), torch.zeros(()))
+        """Minus the convex penalties and the normal priors' exponents, up to a constant."""
+        total = torch.zeros(())
+        for layer in self.layers:
+            total = total - normal_exponent(layer, params)
+            if layer.penalty:
+                total = total - layer.penalty(params[layer.loadings]).sum((-2, -1))
+        return total
 
     def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
         new = dict(params)

@@ -3,7 +3,10 @@ r"""Generalised-linear layers: expected statistics in, the layer's maximiser out
 For child j with design :math:`h_c = (1, a_c)` (or products of entries of a) over the parent's configurations c, expected counts :math:`n_c` and
 expected cross products :math:`R_j = \sum_i \sum_c r_{ic} T(x_{ij}) h_c`, the expected complete-data log-density is
 
-.. math:: Q_j(\beta) = s_j \{ \beta \cdot R_j - \sum_c n_c A(\beta \cdot h_c) \} - \sum_k p(\beta_k), \quad \beta = (b_j, W_j).
+.. math:: Q_j(\beta) = s_j \{ \beta \cdot R_j - \sum_c n_c A(\beta \cdot h_c) \} - \tfrac{1}{2} \beta^\top M_j \beta - \sum_k p(\beta_k), \quad
+    \beta = (b_j, W_j),
+
+with :math:`M_j` the precision of the layer's normal prior, if it has one.
 
 All children (and all restarts) are solved together by proximal Newton steps with step halving, so no step lowers Q. Where
 the design holds products, children with the same parents are solved together on the patterns of these alone, in closed form
@@ -30,6 +33,8 @@ __all__ = [
     "maximise_layer",
     "maximise_quadratic",
     "maximise_rows",
+    "normal_exponent",
+    "precisions",
     "with_ones",
 ]
 
@@ -137,6 +142,7 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
                 stats.design,
                 own_beta,
                 penalty=layer.penalty,
+                precision=layer.precision(columns, own_beta),
                 scale=scale,
                 free=None if layer.graph is None else layer.graph[..., columns, :],
                 bound=layer.block_bound(columns),
@@ -173,6 +179,7 @@ def _maximise_products(
     if layer.terms is None or layer.graph is None:
         raise ValueError("_maximise_products: a layer with terms and a graph was expected")
     bound, terms = layer.block_bound(columns), layer.terms.to(beta.device)
+    precision = layer.precision(columns, beta)
     uses, group = torch.unique(layer.graph[columns].to(beta.device), dim=0, return_inverse=True)
     new = torch.zeros_like(beta)
     for g, own in enumerate(uses):
@@ -191,14 +198,15 @@ def _maximise_products(
         scales = None if scale is None else scale[..., children]
         sums, start = cross[entries], beta[entries]
         best, inside = None, torch.zeros((), dtype=torch.bool)
-        if design.shape[0] == design.shape[1]:  # a predictor of its own for each row of the design
+        if design.shape[0] == design.shape[1] and precision is None:  # a predictor of its own for each row of the design
             totals = torch.linalg.solve(design.mT, sums.mT).mT
             means = totals / seen.clamp(min=torch.finfo(beta.dtype).tiny)
             best = torch.linalg.solve(design, family.linearise(means, 0.0).mT).mT
             inside = ((seen > 0).all(-1) & torch.isfinite(best).all(-1) & (best.abs() <= bound).all(-1)).unsqueeze(-1)
         if best is None or not inside.all():
             newton = maximise_rows(
-                family, sums, seen, design, start, scale=scales, bound=bound, num_steps=num_steps
+                family, sums, seen, design, start, scale=scales, bound=bound, num_steps=num_steps,
+                precision=None if precision is None else precision[places][:, places],
             )  # fmt: skip
             best = newton if best is None else torch.where(inside, best, newton)
         new[entries] = best
@@ -224,6 +232,8 @@ def maximise_quadratic(
     if scale is not None:
         linear, hessian = linear * scale.unsqueeze(-1), hessian * scale[..., None, None]
     hessian = hessian.expand(*beta.shape, beta.shape[-1])
+    if layer.prior is not None:
+        hessian = hessian + precisions(layer, beta)
 
     bound = layer.bounds(beta).unsqueeze(-1)  # (J, 1)
 
@@ -252,6 +262,25 @@ def maximise_dispersion(layer: GeneralizedLinearLayer, residual: Tensor, weight:
     return torch.cat(out, -1)
 
 
+def precisions(layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
+    """Of the normal prior of every child, (J or 1, P, P)."""
+    parts = [columns for _, columns, _ in layer.response.blocks(layer.num_children)]
+    own = [(columns, layer.precision(columns, like)) for columns in parts]
+    each = [value for _, value in own if value is not None]
+    if len(each) == 1:
+        return each[0].unsqueeze(0)
+    return torch.cat([v.expand(c.stop - c.start, -1, -1) for c, v in own if v is not None])
+
+
+def normal_exponent(layer: GeneralizedLinearLayer, params: Params) -> Tensor:
+    """Half the quadratic form of the layer's normal prior, (R,); zero without one."""
+    beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
+    if layer.prior is None:
+        return beta.new_zeros(len(beta))
+    each = (beta.unsqueeze(-2) @ precisions(layer, beta) @ beta.unsqueeze(-1)).flatten(-3)
+    return each.sum(-1) / 2
+
+
 def maximise_rows(
     family: ResponseFamily,
     cross: Tensor,
@@ -264,6 +293,7 @@ def maximise_rows(
     bound: float = torch.inf,
     num_steps: int = 3,
     tolerance: float = 1e-10,
+    precision: Tensor | None = None,
 ) -> Tensor:
     """Proximal Newton for all children at once.
 
@@ -276,6 +306,7 @@ def maximise_rows(
         free: bool (J, P - 1), or (R, J, P - 1), loadings that may differ from zero.
         bound: the box is [-bound, bound].
         num_steps: at most so many Newton steps; fewer if no child gains more than ``tolerance`` relatively.
+        precision: M, (P, P), of a normal prior around zero; None for a flat one.
 
     Returns:
         (R, J, P); no child's objective is below its value at the start.
@@ -292,6 +323,7 @@ def maximise_rows(
     def objective(b: Tensor) -> Tensor:
         smooth = (b * cross).sum(-1) - (counts * family.log_partition(b @ design.mT)).sum(-1)
         smooth = smooth if scale is None else smooth * scale
+        smooth = smooth if precision is None else smooth - ((b @ precision) * b).sum(-1) / 2
         return smooth if penalty is None else smooth - penalty(b[..., 1:]).sum(-1)
 
     value = objective(beta)
@@ -304,6 +336,8 @@ def maximise_rows(
         hessian[..., j, i] = packed
         if weight is not None:
             gradient, hessian = gradient * weight, hessian * weight.unsqueeze(-1)
+        if precision is not None:
+            gradient, hessian = gradient - beta @ precision, hessian + precision
         proposal = _solve(beta, gradient, hessian, penalty, fixed, bound)
         proposal, new_value = _halve(objective, beta, value, proposal)
         stuck = new_value <= value

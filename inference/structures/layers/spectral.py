@@ -188,7 +188,7 @@ def _without_penalty(layer: GeneralizedLinearLayer) -> GeneralizedLinearLayer:
     for _, columns, part in layer.response.blocks(layer.num_children):
         own = layer.block_bound(columns)
         bounds += [own if part.stop > part.start else min(own, START_BOUND)] * len(range(layer.num_children)[columns])
-    return replace(layer, penalty=None, bound=max(bounds), item_bounds=tuple(bounds))
+    return replace(layer, penalty=None, prior=None, bound=max(bounds), item_bounds=tuple(bounds))
 
 
 def spectral_start(

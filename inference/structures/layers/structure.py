@@ -15,12 +15,16 @@ from inference.base.relabelling import Alignment, Labels
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Structure
+from inference.engines.em import EM
+from inference.engines.saem import SAEM
 from inference.programs.program import Params, Program
 from inference.structures.layers.alignment import align_layers, canonical_signs, relabel
+from inference.structures.layers.choose_penalty import ChoosePenalty, is_open
 from inference.structures.layers.draw_steps import LayeredDraws
 from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.many_data_sets import SetSteps
+from inference.structures.layers.sparse_graphs import estimated_graphs
 from inference.structures.layers.spectral import (
     CUTS,
     EPSILONS,
@@ -160,7 +164,7 @@ class LayeredStructure(Structure):
         if any(layer.penalty is not None for layer in self.layers):
             return (
                 "the loadings are penalised, which pulls them towards zero; inference.selection.polish refits without the penalty "
-                "on the graph that it left"
+                "on the graph that it left, and a plain fit(model, data) whose penalty is left open does so by itself"
             )
         return None
 
@@ -204,6 +208,13 @@ class LayeredStructure(Structure):
         free = sum(int((value != 0).sum()) if name in loadings else value.numel() for name, value in others.items())
         return free + self.root.num_free
 
+    def graphs(self, params: Params) -> dict[str, Tensor]:
+        out = {}
+        for layer, graph in zip(self.layers, estimated_graphs(self.layers, params), strict=True):
+            edges = graph if layer.terms is None else (graph.to(params[layer.loadings]) @ layer.terms.to(params[layer.loadings])) > 0
+            out[layer.loadings] = edges.long()
+        return out
+
     def num_possible(self, params: Params) -> int:
         fixed = sum(int((~layer.graph).sum()) for layer in self.layers if layer.graph is not None)
         others = {name: value for name, value in params.items() if name not in self.root.sites()}
@@ -243,11 +254,11 @@ class LayeredStructure(Structure):
             )
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """Exact EM up to 2^14 configurations of a layer, SAEM beyond; more starts where items depend on products."""
-        from inference.engines.em import EM
-        from inference.engines.saem import SAEM
-
-        method = EM() if max(self._num_configurations) <= 2**MAX_ENUMERATED else SAEM()
+        """Exact EM up to 2^14 configurations of a layer, SAEM beyond; more starts where items depend on products. Where the
+        penalty is left open, it chooses one and fits on the graph that it left."""
+        method: EM | SAEM = EM() if max(self._num_configurations) <= 2**MAX_ENUMERATED else SAEM()
+        if is_open(self.model):
+            return Recommendation(ChoosePenalty(method))
         if self.layers[0].terms is None:
             return Recommendation(method)
         return Recommendation(method, num_restarts=PRODUCT_STARTS, search=PRODUCT_SEARCH if isinstance(method, EM) else None)

@@ -137,6 +137,10 @@ class NoisyOrStructure(Structure):
         moved = {name: params[name][order] for name in (self.causes.prior, self.causes.failure)}
         return {**params, **moved}
 
+    def graphs(self, params: Params) -> dict[str, Tensor]:
+        """By the site of the failures, (items, latents): a failure at its limit of one is no edge."""
+        return {self.causes.failure: (params[self.causes.failure] < 1 - 10 * PROBABILITY_LIMIT).mT.long()}
+
     def num_free(self, params: Params) -> int:
         """Priors and edges of latents that are in use, and leaks; a failure at its limit of one is no edge."""
         used = params[self.causes.prior] > 10 * PROBABILITY_LIMIT

@@ -1,0 +1,197 @@
+r"""Edges added to a graph of sparse layers and taken away while extended BIC falls.
+
+A penalty decides all edges by one number; its graph has a few edges too many or too few where effects are small. From that graph
+single edges are tried. Which ones is told by the expected complete-data information :math:`H` of a child's coefficients at the
+estimate, the free ones S among them: the least :math:`\hat W_k^2 / (H_{SS}^{-1})_{kk}` of the edges there (a Wald statistic), the
+largest :math:`g_k^2 / (H_{kk} - H_{kS} H_{SS}^{-1} H_{Sk})` of those that are not (a score statistic; the gradient g of the expected
+complete-data log-posterior is that of the log-posterior, by Fisher's identity). Each is judged by a refit, all of a round in one batch of EM.
+An edge goes as soon as EBIC is smaller without it, and comes only if EBIC falls by more than 2: with many absent edges to choose from, some
+gain a little by chance.
+
+Source of the scale: R. E. Kass and A. E. Raftery (1995), doi:10.1080/01621459.1995.10476572.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from inference.base.progress import Progress
+from inference.engines.em import EM
+from inference.programs.program import Params
+from inference.structures.layers.em_steps import LayeredSteps
+from inference.structures.layers.glm import LayerStatistics, precisions
+from inference.structures.layers.penalty_grid import climb_graphs, part_of
+from ppl_models.descriptions.layers import GeneralizedLinearLayer
+
+if TYPE_CHECKING:
+    from inference.base.structure import Problem
+
+__all__ = ["Found", "edge_statistics", "search_graphs"]
+
+Move = tuple[int, int, int]  # layer, child, parent
+LOOSE = {"tolerance": 1e-7, "parameter_tolerance": 1e-2, "max_iterations": 200}  # of the refits that only judge
+LEAST_GAIN = 1e-2  # of EBIC
+ADDED_GAIN = 2.0  # where an edge is added: less is "not worth more than a bare mention" (Kass and Raftery 1995)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A graph in every layer, as the model restricted to it, the estimate on it (without leading dims), and its EBIC."""
+
+    model: Any
+    params: Params
+    score: float
+
+
+def search_graphs(
+    plain: Problem,
+    start: Found,
+    method: EM,
+    score: Callable[[Any, Params, Tensor], float],
+    progress: Progress,
+    num_moves: int,
+    max_rounds: int,
+) -> Found:
+    """Climb from a graph by single edges, several in a round where several gain.
+
+    Args:
+        plain: the problem of the model without penalty or graph.
+        start: where to begin.
+        method: the engine of the refits, which run looser than it.
+        score: (model, estimate, log-likelihood (1,)) -> EBIC.
+        progress: where the refits say how far they are.
+        num_moves: edges to take away that are tried in a round, and as many to add.
+        max_rounds: at most so many.
+
+    Returns:
+        The best graph met, its estimate not yet fully converged unless it is ``start``.
+    """
+    loose = replace(method, **{name: _looser(getattr(method, name), value) for name, value in LOOSE.items()})
+    best = start
+    tried: set[tuple[Any, ...]] = {tuple(start.model.graphs)}
+    for _ in range(max_rounds):
+        graphs = [layer.graph for layer in best.model.layers()]
+        singles = [m for m in _moves(plain, best, graphs, num_moves) if _key(_moved(graphs, [m])) not in tried]
+        results = _judge(plain, best, [_moved(graphs, [m]) for m in singles], loose, score, progress)
+        tried |= {_key(_moved(graphs, [m])) for m in singles}
+        pairs = [(m, own) for m, own in zip(singles, results, strict=True) if own.score < best.score - _least(graphs, m)]
+        if not pairs:
+            break
+        gains, top = [m for m, _ in pairs], min((own for _, own in pairs), key=lambda own: own.score)
+        if len(gains) > 1:
+            both = _moved(graphs, gains)
+            if _key(both) not in tried and all(bool(g.any(0).all()) for g in both):
+                tried.add(_key(both))
+                top = min([top, *_judge(plain, top, [both], loose, score, progress)], key=lambda own: own.score)
+        best = top
+    return best
+
+
+def _least(graphs: Sequence[Tensor], move: Move) -> float:
+    """By how much EBIC must fall for an edge to be turned."""
+    layer, child, parent = move
+    return LEAST_GAIN if bool(graphs[layer][child, parent]) else ADDED_GAIN
+
+
+def _looser(own: Any, value: Any) -> Any:
+    return min(own, value) if isinstance(value, int) else max(own, value)
+
+
+def _key(graphs: Sequence[Tensor]) -> tuple[Any, ...]:
+    return tuple(tuple(map(tuple, graph.int().tolist())) for graph in graphs)
+
+
+def _moved(graphs: Sequence[Tensor], moves: Sequence[Move]) -> list[Tensor]:
+    """The graphs with some edges turned."""
+    out = [graph.clone() for graph in graphs]
+    for d, j, k in moves:
+        out[d][j, k] = ~out[d][j, k]
+    return out
+
+
+def _moves(plain: Problem, at: Found, graphs: Sequence[Tensor], num_moves: int) -> list[Move]:
+    """The weakest edges and the strongest absent ones; a latent keeps its last edge."""
+    steps = plain.structure.steps(plain, 2**18, 1)
+    if not isinstance(steps, LayeredSteps):
+        return []
+    params = {name: value.unsqueeze(0) for name, value in at.params.items()}
+    statistics = steps.e_step(params)[0]
+    weak: list[tuple[float, Move]] = []
+    strong: list[tuple[float, Move]] = []
+    for d, (layer, graph) in enumerate(zip(at.model.layers(), graphs, strict=True)):
+        values = edge_statistics(layer, statistics.layers[layer.loadings], at.params, graph)
+        last = graph & (graph.sum(0) == 1)
+        for j, k in (graph & ~last).nonzero().tolist():
+            weak.append((float(values[j, k]), (d, j, k)))
+        for j, k in (~graph).nonzero().tolist():
+            strong.append((-float(values[j, k]), (d, j, k)))
+    return [move for _, move in sorted(weak)[:num_moves] + sorted(strong)[:num_moves]]
+
+
+def edge_statistics(layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, graph: Tensor) -> Tensor:
+    """Wald statistics of the edges and score statistics of the others, (num_children, num_parents).
+
+    Args:
+        layer: the layer's description; stats: its expected statistics, R = 1.
+        params: the estimate, without leading dims, zero off the graph.
+        graph: bool (num_children, num_parents).
+    """
+    design, counts, cross = stats.design, stats.counts[0], stats.cross[0]  # (C, P), (C,) or (J, C), (J, P)
+    beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
+    predictor = beta @ design.mT
+    dispersion = params[layer.dispersion] if layer.dispersion else None
+    mean, curvature = torch.empty_like(predictor), torch.empty_like(predictor)
+    scale = layer.response.scale(dispersion, layer.num_children)
+    for family, columns, _ in layer.response.blocks(layer.num_children):
+        mean[columns], curvature[columns] = family.moments(predictor[columns])
+    gradient = cross - (counts * mean) @ design
+    hessian = torch.einsum("jc,cp,cq->jpq", counts * curvature, design, design)
+    if scale is not None:
+        gradient, hessian = gradient * scale[:, None], hessian * scale[:, None, None]
+    if layer.prior is not None:
+        own = precisions(layer, beta)
+        gradient = gradient - (own.expand_as(hessian) @ beta.unsqueeze(-1)).squeeze(-1)
+        hessian = hessian + own
+    free = torch.cat([torch.ones_like(graph[:, :1]), graph], -1).to(beta)  # (J, P)
+    ridge = 1e-8 * hessian.diagonal(dim1=-2, dim2=-1).mean(-1).clamp(min=1e-8)
+    inner = hessian * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free + ridge[:, None])
+    inverse = torch.linalg.inv(inner) * free.unsqueeze(-1) * free.unsqueeze(-2)
+    left = hessian.diagonal(dim1=-2, dim2=-1) - ((hessian @ inverse) * hessian).sum(-1)  # information about an absent edge
+    wald = beta.square() / inverse.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
+    score = gradient.square() / left.clamp(min=ridge[:, None])
+    return torch.where(graph, wald[:, 1:], score[:, 1:])
+
+
+def _judge(
+    plain: Problem,
+    at: Found,
+    graphs: Sequence[Sequence[Tensor]],
+    method: EM,
+    score: Callable[[Any, Params, Tensor], float],
+    progress: Progress,
+) -> list[Found]:
+    """A refit on each of several graphs, from one estimate."""
+    if not graphs:
+        return []
+    model: Any = plain.model
+    models = [model.restricted([graph.int().tolist() for graph in own]) for own in graphs]
+    starts = []
+    for own in graphs:
+        params = dict(at.params)
+        for layer, graph in zip(plain.structure.layers, own, strict=True):
+            params[layer.loadings] = params[layer.loadings] * graph.to(params[layer.loadings])
+        starts.append(params)
+    state = climb_graphs(plain, models, starts, method, progress)
+    if state is None:
+        return []
+    out = []
+    for i, model in enumerate(models):
+        part = part_of(state, i, 1)
+        params = {name: value[0] for name, value in part.params.items()}
+        out.append(Found(model, params, score(model, params, part.log_likelihood)))
+    return out

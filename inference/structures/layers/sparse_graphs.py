@@ -1,0 +1,51 @@
+r"""Graphs read off loadings: :math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and a model restricted to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.programs.program import Params
+from ppl_models.descriptions.layers import GeneralizedLinearLayer
+
+__all__ = ["estimated_graphs", "thresholded"]
+
+
+def estimated_graphs(
+    layers: Sequence[GeneralizedLinearLayer], params: Mapping[str, Tensor], threshold: float | None = None
+) -> tuple[Tensor, ...]:
+    """The graph of each layer, bool (num_children, num_features), bottom-up.
+
+    Args:
+        layers: bottom-up.
+        params: by site name, without leading dims.
+        threshold: the least size of a loading that counts; the penalty's own if None, and without a penalty every loading that is not zero.
+    """
+    out = []
+    for layer in layers:
+        size = params[layer.loadings].abs()
+        least = threshold if threshold is not None else 0.0 if layer.penalty is None else float(layer.penalty.threshold)
+        out.append((size >= least) & (size > 0))
+    return tuple(out)
+
+
+def thresholded(
+    model: Any, layers: Sequence[GeneralizedLinearLayer], params: Mapping[str, Tensor], threshold: float | None = None
+) -> tuple[Any, Params]:
+    """The model on the graph of an estimate, and the estimate on it; a latent that would lose every edge keeps its largest one.
+
+    Args:
+        model: with ``restricted(graphs)``; layers: its own, with the penalty that the estimate was made under.
+        params, threshold: see :func:`estimated_graphs`.
+    """
+    new, graphs = dict(params), []
+    for layer, graph in zip(layers, estimated_graphs(layers, params, threshold), strict=True):
+        size = new[layer.loadings].abs()
+        largest = torch.zeros_like(graph).scatter_(0, size.argmax(0, keepdim=True), True)
+        kept = graph | (largest & ~graph.any(0))
+        new[layer.loadings] = new[layer.loadings] * kept
+        graphs.append(kept.int().tolist())
+    return model.restricted(graphs), new
