@@ -113,7 +113,7 @@ def test_bad_models(case):
         ({"model": None}, "model.*None"),
         ({"model": DeepDiscreteEncoder}, "model.*not a class"),
         ({"checkpoint": 3}, "checkpoint"),
-        ({"checkpoint": Path(__file__).parent}, "checkpoint.*is a folder"),
+        ({"checkpoint": Path(__file__).parent}, "checkpoint.*got a folder"),
         ({"checkpoint": Path(__file__) / "fit.safetensors"}, "checkpoint.*inside a file"),
     ],
 )

@@ -38,7 +38,7 @@ def usable_path(owner: str, path: Any, is_folder: bool = False) -> Path:
     usable = Path(path)
     try:
         if usable.exists() and usable.is_dir() != is_folder:
-            raise ValueError(f"{owner}: the path of a {what} was expected, but {usable} is a {'file' if is_folder else 'folder'}")
+            raise ValueError(f"{owner} {usable}: a {what} was expected, got a {'file' if is_folder else 'folder'}")
         folder = usable if is_folder else usable.parent
         above = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
         if not above.is_dir():

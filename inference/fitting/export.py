@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from inference.base.checkpoint import replacing
 from inference.base.diagnostics import as_array, has_datatree, load_arviz
 from inference.base.structure import sampled_sites
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
@@ -167,11 +168,13 @@ def save_netcdf(idata: Any, path: str | Path) -> Path:
 
     Raises:
         ValueError: if ``path`` is a folder, or lies in none.
+        OSError: where the disk is full, or does not take the file; the old one is as it was.
     """
     file = Path(path)
     if file.is_dir() or not file.parent.is_dir():
         raise ValueError(f"save_netcdf: a file in an existing folder was expected, got {str(file)!r}")
-    idata.to_netcdf(str(file), engine="h5netcdf")
+    with replacing(file) as partial:
+        idata.to_netcdf(str(partial), engine="h5netcdf")
     return file
 
 
@@ -184,18 +187,21 @@ def load_netcdf(path: str | Path) -> Any:
     Raises:
         ValueError: if there is no such file, or it is not netCDF-4.
     """
-    import h5netcdf
+    import h5py
     import xarray as xr
 
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"load_netcdf: no file {str(file)!r}")
     try:
-        with h5netcdf.File(str(file), "r") as handle:
-            groups = list(handle.groups)
-    except OSError as error:
+        with h5py.File(str(file), "r") as handle:  # netCDF-4 is HDF5, whose groups are the data sets
+            groups = [name for name, part in handle.items() if isinstance(part, h5py.Group)]
+    except Exception as error:  # of damaged files h5py raises all there is
         raise ValueError(f"load_netcdf: {str(file)!r} is not a netCDF-4 file") from error
-    return _assemble({group: xr.load_dataset(file, group=group, engine="h5netcdf") for group in groups})
+    try:
+        return _assemble({group: xr.load_dataset(file, group=group, engine="h5netcdf") for group in groups})
+    except Exception as error:
+        raise ValueError(f"load_netcdf: {str(file)!r} is damaged: {' '.join(str(error).split())[:200]}") from error
 
 
 # -------------------------------------------------------------------- groups

@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inference.base.checkpoint import write_whole
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -28,9 +30,8 @@ def write_page(file: Path, title: str, sections: Sequence[tuple[str, str, str]])
     """
     links = " ".join(f'<a href="#{key}">{escape(head)}</a>' for key, head, _ in sections)
     body = "\n".join(f'<section id="{key}"><h2>{escape(head)}</h2>\n{text}</section>' for key, head, text in sections)
-    file.parent.mkdir(parents=True, exist_ok=True)
     page = _PAGE.format(title=escape(title), links=links, body=body, foot=escape(_versions()))
-    file.write_text(page, encoding="utf-8")
+    write_whole(file, page)
     return file
 
 

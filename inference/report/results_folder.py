@@ -14,11 +14,14 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inference.base.checkpoint import usable_path, write_whole
 from inference.identifiability.of_fit import identifiability_of
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["check_output_folder", "read_results", "summarise", "write_results"]
 
 FIT, POSTERIOR, REPORT, SUMMARY = "fit", "posterior.nc", "report.html", "summary.json"
+WRITING = ".writing"  # where results lie until they are whole
 PACKAGES = ("ppl-models", "torch", "pyro-ppl", "numpy", "arviz")
 
 
@@ -43,11 +47,9 @@ def check_output_folder(path: str | Path, overwrite: bool = False, allowed: Sequ
     Raises:
         ValueError: if it is a file, or holds something and ``overwrite`` is False.
     """
-    folder = Path(path)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"output folder {folder}: a folder was expected, got a file")
+    folder = usable_path("output folder", path, is_folder=True)
     if folder.is_dir() and not overwrite:
-        known = {Path(file).absolute() for file in allowed}
+        known = {Path(file).absolute() for file in allowed} | {(folder / WRITING).absolute()}
         held = sorted(entry.name for entry in folder.iterdir() if entry.absolute() not in known)
         if held:
             shown = ", ".join(held[:4]) + (", ..." if len(held) > 4 else "")
@@ -72,18 +74,49 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
     from inference.fitting.export import save_netcdf
     from inference.report.fit import write_report
 
-    folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SUMMARY).unlink(missing_ok=True)
-    fit.save(folder / FIT)
-    save_netcdf(fit.to_arviz(data), folder / POSTERIOR)
-    verdict = identifiability_of(fit, data)
-    write_report(fit, data, folder / REPORT, image_shape=image_shape, identifiability=verdict)
-    summary = summarise(fit, image_shape)
-    summary["identifiability"] = None if verdict is None else verdict.to_dict()
-    text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
-    (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
+    folder = usable_path("output folder", path, is_folder=True)
+    with _in_place(folder) as new:
+        fit.save(new / FIT)
+        save_netcdf(fit.to_arviz(data), new / POSTERIOR)
+        verdict = identifiability_of(fit, data)
+        write_report(fit, data, new / REPORT, image_shape=image_shape, identifiability=verdict)
+        summary = summarise(fit, image_shape)
+        summary["identifiability"] = None if verdict is None else verdict.to_dict()
+        write_whole(new / SUMMARY, json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
     return summary
+
+
+@contextmanager
+def _in_place(folder: Path) -> Iterator[Path]:
+    """A folder to write results in, which take the place of older ones when they are whole.
+
+    What is interrupted or fails leaves older results as they were; where there were none, what is whole already (the fit
+    is written first) is kept, without a summary.
+    """
+    new = folder / WRITING
+    shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
+    new.mkdir(parents=True)
+    try:
+        yield new
+        (folder / SUMMARY).unlink(missing_ok=True)  # from here to its return the folder is not whole
+        _move(new, folder, (FIT, POSTERIOR, REPORT, SUMMARY))
+    except BaseException:
+        if not any((folder / name).exists() for name in (FIT, POSTERIOR, SUMMARY)):
+            _move(new, folder, (FIT, POSTERIOR))
+        raise
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _move(new: Path, folder: Path, names: Sequence[str]) -> None:
+    """Files and folders of files from one folder to another, in this order."""
+    for name in names:
+        files = sorted((new / name).iterdir()) if (new / name).is_dir() else [new / name]
+        for file in files:
+            if file.exists():
+                target = folder / file.relative_to(new)
+                target.parent.mkdir(exist_ok=True)
+                file.replace(target)
 
 
 def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> tuple[Fit, Any, dict[str, Any]]:
@@ -115,11 +148,15 @@ def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> t
         raise ValueError(f"{folder}: a folder with results was expected, but it holds no {SUMMARY}") from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / SUMMARY}: not a summary of a fit ({error})") from error
+    except OSError as error:
+        raise ValueError(f"{folder / SUMMARY}: the file cannot be read: {error.strerror or error}") from error
     fit = Fit.load(folder / FIT, model)
     try:
         observed = load_netcdf(folder / POSTERIOR)["observed_data"]
     except KeyError:
         raise ValueError(f"{folder / POSTERIOR}: the group observed_data was expected, but is missing") from None
+    if not len(observed.data_vars):
+        raise ValueError(f"{folder / POSTERIOR}: the group observed_data was expected to hold the data, but is empty")
     if len(observed.data_vars) > 1:  # a program that takes a dict
         return fit, {str(name): values.values for name, values in observed.data_vars.items()}, summary
     (values,) = observed.data_vars.values()
@@ -127,6 +164,9 @@ def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> t
         return fit, values.values, summary
     if values.ndim != 2:  # sequences
         return fit, values.values, summary
+    if values.shape != (fit.num_rows, len(fit.item_names)):
+        shape = (fit.num_rows, len(fit.item_names))
+        raise ValueError(f"{folder / POSTERIOR}: the data of the fit, of shape {shape}, were expected, got {values.shape}")
     return fit, pd.DataFrame(values.values, columns=[str(name) for name in fit.item_names]), summary
 
 

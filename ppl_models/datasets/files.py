@@ -61,13 +61,11 @@ def read_table(path: str | Path) -> Table:
     ending = file.suffix.lower()
     if ending not in _READERS:
         raise ValueError(f"{file}: a file ending in {', '.join(_READERS)} was expected, got {ending or 'no ending'!r}")
-    if not file.exists():
-        raise ValueError(f"{file}: no such file")
-    if not file.is_file():
-        raise ValueError(f"{file}: a file was expected, got a folder or a device")
-    if file.stat().st_size == 0:
-        raise ValueError(f"{file}: the file is empty")
-    values, names = _READERS[ending](file, key)
+    try:
+        _check_file(file)
+        values, names = _READERS[ending](file, key)
+    except Exception as error:
+        raise _in_one_line(file, error) from error
     if values.ndim != 2:
         raise ValueError(f"{file}: a table (rows, items) was expected, got an array of shape {values.shape}")
     if 0 in values.shape:
@@ -77,6 +75,25 @@ def read_table(path: str | Path) -> Table:
     names = names or tuple(str(j) for j in range(values.shape[1]))
     _check_names(file, names)
     return Table(values, names)
+
+
+def _check_file(file: Path) -> None:
+    if not file.exists():
+        raise ValueError(f"{file}: no such file")
+    if not file.is_file():
+        raise ValueError(f"{file}: a file was expected, got a folder or a device")
+    if file.stat().st_size == 0:
+        raise ValueError(f"{file}: the file is empty")
+
+
+def _in_one_line(file: Path, error: Exception) -> ValueError:
+    """What a reader said of a file, by its name; readers of damaged files raise all there is."""
+    text = " ".join(str(error).split())
+    if isinstance(error, ValueError) and str(error).startswith(f"{file}: "):
+        return ValueError(text)
+    if isinstance(error, OSError) and error.strerror:
+        return ValueError(f"{str(file)[:200]}: the file cannot be read: {error.strerror}")
+    return ValueError(f"{file}: the file is damaged: {text[:300] or type(error).__name__}")
 
 
 def _split_key(path: str) -> tuple[Path, str | None]:
@@ -215,7 +232,8 @@ def _read_npy(file: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]
         if not stream.read(len(NPY_MAGIC)) == NPY_MAGIC:
             raise _other_kind(file, "npy")
     try:
-        values = np.load(file, allow_pickle=False)
+        with file.open("rb") as stream:
+            values = np.load(stream, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise ValueError(f"{file}: {_without_pickle(error)}") from error
     return _as_numbers(file, values), ()
@@ -225,7 +243,7 @@ def _read_npz(file: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]
     if not zipfile.is_zipfile(file):
         raise _other_kind(file, "npz")
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             names = archive.files
             listed = ", ".join(names) or "none"
             if key is None and len(names) != 1:

@@ -146,7 +146,7 @@ def test_a_path_inside_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="inside a file there can be no file"):
         fit(DeepDiscreteEncoder(3, (1,)), ROWS, EM(), checkpoint=tmp_path / "file" / "deep" / "run")
-    with pytest.raises(ValueError, match="is a folder"):
+    with pytest.raises(ValueError, match="a file was expected, got a folder"):
         fit(DeepDiscreteEncoder(3, (1,)), ROWS, EM(), checkpoint=tmp_path)
 
 

@@ -223,5 +223,5 @@ def test_files_that_are_no_fits_are_refused(tmp_path, fitted):
     with pytest.raises(ValueError, match="not a file written by this library"):
         Fit.load(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="is a file"):
+    with pytest.raises(ValueError, match="a folder was expected, got a file"):
         fitted.save(tmp_path / "file")

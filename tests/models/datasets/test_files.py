@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import random
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -186,3 +189,86 @@ def test_parquet_columns(tmp_path):
     pd.DataFrame({"a": [1.0, 2.0], "b": [None, "tall"]}).to_parquet(file)
     with pytest.raises(ValueError, match=r"column 'b', row 2: a number was expected, got 'tall'"):
         read_table(file)
+
+
+def npy(header: str, body: bytes = b"\0" * 64) -> bytes:
+    text = header.encode("latin1")
+    text += b" " * (-(11 + len(text)) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body
+
+
+def shaped(shape: str) -> bytes:
+    return npy(f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}")
+
+
+def zipped(**files: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name.replace("_npy", ".npy"), content)
+    return out.getvalue()
+
+
+SHAPES = ["(9999999999, 9999999999)", "(99999999999999999999999, 2)", "(1000000000000, 2)", "(-1, 2)", "(True, 2)", "('a', 2)", "(1.5, 2)", "None", "(2, 3, 4)"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_absurd_shapes_in_the_header_of_an_array_are_refused(tmp_path, shape):
+    """Failed before: OverflowError, MemoryError, TypeError."""
+    for name, content in (("x.npy", shaped(shape)), ("x.npz", zipped(x_npy=shaped(shape)))):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name}: ") as refused:
+            read_table(tmp_path / name)
+        assert "\n" not in str(refused.value)
+
+
+BROKEN = {
+    "parentheses.npy": npy("(" * 5000), "no_header.npy": b"\x93NUMPY", "long_header.npy": b"\x93NUMPY\x02\x00\xff\xff\xff\xffx",
+    "code.npy": npy("__import__('os').abort()"), "no_kind.npy": npy("{'descr': 5, 'fortran_order': False, 'shape': (2, 2), }"),
+    "no_arrays.npz": zipped(), "text.npz": zipped(x=b"hello"), "cut.npz": zipped(x_npy=shaped("(2, 2)"))[:90],
+    "ends.parquet": b"PAR1" + b"\0" * 20 + b"PAR1", "long_field.csv": b"a," + b"b" * 200_000 + b"\n1,2\n", "latin.csv": b"a,b\n1,\xe9\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_refused_in_one_line(tmp_path, name):
+    (tmp_path / name).write_bytes(BROKEN[name])
+    with pytest.raises(ValueError, match=name) as refused:
+        read_table(tmp_path / name)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("ending", ["npy", "npz", "parquet", "csv"])
+def test_changed_bytes_are_read_or_refused_by_name(tmp_path, ending):
+    """A few bytes of a good file changed, cut or put in: whatever comes, it is a table or a ValueError with the name of the file."""
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [1.5, float("nan")]})
+    good, path = tmp_path / f"good.{ending}", tmp_path / f"changed.{ending}"
+    {"npy": lambda: np.save(good, frame), "npz": lambda: np.savez(good, x=frame), "parquet": lambda: frame.to_parquet(good), "csv": lambda: frame.to_csv(good, index=False)}[ending]()
+    content, rng, refused = good.read_bytes(), random.Random(7), 0
+    for _ in range(150):
+        changed = bytearray(content)
+        for _ in range(rng.choice((1, 1, 3))):
+            at = rng.randrange(len(changed))
+            if rng.random() < 0.8:
+                changed[at] = rng.randrange(256)
+            else:
+                changed[at:] = b"" if rng.random() < 0.5 else changed[at // 2 :]
+            changed = changed or bytearray(b"x")
+        path.write_bytes(changed)
+        try:
+            table = read_table(path)
+        except ValueError as error:
+            refused += 1
+            said = str(error)
+            assert said.startswith(str(path))  # noqa: PT017
+            assert "\n" not in said  # noqa: PT017
+            continue
+        assert table.values.ndim == 2
+    assert refused
+
+
+def test_paths_that_are_none_are_refused(tmp_path):
+    for path in (tmp_path, f"{tmp_path}/{'x' * 5000}.csv", "a\0b.csv", tmp_path / "file.csv" / "inside.csv"):
+        (tmp_path / "file.csv").write_text("a\n1\n")
+        with pytest.raises(ValueError, match=r"no such file|cannot be read|a file ending in"):
+            read_table(path)
