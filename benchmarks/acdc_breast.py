@@ -46,7 +46,7 @@ def measure(args: argparse.Namespace) -> Lines:
                 }
             yield {
                 "set": name, "seed": seed, "usage": args.usage, "restarts": starts,
-                "acdc": result.chosen, "stable": choice.stable, "fresh": args.fresh,
+                "acdc": result.chosen, "finished": choice.finished, "fresh": args.fresh,
                 "left": {k: round(v, 4) for k, v in result.left.items()}, "by_share": {s: result.select(s).num_components for s in SHARES},
                 "segments": [[round(float(s.start), 3), round(float(s.end), 3), s.num_components] for s in result.segments],
                 "by_width": {w: result.select(min_width=w).num_components for w in WIDTHS},

@@ -49,14 +49,15 @@ class Choice:
     Args:
         num_components: K.
         segment: the widest interval of cutoffs on which it is best; None if there is none.
-        stable: whether to rely on it: for the rule of clear steps, that there is one (or nothing left to explain at the smallest
-            K) and the last run of them is finished; for a width, that the segment is as wide; for a cutoff, that half and
-            twice as large a one choose the same.
+        finished: whether the rule came to its end within the numbers compared: for clear steps, that there is one (or nothing left to
+            explain at the smallest K) and the last run of them is over; for a width, that the segment is as wide; for a cutoff,
+            that half and twice as large a one choose the same. It says nothing of whether K is the right number: on exactly Poisson
+            tables a third of the finished choices were wrong.
     """
 
     num_components: int
     segment: Segment | None
-    stable: bool
+    finished: bool
 
 
 def discrepancy_left(

@@ -104,6 +104,8 @@ class AcdcResult:
         convention: estimator, sum or mean over columns, draws and null, in words: rho depends on them.
         agreement: K -> share of the single posterior draws by which K would be chosen.
         num_draws: posterior draws that were averaged.
+        refitted: whether exact noise was that of refits, which follow their data as the fit follows its own; else estimates are held
+            as known, and a right law may look contradicted where a fit has many activities a row.
     """
 
     raw: dict[int, np.ndarray]
@@ -119,6 +121,7 @@ class AcdcResult:
     convention: str
     agreement: dict[int, float]
     num_draws: int = 1
+    refitted: bool = False
 
     @property
     def chosen(self) -> int:
@@ -166,8 +169,7 @@ class AcdcResult:
         chosen = sizes[0] if step is None else step
         own = [s for s in self.segments if s.num_components == chosen]
         nothing_left = bool((self.component_discrepancy[chosen] <= MISFIT * self.null_sd[chosen]).all())
-        stable = nothing_left if step is None else finished
-        return Choice(chosen, max(own, key=lambda s: s.width, default=None), stable)
+        return Choice(chosen, max(own, key=lambda s: s.width, default=None), nothing_left if step is None else finished)
 
     def among(self, numbers: Iterable[int]) -> AcdcResult:
         """The same discrepancies with only some numbers of components compared; ``agreement`` is left empty.
@@ -190,7 +192,7 @@ class AcdcResult:
         )  # fmt: skip
 
     def sensitivity(self) -> dict[float, int]:
-        """The choice for other shares, from a fifth less to a fifth more; more than one value means an unstable choice."""
+        """The choice for other shares, from a fifth less to a fifth more; more than one value means that the choice hangs on the share."""
         shares = (round(float(self.min_share * f), 4) for f in (0.8, 0.9, 1.0, 1.1, 1.2))
         return {share: self.select(share).num_components for share in shares if share < 1}
 
@@ -327,6 +329,7 @@ def acdc(
         convention=words,
         agreement={k: choices.count(k) / num for k in sorted(set(choices))},
         num_draws=num,
+        refitted=isinstance(calibrate, BootstrapNull) and calibrate.refit,
     )
 
 

@@ -88,7 +88,7 @@ def select_pmf(
             columns = [f"component_{i}" for i in range(chosen)]
             pd.DataFrame(chance, columns=columns, index=frame.index).to_csv(out / "usage.csv", index_label="row")
         record = {
-            "criterion": criterion.value, "chosen": chosen, "acdc_stable": choice.stable,
+            "criterion": criterion.value, "chosen": chosen, "acdc_finished": choice.finished,
             "acdc_taken_beyond": taken_beyond(result.left, chosen)[1],
             "acdc_left": {str(n): v for n, v in result.left.items()}, "acdc_by_share": {str(s): n for s, n in result.sensitivity().items()},
             "convention": result.convention, "penalty": result.penalty, "seed": seed,
@@ -97,7 +97,7 @@ def select_pmf(
         (out / "selection.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
         typer.echo(f"chosen by {criterion.value}: K = {chosen}")
         typer.echo(table["chosen"].to_string())
-        if not choice.stable:
+        if not choice.finished:
             typer.echo("warning: ACDC finds no clear step, or one at the largest number compared; report.html says more", err=True)
         best, share = taken_beyond(result.left, chosen)
         if share > result.min_share:

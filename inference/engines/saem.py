@@ -46,7 +46,16 @@ class SAEM:
     and maximises the averaged complete-data log-posterior; in the first b iterations :math:`\rho_t = 1`. The estimate is the
     average of the parameters over iterations, later ones weighing more (Polyak and Juditsky 1992, doi:10.1137/0330046). No sum over the
     :math:`2^K` configurations is ever taken, and memory does not grow with iterations: see :mod:`inference.base.draw_steps`. A fit
-    stops when its estimate changed relatively by less than ``tolerance`` over the last ``window`` iterations.
+    stops by what its iterates do over passes through the data, not by how little their average still moves, which is slow by its
+    weights: with :math:`m_1, \dots, m_4` the means of the parameters over the last four halves of a window,
+
+    .. math:: D = \lVert \tfrac12 (m_3 + m_4) - \tfrac12 (m_1 + m_2) \rVert, \qquad
+        E^2 = \tfrac12 (\lVert m_2 - m_1 \rVert^2 + \lVert m_4 - m_3 \rVert^2).
+
+    Where the iterates only fluctuate, with variance :math:`\sigma^2` of a mean, :math:`E D^2 = \sigma^2` and
+    :math:`E E^2 = 2 \sigma^2`; where they drift evenly, :math:`D^2 = 4 E^2`. A restart has settled when D is less than ``tolerance`` times the
+    size of the estimate; or when no drift shows above the noise, :math:`D \le E`, and the noise of the average over the n windows so
+    far, about :math:`E / \sqrt{2 n}`, is less than that.
 
     The trace holds the complete-data log-posterior at the draws. The objective reported is the log-posterior with the
     latents summed out where that is affordable; else the log-likelihood in it is a stochastic lower bound from Gibbs sweeps
@@ -61,8 +70,8 @@ class SAEM:
         num_draws: sweeps an iteration, their statistics averaged.
         synchronous: draw every latent given the previous values of all others, as the published algorithm (Lee and Gu
             2025, Algorithm 3) does: the draws are then not from the posterior.
-        batch_rows: rows swept in one iteration; all if None.
-        window: w, iterations between two looks at the estimate.
+        batch_rows: rows swept in one iteration; all if None. A pass is then as many iterations as it takes to sweep N rows.
+        window: w, passes between two looks at the iterates; in the steps :math:`\rho_t`, iterations.
         tolerance: of the stopping rule.
         accelerate: use the model's own layers where it describes them; the generic route evaluates the program twice a
             latent and keeps the last ``num_kept`` draws.
@@ -151,6 +160,7 @@ class SAEM:
     ) -> SAEMState:
         began = time.monotonic() - state.seconds
         num_rows, scan = next(iter(state.latents.values())).shape[-1], Scan(self.synchronous)
+        per_pass = 1 if self.batch_rows is None else math.ceil(num_rows / self.batch_rows)
         try:
             while state.iteration < lead + self.max_iterations and not state.converged.all():
                 is_burn_in = state.iteration < self.num_burn_in
@@ -181,7 +191,7 @@ class SAEM:
                 if rows is not None:
                     latents = {k: v.index_copy(-1, rows, latents[k]) for k, v in state.latents.items()}
                 state = state.advance(
-                    new, latents, averages, objective, generator, self, lead, time.monotonic() - began
+                    new, latents, averages, objective, generator, self, lead, per_pass, time.monotonic() - began
                 )
                 progress.update(state.iteration, objective=float(objective.max()), active=int((~state.converged).sum()))
                 if store is not None and state.iteration % store.every == 0:
@@ -232,7 +242,7 @@ class SAEMState:
         generator: state of the random numbers.
         iteration: iterations done; history: (iterations, R), complete-data log-posterior.
         mean: average of the parameters, later iterations weighing more; present: the same of their being non-zero.
-        checked: the estimate when it was last compared.
+        sums: of the parameters over the half window under way; halves: their means over up to four halves before, (4, R, ...).
         converged: (R,) bool; seconds: time spent.
     """
 
@@ -244,7 +254,8 @@ class SAEMState:
     history: Tensor
     mean: Params
     present: Params
-    checked: Params
+    sums: Params
+    halves: Params
     converged: Tensor
     seconds: float
 
@@ -252,7 +263,7 @@ class SAEMState:
     def begin(cls, start: Params, latents: Latents, generator: torch.Generator) -> SAEMState:
         num_restarts = len(next(iter(start.values())))
         history, converged = torch.zeros(0, num_restarts, dtype=torch.float64), torch.zeros(num_restarts).bool()
-        return cls(dict(start), latents, {}, generator.get_state(), 0, history, {}, {}, {}, converged, 0.0)
+        return cls(dict(start), latents, {}, generator.get_state(), 0, history, {}, {}, {}, {}, converged, 0.0)
 
     def advance(
         self,
@@ -263,9 +274,10 @@ class SAEMState:
         generator: torch.Generator,
         method: SAEM,
         lead: int,
+        per_pass: int,
         seconds: float,
     ) -> SAEMState:
-        """Record one iteration; at the end of a window, compare the estimate with that of the window before."""
+        """Record one iteration; at the end of a window, compare its iterates with those of the window before."""
         state = replace(
             self,
             params=params,
@@ -288,16 +300,24 @@ class SAEMState:
             # what stands still stands on its bound: the way there is no part of its average
             still = {name: (value == self.params[name]) & (value != 0) for name, value in params.items()}
             mean = {name: torch.where(still[name], params[name] * present[name], value) for name, value in mean.items()}
-        state = replace(state, mean=mean, present=present)
-        if count % method.window:
+        sums = {name: value + self.sums[name] if self.sums else value for name, value in params.items()}
+        half = max(1, round(method.window * per_pass / 2))  # iterations
+        if count % half:
+            return replace(state, mean=mean, present=present, sums=sums)
+        halves = {name: (value / half).unsqueeze(0) for name, value in sums.items()}
+        halves = {name: torch.cat([self.halves[name], value])[-4:] if self.halves else value for name, value in halves.items()}
+        state = replace(state, mean=mean, present=present, sums={}, halves=halves)
+        if count % (2 * half) or count < 4 * half:
             return state
-        estimate = state.estimate()
-        if not self.checked:
-            return replace(state, checked=estimate)
-        change = sum((_squares(value - self.checked[name]) for name, value in estimate.items()), torch.zeros(()))
-        size = sum((_squares(value) for value in estimate.values()), torch.zeros(()))
-        settled = (change.sqrt() < method.tolerance * size.sqrt()).cpu()
-        return replace(state, checked=estimate, converged=state.converged | settled)
+        return replace(state, converged=state.converged | state._settled(method.tolerance, count // (2 * half)))
+
+    def _settled(self, tolerance: float, num_windows: int) -> Tensor:
+        """Which restarts neither drift nor scatter by more than the tolerance, (R,); see :class:`SAEM`."""
+        size = _norm(list(self.estimate().values()))
+        drift = _norm([(m[2] + m[3] - m[0] - m[1]) / 2 for m in self.halves.values()])
+        noise = (_norm([m[1] - m[0] for m in self.halves.values()]).square() + _norm([m[3] - m[2] for m in self.halves.values()]).square()).div(2).sqrt()
+        still = drift < tolerance * size
+        return (still | ((drift <= noise) & (noise < (2 * num_windows) ** 0.5 * tolerance * size))).cpu()
 
     def estimate(self) -> Params:
         """The averaged parameters; one that was zero in most iterations is zero, another its mean where it was not."""
@@ -309,5 +329,6 @@ class SAEMState:
         }
 
 
-def _squares(value: Tensor) -> Tensor:
-    return value.square().reshape(len(value), -1).sum(-1)
+def _norm(values: list[Tensor]) -> Tensor:
+    """Over all sites, (R,)."""
+    return torch.stack([value.square().reshape(len(value), -1).sum(-1) for value in values]).sum(0).sqrt()

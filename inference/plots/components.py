@@ -51,7 +51,7 @@ def _draw_steps(axes: Axes, result: AcdcResult) -> None:
     axes.set_xticks(sizes)
     axes.set_xlabel("number of components")
     axes.set_ylabel("discrepancy left (nats)")
-    doubt = "" if choice.stable else ", not a clear one"
+    doubt = "" if choice.finished else ", not a clear one"
     axes.set_title(f"last clear step: K = {choice.num_components}{doubt}", fontsize=10)
     axes.legend(fontsize=8)
 

@@ -62,7 +62,10 @@ def in_words(comparison: Comparison) -> list[str]:
         )
     off = [name for name, record in zip(comparison.names, comparison.records, strict=True) if record["misfitting"] > 0]
     if off:
-        words.append(f"A rank is no check: components of {', '.join(off)} have noise that does not look as the model says.")
+        words.append(
+            f"A rank is no check of a model: in {', '.join(off)}, some component's noise is farther from what the model says than exact noise is "
+            "with the estimates held as known. That is a reason to look closer (acdc with calibrate=Bootstrap(refit=True)), and shows no law to be wrong by itself."
+        )
     return words
 
 

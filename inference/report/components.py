@@ -66,7 +66,7 @@ def _rule(result: AcdcResult, choice: Choice) -> str:
         clear = (
             f"No component takes away more than {result.min_share:.0%} of the discrepancy that the ones before it leave"
         )
-        return f"{clear}, and K = {k} leaves next to none." if choice.stable else (
+        return f"{clear}, and K = {k} leaves next to none." if choice.finished else (
             f"{clear}; K = {k} is merely the smallest number compared and leaves {left} nats. Take this choice with care."
         )  # fmt: skip
     words = (
@@ -74,7 +74,7 @@ def _rule(result: AcdcResult, choice: Choice) -> str:
         f"it leave; {left} nats stay."
     )
     largest = max(result.raw)
-    if choice.stable or k == largest:
+    if choice.finished or k == largest:
         return words
     return f"{words} The step to K = {largest}, the largest number compared, is clear as well: try larger ones."
 
@@ -105,12 +105,15 @@ def _more(result: AcdcResult, chosen: int) -> str:
 def _own(result: AcdcResult, chosen: int) -> str:
     off = (result.raw[chosen] - result.null_mean[chosen]) > MISFIT * result.null_sd[chosen]
     if not off.any():
-        return f"With K = {chosen}, no component's noise can be told from its law by {MISFIT:g} standard deviations."
+        return (
+            f"With K = {chosen}, no component's noise can be told from its law by {MISFIT:g} standard deviations. That is no test of whether a "
+            "component is missing: with too few of them, a flexible law can leave noise that looks as it should."
+        )
     named = ", ".join(str(i + 1) for i in np.flatnonzero(off))
-    words = f"With K = {chosen}, the noise of component(s) {named} still misfits by more than {MISFIT:g} standard deviations"
+    words = f"With K = {chosen}, the noise of component(s) {named} is farther from its law than exact noise is, by more than {MISFIT:g} standard deviations"
     best, share = taken_beyond(result.left, chosen)
     if share <= result.min_share:
-        return f"{words}: the likelihood is not quite right there, and more components would only mend it."
+        return f"{words}. {_what_that_shows(result)}"
     wide = sorted((s for s in result.segments[:-1] if s.num_components > chosen), key=lambda s: -s.width)[:3]
     cutoffs = ", ".join(
         f"K = {s.num_components} from {number(s.start, 2)} to {number(s.end, 2)}"
@@ -120,6 +123,34 @@ def _own(result: AcdcResult, chosen: int) -> str:
         f"{words}. Further components, up to K = {best}, take away {share:.0%} of it, none of them by a step that stands out: they "
         "may be patches of a law that is not right, or real components found one by one, and discrepancies cannot tell these apart. "
         f"The misfit that you are ready to live with, in nats, decides then (rho): {cutoffs}."
+    )
+
+
+def _what_that_shows(result: AcdcResult) -> str:
+    if result.refitted:
+        return (
+            "Exact noise was that of fits to data drawn from this one, so it contradicts this law with this number of components; whether "
+            "another law holds or a component is missing was not tested here."
+        )
+    return (
+        "Exact noise was drawn with the estimates held as known. Estimates follow their data, which alone makes noise too regular, the more so the "
+        "fewer columns there are for each component: a right law can look like this. acdc(..., calibrate=Bootstrap(refit=True)) tells the two "
+        "apart, and until then nothing is said of the law."
+    )
+
+
+def _disagreement(choices: pd.DataFrame) -> str:
+    """Which numbers the criteria choose, where they are not one."""
+    by_number: dict[int, list[str]] = {}
+    for name, row in choices.iterrows():
+        by_number.setdefault(int(row["chosen"]), []).append(str(name))
+    if len(by_number) < 2:
+        return "All of these choose the same number. They were computed on the same fits, so that is one answer and not several."
+    shares = "; ".join(f"K = {k}: {', '.join(names)}" for k, names in sorted(by_number.items()))
+    return (
+        f"The criteria disagree ({shares}). They ask different things: information criteria which number the likelihood pays for if the law is "
+        "right, ACDC where the noise of the components begins to look as the law says. None of them was tested against the others here; look "
+        "at the components that come and go between these numbers, or compare held-out cells."
     )
 
 
@@ -253,7 +284,7 @@ def _rivals(choices: pd.DataFrame) -> str:
     largest = max(int(c) for c in choices.columns if str(c).isdigit())
     at_end = [str(name) for name, row in choices.iterrows() if int(row["chosen"]) == largest]
     warning = note(f"{', '.join(at_end)}: the largest number compared, so no answer.") if at_end else ""
-    return table(("criterion", "K", "what it is"), rows) + warning
+    return paragraph(_disagreement(choices)) + table(("criterion", "K", "what it is"), rows) + warning
 
 
 def _settings(fit: Fit, result: AcdcResult) -> str:

@@ -76,8 +76,8 @@ class ChoiceSpread:
 
         rows = []
         for result in self.results:
-            k, stable = result.chosen, result.select().stable
-            rows.append({"chosen": k, "left": result.left[k], "share_taken": result.shares.get(k, np.nan), "stable": stable})
+            k, finished = result.chosen, result.select().finished
+            rows.append({"chosen": k, "left": result.left[k], "share_taken": result.shares.get(k, np.nan), "finished": finished})
         return pd.DataFrame(rows).rename_axis("repetition")
 
 

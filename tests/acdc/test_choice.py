@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from inference.acdc import AcdcResult, best_segments, clear_step, discrepancy_left, loss, shares_taken, taken_beyond
-from inference.report import why
+from inference import fit
+from inference.acdc import (
+    AcdcResult,
+    Bootstrap,
+    acdc,
+    best_segments,
+    clear_step,
+    discrepancy_left,
+    loss,
+    shares_taken,
+    taken_beyond,
+)
+from inference.report import why, write_selection_report
+from ppl_models import PoissonFactorization
 
 # ---------------------------------------------------------------- loss curves
 
@@ -52,15 +66,15 @@ def test_choices_by_width_and_by_cutoff():
     assert result.select(rho=0.0).num_components == 3
     assert result.select(rho=0.5).num_components == 2
     assert result.select(rho=50.0).num_components == 1
-    assert (result.chosen, result.select().stable) == (3, False)  # the largest compared
+    assert (result.chosen, result.select().finished) == (3, False)  # the largest compared
     assert result.select(0.835).num_components == 3
     assert result.select(0.9).num_components == 1
     assert result.select(min_width=0.1).num_components == 3
     assert result.select(min_width=1.0).num_components == 2
-    assert result.select(rho=0.6).stable
-    assert not result.select(rho=0.29).stable  # half of it chooses three
+    assert result.select(rho=0.6).finished
+    assert not result.select(rho=0.29).finished  # half of it chooses three
     loose = result.select(min_width=100.0)  # none so wide: the widest bounded one, flagged
-    assert (loose.num_components, loose.stable) == (2, False)
+    assert (loose.num_components, loose.finished) == (2, False)
     assert result.sensitivity() == dict.fromkeys((0.4, 0.45, 0.5, 0.55, 0.6), 3)
     assert list(result.table.index) == [1, 2, 3]
     assert result.table.chosen.tolist() == [False, False, True]
@@ -78,7 +92,8 @@ def test_a_slow_descent_beyond_the_choice_is_told():
     assert "up to K = 6, take away 70% of it" in words
     assert "K = 6 from 0.00 to 1.99" in words
     plain = result_of({2: np.array([9.0, 9.0]), 3: np.array([2.0, 2.0, 2.0]), 4: np.array([2.0, 2.0, 1.5, 0.1])})
-    assert "more components would only mend it" in " ".join(why(plain, 3))
+    assert "until then nothing is said of the law" in " ".join(why(plain, 3))
+    assert "it contradicts this law with this number" in " ".join(why(dataclasses.replace(plain, refitted=True), 3))
 
 
 @pytest.mark.parametrize(
@@ -105,9 +120,9 @@ def test_what_cannot_be_told_from_noise_makes_no_step():
     assert result_of(d, sd=0.0025).chosen == 3
     assert result_of(d, sd=0.2).chosen == 1
     many = result_of({k: np.zeros(k) for k in (1, 2, 3)}, sd=0.05)
-    assert (many.chosen, many.select().stable) == (1, True)
+    assert (many.chosen, many.select().finished) == (1, True)
     stuck = result_of({1: np.ones(1), 2: np.full(2, 0.4)})
-    assert (stuck.chosen, stuck.select().stable) == (1, False)
+    assert (stuck.chosen, stuck.select().finished) == (1, False)
     nan = {1: np.array([0.01]), 2: np.array([0.015, np.nan])}  # too few rows to judge: as uncertain as the others
     left = discrepancy_left({1: np.ones(1), 2: np.array([0.5, 0.0])}, nan, {1: np.ones(1), 2: np.ones(2)})
     assert left == pytest.approx({1: 1.0, 2: 0.5 + 1.645 * 0.015})
@@ -120,3 +135,39 @@ def test_exact_noise_beyond_the_truth_makes_no_clear_step(truth):
     for _ in range(200):
         d = {k: np.full(k, 5.0 / k) if k < truth else np.maximum(0.0, rng.normal(0, 0.05, k)) for k in range(1, 8)}
         assert result_of(d, sd=0.05).chosen == truth
+
+
+# ---------------------------------------------------------------- words on a right law
+
+
+def test_words_claim_nothing_of_the_law_on_an_exactly_poisson_table():
+    """Three activities for the twelve cells of a row: fitted noise is too regular, and looks contradicted although the law is exact."""
+    rng = np.random.default_rng(3)
+    signatures = rng.dirichlet(np.full(12, 0.5), size=3)
+    counts = rng.poisson(rng.gamma(1.0, 60.0, size=(300, 3)) @ signatures).astype(float)
+    counts = counts[counts.sum(1) > 0]
+    fits = {k: fit(PoissonFactorization(12, k), counts, num_restarts=3) for k in (2, 3, 4)}
+    table = acdc(fits, counts, num_draws=2, max_draws=2)
+    misfits = (table.raw[3] - table.null_mean[3]) > 3 * table.null_sd[3]
+    assert misfits.any()  # at the true number, by the null that holds estimates as known
+    for k in (2, 3, 4):
+        words = " ".join(why(table, k))
+        assert "not quite right" not in words
+        assert "would only mend it" not in words
+    assert "a right law can look like this" in " ".join(why(table, 3))
+    again = acdc({3: fits[3]}, counts, num_draws=2, max_draws=2, calibrate=Bootstrap(6, refit=True))
+    assert again.refitted
+    assert not ((again.raw[3] - again.null_mean[3]) > 3 * again.null_sd[3]).any()
+    assert "That is no test of whether a component is missing" in " ".join(why(again, 3))
+
+
+def test_the_page_says_where_criteria_disagree(tmp_path):
+    counts = np.random.default_rng(0).poisson(5.0, size=(20, 4)).astype(float)
+    fits = {k: fit(PoissonFactorization(4, k), counts, num_restarts=1) for k in (1, 2)}
+    result = acdc(fits, counts, num_draws=1, max_draws=1)
+    pages = []
+    for other in (1, 2):
+        table = pd.DataFrame({"chosen": [1, other], "1": [0.0, 0.0], "2": [1.0, 1.0]}, index=["BIC, log N", "AIC"])
+        pages.append(write_selection_report(fits, result, table, tmp_path / f"{other}.html", chosen=1).read_text(encoding="utf-8"))
+    assert "one answer and not several" in pages[0]
+    assert "The criteria disagree (K = 1: BIC, log N; K = 2: AIC)" in pages[1]

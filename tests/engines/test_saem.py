@@ -13,6 +13,7 @@ from inference import EM, SAEM, ConvergenceWarning, Fit, fit
 from inference.alignment import align
 from inference.base.checkpoint import read_tensors
 from inference.base.draw_steps import GenericDraws
+from inference.engines.saem import SAEMState
 from inference.fitting.problem import problem_of
 from inference.metrics import graph_accuracy
 from inference.programs.program import Program
@@ -137,3 +138,32 @@ def test_a_fit_that_does_not_settle_says_so():
     model, _, data = example(Normal(), num_rows=50, missing=False)
     with pytest.warns(ConvergenceWarning, match="did not settle in 2 iterations"):
         fit(model, data, SAEM(max_iterations=2, tolerance=1e-9))
+
+
+# ---------------------------------------------------------------- convergence
+
+
+@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning")
+def test_batches_are_judged_by_passes_over_the_data():
+    """Two windows of ten passes each, of fifteen batches each, even where almost anything would do; all rows at once need fifteen times fewer."""
+    model, _, data = example(Normal(), num_rows=300)
+    batches = fit(model, data, SAEM(batch_rows=20, tolerance=0.5, max_iterations=400))
+    assert batches.converged
+    assert batches.num_iterations - SAEM().num_burn_in >= 2 * 10 * 15
+    whole = fit(model, data, SAEM(tolerance=0.5))
+    assert whole.converged
+    assert 2 * 10 <= whole.num_iterations - SAEM().num_burn_in < 100
+
+
+@pytest.mark.parametrize(("slope", "settles"), [(0.0, True), (0.3, False)], ids=["noise", "drift"])
+def test_a_drift_that_shows_above_the_noise_goes_on(slope, settles):
+    """Iterates around 1 with a standard deviation of a tenth: no two windows agree to a hundredth, but their average does."""
+    method = SAEM(tolerance=0.01, window=10)
+    generator = torch.Generator().manual_seed(0)
+    state = SAEMState.begin({"a": torch.ones(1, 50, dtype=F64)}, {}, generator)
+    for t in range(400):
+        value = 1 + slope * t / 10 + 0.1 * torch.randn(1, 50, generator=generator, dtype=F64)
+        state = state.advance({"a": value}, {}, {}, torch.zeros(1), generator, method, 0, 1, 0.0)
+        if slope:
+            assert not bool(state.converged[0])
+    assert bool(state.converged[0]) == settles

@@ -50,7 +50,7 @@ def test_the_default_choice_is_the_last_clear_step():
     result = acdc(fit_grid(factory, x, (1, 2, 3, 4), num_restarts=2), x)
     assert result.shares[3] > 0.5 > result.shares[4]
     assert result.chosen == 3
-    assert result.select().stable
+    assert result.select().finished
     words = " ".join(why(result, 3))
     assert f"takes away {result.shares[3]:.0%}" in words
     assert "changes nothing" in words

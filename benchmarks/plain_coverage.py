@@ -1,0 +1,105 @@
+"""Do the 95 % intervals of the plain call hold the truth in 95 %? ``fit(model, data)`` with nothing named, then ``standard_errors``.
+
+A deep discrete encoder (graph given), mixtures of Bernoulli and of Normal items, and a noisy-OR network, each with the library's default
+priors, engine and starts, on fresh rows of one truth. Estimates are brought under the truth's names by ``align``. One line a family: for each
+site the share of entries whose interval holds the truth, and its standard error over data sets; ``held``, the share of entries on a bound,
+which have no interval and are not counted (an edge that noisy-OR's search leaves out is one; entries whose true value is a bound are left out
+altogether); ``refused``, data sets for which ``standard_errors`` gave no interval at all, by reason.
+
+Run: ``python benchmarks/plain_coverage.py [--family ...] [--replicates 100] [--rows 400] [--first-seed 0]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from _bench import Lines, command_line, run, seeds
+
+from inference import fit
+from inference.alignment import align
+from inference.programs import Program
+from inference.uncertainty import standard_errors
+from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr, Normal
+
+GRAPH = ((1, 0), (1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1), (0, 1))
+
+
+def tensor(values: object) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+LOW, HIGH = math.log(0.2 / 0.8), math.log(0.8 / 0.2)
+TRUTHS = {
+    "encoder, graph given": (
+        DeepDiscreteEncoder(8, (2,), graphs=(GRAPH,)),
+        {"proportions": tensor([0.4, 0.6]), "loadings_1": 2.5 * tensor(GRAPH), "intercepts_1": torch.full((8,), -1.25, dtype=torch.float64)},
+    ),
+    "mixture, Bernoulli": (
+        Mixture(2, Bernoulli(), 8),
+        {"weights": tensor([0.6, 0.4]), "predictors": tensor([[LOW] * 8, [HIGH] * 6 + [LOW] * 2])},
+    ),
+    "mixture, Normal": (
+        Mixture(2, Normal(), 3),
+        {"weights": tensor([0.6, 0.4]), "predictors": tensor([[0.0, 0.0, 0.0], [2.5, 2.0, -2.0]]), "dispersion": tensor([[1.0] * 3, [1.5] * 3])},
+    ),
+    "noisy-or": (
+        NoisyOr(8, 2),
+        {"prior": tensor([0.45, 0.3]), "failure": tensor([[0.2] * 4 + [1.0] * 4, [1.0] * 4 + [0.25] * 4]), "leak": torch.full((8,), 0.1, dtype=torch.float64)},
+    ),
+}  # fmt: skip
+
+
+def at_its_bound(site: str, truth: torch.Tensor) -> torch.Tensor:
+    """Entries whose true value has no neighbourhood: loadings off the graph, failures of edges that are not there."""
+    return truth == {"loadings_1": 0.0, "failure": 1.0}.get(site, math.nan)
+
+
+def measure(args: argparse.Namespace) -> Lines:
+    for family in args.family:
+        model, truth = TRUTHS[family]
+        began = time.monotonic()
+        shares: dict[str, list[float]] = {site: [] for site in truth}
+        widths: dict[str, list[float]] = {site: [] for site in truth}
+        held, entries, refused = 0, 0, Counter[str]()
+        for seed in seeds(args):
+            data = Program(model, None, args.rows).simulate(truth, seed)["items"]
+            plain = fit(model, data, seed=seed)
+            own = replace(plain, params=align(plain, truth).params)
+            try:
+                limits = standard_errors(own, data, hold_bounds=True).intervals()
+            except ValueError as reason:
+                refused[str(reason).split(":")[1].strip()[:60] if ":" in str(reason) else str(reason)] += 1
+                continue
+            for site, value in truth.items():
+                low, high = limits[site]
+                asked = ~at_its_bound(site, value)
+                known = asked & ~low.isnan() & ~high.isnan()
+                held, entries = held + int((asked & ~known).sum()), entries + int(asked.sum())
+                if bool(known.any()):
+                    shares[site].append(float(((low <= value) & (value <= high))[known].double().mean()))
+                    widths[site].append(float((high - low)[known].mean()))
+        line = {"family": family, "rows": args.rows, "replicates": args.replicates, "refused": dict(refused)}
+        line |= {"held": round(held / max(1, entries), 4), "seconds": round(time.monotonic() - began, 1)}
+        line["coverage"] = {site: round(sum(own) / len(own), 4) if own else None for site, own in shares.items()}
+        line["coverage_se"] = {
+            site: round(float(torch.tensor(own).std() / len(own) ** 0.5), 4) if len(own) > 1 else None for site, own in shares.items()
+        }
+        line["mean_width"] = {site: round(sum(own) / len(own), 3) if own else None for site, own in widths.items()}
+        yield line
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=100)
+    parser.add_argument("--rows", type=int, default=400)
+    parser.add_argument("--family", nargs="+", default=list(TRUTHS), choices=list(TRUTHS))
+    run(parser, measure, argv, {"replicates": 2})
+
+
+if __name__ == "__main__":
+    main()
