@@ -74,6 +74,7 @@ class Bootstrap:
         return dataclasses.replace(outcome, draws={name: value[None] for name, value in draws.items()})
 
 
+@torch.enable_grad()  # also where the caller has switched gradients off
 def bootstrap(
     estimate: Fit, data: Any = None, num_replicates: int = 100, method: Method | None = None, seed: int = 0
 ) -> Fit:

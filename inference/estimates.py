@@ -18,6 +18,7 @@ from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK
 from inference.programs.curvature import data_chunks
 from inference.programs.data import checked
 from inference.uncertainty import Uncertainty, standard_errors
+from ppl_models.parts.validation import is_number
 
 __all__ = ["Estimate", "EstimateTable", "estimates_of"]
 
@@ -78,6 +79,7 @@ class EstimateTable:
         return pd.DataFrame([[getattr(row, name) for name in columns] for row in self.rows], [row.name for row in self.rows], columns)
 
 
+@torch.enable_grad()  # also where the caller has switched gradients off
 def estimates_of(
     fit: FitRecord, data: Any = None, level: float = 0.95, names: Names | None = None, always: bool = False
 ) -> EstimateTable:
@@ -93,7 +95,7 @@ def estimates_of(
     Raises:
         ValueError: if the level is not in (0, 1), or ``data`` does not fit the model.
     """
-    if not 0 < level < 1:
+    if not is_number(level) or not 0 < level < 1:
         raise ValueError(f"estimates_of: level must lie in (0, 1), got {level!r}")
     if data is not None:
         checked(fit.model, data)

@@ -12,6 +12,7 @@ from inference.fitting.observed import as_matrix, can_simulate, observed_sites, 
 from inference.fitting.record import FitRecord
 from inference.fitting.rows import simulate_rows
 from inference.programs.data import checks_data
+from ppl_models.parts.validation import check_size
 
 __all__ = ["PredictiveCheck", "predictive_check", "predictive_checks"]
 
@@ -116,8 +117,8 @@ def predictive_checks(
         ValueError: if a number is not positive, or ``data`` does not fit the model.
     """
     for name, value in (("num_simulations", num_simulations), ("max_rows", max_rows)):
-        if value < 1:
-            raise ValueError(f"predictive_check: {name} must be positive, got {value}")
+        check_size("predictive_check", name, value)
+    check_size("predictive_check", "seed", seed, least=0)
     table = _table_of(fit, data)
     if table is not None:
         site, values = table

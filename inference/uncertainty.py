@@ -109,6 +109,7 @@ class Uncertainty:
         return value.detach(), variance.clamp(min=0).sqrt().reshape(value.shape)
 
 
+@torch.enable_grad()  # also where the caller has switched gradients off
 def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bounds: bool = False) -> Uncertainty:
     """Standard errors of an estimate at its own data.
 
@@ -170,6 +171,7 @@ def _curvature_of_prior(fit: FitRecord, data: Any, coordinates: Coordinates) -> 
     return minus_hessian(lambda free: program.log_prior(coordinates.params(free)), coordinates.vector())
 
 
+@torch.enable_grad()
 def check_information(fit: FitRecord, like: Any = None, num_rows: int | None = None, seed: int = 0) -> InformationReport:
     """Are the parameters locally identified at the estimate? Rank and conditioning of the Fisher information there.
 

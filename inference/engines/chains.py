@@ -61,9 +61,14 @@ def posterior_outcome(problem: Problem, params: Params, sample_stats: Params, lo
     with torch.no_grad():
         log_likelihood = program.log_marginal(mean).double().cpu().reshape(1)
         objective = log_likelihood + program.log_prior(mean).double().cpu()
-    if set(program.names("local")) - set(problem.structure.local_sites):  # it would be the likelihood at one value of what should be integrated
+    drawn = tuple(name for name in program.names("local") if name not in problem.structure.local_sites)
+    if drawn:  # it would be the likelihood at one value of what should be integrated
+        exact = None
+        if not open_sites(problem.structure, program):
+            exact = problem.structure.exact_objective(problem, {name: mean[name] for name in program.names("parameter")})
         log_likelihood = torch.full_like(log_likelihood, torch.nan)
-    drawn = open_sites(problem.structure, program)
+        if exact is not None:
+            (log_likelihood, objective), drawn = exact, ()
     history = log_density.double().cpu().mean(0).unsqueeze(-1)
     return Outcome(
         params=mean,

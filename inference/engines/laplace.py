@@ -30,6 +30,7 @@ from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
+from inference.programs.data import map_tensors
 from inference.programs.program import Params, Program
 from ppl_models.parts.validation import check_size, plain_fields
 
@@ -73,6 +74,8 @@ class Laplace:
         program.check_enumerable()
         outcome = self.optimum.run(problem, start, progress, checkpoint)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
+        problem = dataclasses.replace(problem, data=map_tensors(lambda x: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x, problem.data))
+        program = problem.program()  # single precision is too coarse for curvature
         mode = problem.structure.canonical({name: value[best].double() for name, value in outcome.params.items()})
         coordinates = Coordinates.of(program, mode)
         held = coordinates.at_bound()
@@ -83,6 +86,8 @@ class Laplace:
                 stacklevel=2,
             )
             coordinates = coordinates.without(held)
+        if not coordinates.names:
+            raise ValueError("Laplace: every parameter lies on the bound of its interval, where no curvature says how sure it is; give it priors, or more rows")
         center = coordinates.vector()
         information = minus_hessian(lambda free: program.log_prior(coordinates.params(free)), center)
         for part in data_chunks(problem.model, problem.data):

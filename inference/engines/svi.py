@@ -96,6 +96,11 @@ class SVI:
         program = problem.program()
         if self.batch_size is not None and not (isinstance(problem.data, Tensor) and checks_data(problem.model)):
             raise ValueError("SVI: batch_size needs a model of this library and a table of rows")
+        if self.batch_size is not None and program.names("local") and hasattr(self.guide, "build"):
+            raise ValueError(
+                f"SVI: {', '.join(program.names('local'))} of all rows have their place in this guide, so it cannot be fitted to batches of them: "
+                "leave batch_size out, or write a guide that draws them in the plate over rows"
+            )
         with isolated(problem.seed):
             run = _Run.begin(self, problem, program, self._first(problem, program, start, progress))
             store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))

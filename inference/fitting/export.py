@@ -25,6 +25,7 @@ from inference.fitting.rows import chunks, simulate_rows
 from inference.programs.data import checks_data, first_tensor
 from inference.programs.program import Program
 from inference.programs.replicates import observed_values
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
@@ -79,10 +80,10 @@ def to_arviz(
     """
     import xarray as xr
 
-    if num_predictive is not None and num_predictive < 0:
-        raise ValueError(f"to_arviz: num_predictive must not be negative, got {num_predictive}")
-    if num_prior < 0:
-        raise ValueError(f"to_arviz: num_prior must not be negative, got {num_prior}")
+    if num_predictive is not None:
+        check_size("to_arviz", "num_predictive", num_predictive, least=0)
+    check_size("to_arviz", "num_prior", num_prior, least=0)
+    check_size("to_arviz", "seed", seed, least=0)
     point = fit.draws is None
     draws = {name: value[None, None] for name, value in fit.params.items()} if fit.draws is None else fit.draws
     num_chains, num_draws = next(iter(draws.values())).shape[:2]

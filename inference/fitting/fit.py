@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from inference.base.assigned_starts import assigned_start
@@ -31,8 +33,11 @@ from ppl_models.parts.validation import is_integer
 __all__ = ["fit"]
 
 BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
+NO_ANSWER = "no start led to an answer:"
+REMEDY = "Look for values of a size like 1e300 or outside the support of their law, standardise the columns, or give another init"
 
 
+@torch.enable_grad()  # also where the caller has switched gradients off
 def fit(
     model: Callable[..., Any],
     data: Any,
@@ -75,7 +80,7 @@ def fit(
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     began = time.monotonic()
-    with listening() as caught:
+    with listening() as caught, np.errstate(all="warn", under="ignore"):  # whatever the caller makes of numpy's errors
         problem = problem_of(model, data, seed, start_given=not (init is None or isinstance(init, str)))
         search = None
         if method is None:
@@ -88,11 +93,14 @@ def fit(
         init = "spectral" if init is None else init
         total = getattr(method, "max_iterations", None) if search is None else None
         bar = RichProgress("fit" if search is None else "fit, starts", total) if progress else NoProgress()
-        with bar, isolated(seed):
-            if search is None:
-                state = method.run(problem, _start(problem, init, num_restarts or 1), bar, path)
-            else:
-                state = search_starts(search, method, problem, _batches(problem, init, search.batch), bar, path)
+        try:
+            with bar, isolated(seed):
+                if search is None:
+                    state = method.run(problem, _start(problem, init, num_restarts or 1), bar, path)
+                else:
+                    state = search_starts(search, method, problem, _batches(problem, init, search.batch), bar, path)
+        except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
+            raise ValueError(f"{NO_ANSWER} a matrix could not be worked with ({error}). {REMEDY}") from error
         result = assemble(problem, method, state, time.monotonic() - began)
     messages = tuple(dict.fromkeys(str(w.message) for w in caught))
     for warning in caught:
@@ -184,6 +192,11 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
         problem = dataclasses.replace(problem, model=outcome.model, structure=structure_of(outcome.model))
     ranking = rank_restarts(problem, outcome.params, outcome.objective) if isinstance(method, EM) else None
     best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax()) if ranking is None else ranking.best
+    if not math.isfinite(float(outcome.objective[best])):
+        raise ValueError(
+            f"{NO_ANSWER} the {outcome.objective_name} is {float(outcome.objective[best])} at the best of them, so that the data have no density "
+            f"under the model that a computer can hold. {REMEDY}"
+        )
     params = problem.structure.canonical({name: value[best].clone() for name, value in outcome.params.items()})
     sites = problem.program_of_one_row().names("local")
     local = {name: params.pop(name) for name in sites if name in params}

@@ -42,6 +42,7 @@ def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
         yield program.with_data(map_tensors(operator.itemgetter(chunk), tensors))
 
 
+@torch.enable_grad()  # also where the caller has switched gradients off
 def _by_row(fit: FitRecord, data: Any, ask: Callable[[FitRecord, Program, Params], dict[str, Tensor]]) -> dict[str, Tensor]:
     structure = fit.structure
     parts: list[dict[str, Tensor]] = []
@@ -135,6 +136,7 @@ def log_likelihood_rows(fit: FitRecord, data: Any) -> Tensor:
     return _by_row(fit, data, rows)[""]
 
 
+@torch.enable_grad()
 def reconstruct(fit: FitRecord, data: Any) -> Tensor:
     """E[items | latents] averaged over the posterior of the latents, (N, J).
 
@@ -158,6 +160,7 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Ten
     Activities and the like are those of the fit where the number of rows is the same, else resampled from them.
     """
     check_size("simulate", "num_rows", num_rows)
+    check_size("simulate", "seed", seed, least=0)
     try:
         inspect.signature(fit.model).bind(None, num_rows)
     except TypeError:

@@ -188,7 +188,7 @@ def first_run(
         except RuntimeError as error:
             if not watching.found:
                 if not _clash(error):
-                    raise
+                    raise ValueError(f"the program at {line_of_error(error)}: {first_line(error)}") from error
                 raise ValueError(
                     f"the program at {line_of_error(error)}: {first_line(error)}; its constants have more digits than its data, so convert one to "
                     "the dtype of the other"

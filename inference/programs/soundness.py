@@ -69,7 +69,13 @@ def check_program(program: Program) -> None:
 def _check_plates(name: str, line: str, node: Any) -> None:
     """Every dim of a site with more than one entry belongs to a plate."""
     value, event_dim = torch.as_tensor(node["value"]), node["fn"].event_dim
-    batch = torch.broadcast_shapes(node["fn"].batch_shape, value.shape[: value.dim() - event_dim])
+    shape = value.shape[: value.dim() - event_dim]
+    try:
+        batch = torch.broadcast_shapes(node["fn"].batch_shape, shape)
+    except RuntimeError as error:
+        raise ValueError(
+            f"site {name!r}{line}: values of shape {tuple(node['fn'].batch_shape)} were expected, as its law and plates have them, got {tuple(shape)}"
+        ) from error
     in_plates = {frame.dim for frame in node["cond_indep_stack"] if frame.vectorized}
     for dim in range(-len(batch), 0):
         if batch[dim] > 1 and dim not in in_plates:

@@ -136,6 +136,8 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
         data = data.detach() if isinstance(data, Tensor) else torch.from_numpy(_as_floats(data))
         if data.layout != torch.strided:
             raise ValueError(f"data: a dense tensor was expected, got layout {data.layout}")
+        if data.is_meta:
+            raise ValueError("data: a tensor with numbers in it was expected, got one on the device 'meta', which holds none")
         if data.is_complex():
             raise ValueError(f"data: real numbers were expected, got dtype {data.dtype}")
         table = data if data.dtype in (torch.float32, torch.float64) else data.to(torch.float64)

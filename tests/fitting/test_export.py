@@ -197,7 +197,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     fit, table = encoder_fit(), bernoulli_table()
     with pytest.raises(ValueError, match="num_items = 8 columns were expected, got 7"):
         export.to_arviz(fit, table.iloc[:, :7])
-    with pytest.raises(ValueError, match="num_predictive must not be negative, got -1"):
+    with pytest.raises(ValueError, match="num_predictive must be a non-negative integer, got -1"):
         export.to_arviz(fit, num_predictive=-1)
     with pytest.raises(ValueError, match=r"names\['latent_1'\] must hold 3 names, got 2"):
         export.to_arviz(fit, names={"latent_1": ["one", "two"]})

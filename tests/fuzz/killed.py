@@ -100,6 +100,7 @@ def jobs() -> dict[str, Callable[[], Job]]:
         "EM-generic": lambda: Job(encoder, bits(20, 8), EM(accelerate=False, max_iterations=25), {"init": "random"}),
         "EM-program": lambda: Job(programs.counts, torch.from_numpy(counts(60, 1, 2)[:, 0]), EM(tolerance=1e-14, parameter_tolerance=1e-12, max_iterations=30), {"num_restarts": 2}),
         "EM-mixture": lambda: Job(Mixture(3, num_items=3), normals(120), tight, random_start),
+        "search": lambda: Job(Mixture(3, num_items=3), normals(120), None, {}),
         "EM-options": lambda: Job(OptionsHMM(4, 2, 2), actions(), EM(max_iterations=80), random_start),
         "EM-features": lambda: Job(ContinuousOptionsHMM(2, 2, 2), features(), EM(max_iterations=60), random_start),
         "EM-deep-noisy-or": lambda: Job(DeepNoisyOr(4, (2, 1)), bits(30, 4), EM(max_iterations=25), {"init": "random"}),

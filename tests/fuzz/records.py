@@ -95,6 +95,13 @@ def record(draw: Draw, name: str, hostile: float = 0.0, given: dict[str, Any] | 
     return kind(**values)
 
 
+def is_endless(value: Any) -> bool:
+    """Whether a record holds a count that would keep the machine busy for days, or its memory full."""
+    if dataclasses.is_dataclass(value):
+        return any(is_endless(getattr(value, field.name)) for field in dataclasses.fields(value))
+    return isinstance(value, int) and value > 10_000
+
+
 def _is_large(default: Any) -> bool:
     return isinstance(default, int) and not isinstance(default, bool) and default > LARGE
 

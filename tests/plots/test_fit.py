@@ -98,7 +98,7 @@ def test_bad_requests_are_refused() -> None:
         plots.plot_reconstructions(encoder_fit(), bernoulli_table(), (2, 4), rows=[60])
     with pytest.raises(ValueError, match="axes must hold 3 axes, got 2"):
         plots.plot_posterior_predictive(encoder_fit(), bernoulli_table(), axes=list(Figure().subplots(1, 2)))
-    with pytest.raises(ValueError, match="num_simulations must be positive, got 0"):
+    with pytest.raises(ValueError, match="num_simulations must be a positive integer, got 0"):
         plots.plot_posterior_predictive(encoder_fit(), bernoulli_table(), num_simulations=0)
 
 

@@ -161,9 +161,11 @@ class FactorAnalysisStructure(Structure):
         return likelihood, likelihood + problem.program_of_one_row().log_prior(params).double().cpu()
 
     def canonical(self, params: Params) -> Params:
-        """Rotated so that signatures are orthogonal in units of the noise, the largest first, with positive sums."""
+        """Rotated so that signatures are orthogonal in units of the noise, the largest first, with positive sums; as they are where that leaves their bound."""
         left, _, _ = torch.linalg.svd(params["signatures"] / params["scales"], full_matrices=False)
         phi = left.mT @ params["signatures"]
+        if float(phi.abs().max()) > self.about.bound:
+            return params
         return params | {"signatures": phi * torch.where(phi.sum(-1, keepdim=True) < 0, -1.0, 1.0).to(phi)}
 
     def num_densities(self, num_items: int) -> int:

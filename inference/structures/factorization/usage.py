@@ -131,7 +131,7 @@ class UsageStructure(Structure):
     def canonical(self, params: Params) -> Params:
         """Components in the order of falling expected counts a row."""
         order = (params["proportions"] * params["amounts"]).argsort(descending=True, stable=True)
-        return {name: value[order] for name, value in params.items()}
+        return {name: value[..., order] if name == "activities" else value[order] for name, value in params.items()}
 
     def labels(self) -> tuple[Labels, ...]:
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:

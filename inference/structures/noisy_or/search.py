@@ -129,7 +129,7 @@ class Search:
         """One latent more: the best of many proposals, improved; with its log-likelihood on the sample."""
         prior, failure, leak = self.sites()
         if self.size(params):
-            seen = self.likely(self.sample, params, self.room(self.size(params) + 1) // 2)
+            seen = self.likely(self.sample, params, max(1, self.room(self.size(params) + 1) // 2))
         else:
             seen = params[prior]  # (1, 0): the one configuration of no latent
         pattern = self.proposals(params, seen)

@@ -1,0 +1,145 @@
+"""What the attack found, each as a case of its own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from fuzz import programs
+
+from inference import EM, NUTS, SVI, AlternatingMinimization, Fit, GrowAndPrune, Laplace, fit
+from inference.estimates import estimates_of
+from inference.predictive import predictive_check
+from inference.uncertainty import standard_errors
+from ppl_models import (
+    DeepDiscreteEncoder,
+    DeepNoisyOr,
+    FactorAnalysis,
+    Mixture,
+    NoisyOr,
+    PoissonFactorization,
+    SparseCoding,
+    UsageFactorization,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+FEW = SVI(num_steps=10, num_draws=4, warm_start=None)
+
+
+def normals(rows: int = 20, items: int = 4) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(rows, items))
+
+
+def counts() -> np.ndarray:
+    return np.random.default_rng(0).poisson(4.0, (12, 4)).astype(float) + 1
+
+
+def bits(rows: int = 20, items: int = 4) -> np.ndarray:
+    return (np.random.default_rng(0).random((rows, items)) < 0.5).astype(float)
+
+
+@pytest.mark.parametrize(("model", "data"), [(FactorAnalysis(4, 1), normals()), (UsageFactorization(4, 2), counts())])
+def test_latents_that_other_engines_integrate_are_drawn_by_svi(model, data):
+    assert math.isfinite(fit(model, data, FEW).objective)
+
+
+def test_a_guide_of_all_rows_is_not_fitted_to_batches():
+    with pytest.raises(ValueError, match="SVI: activities of all rows.*batch_size"):
+        fit(PoissonFactorization(4, 1), counts(), SVI(num_steps=10, batch_size=5, warm_start=None))
+
+
+def test_the_likelihood_of_draws_is_exact_where_latents_integrate_in_closed_form():
+    data = normals()
+    result = fit(FactorAnalysis(4, 1), data, NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=3, warm_start=None))
+    assert result.log_likelihood == pytest.approx(float(result.log_likelihood_rows(data).sum()))
+
+
+@pytest.mark.parametrize("data", [np.where(np.eye(12, 5) > 0, -1e308, 1.0), np.full((12, 5), 1e300)])
+def test_no_answer_is_no_fit(data):
+    """Squares of such numbers are infinite."""
+    with pytest.raises(ValueError, match="no start led to an answer.*standardise"):
+        fit(SparseCoding(5, 3, 1), data + np.arange(12)[:, None], AlternatingMinimization(max_iterations=5), init="random")
+
+
+def test_a_program_that_gives_its_data_no_density_is_no_fit():
+    with pytest.raises(ValueError, match="no start led to an answer"):
+        fit(programs.undefined, torch.tensor([0.0, 2.0, 3.0], dtype=torch.float64), EM(max_iterations=2))
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [(programs.twice, "program at line.*Multiple sample sites named 'mean'"), (programs.wrong_plate, "site 'x'.*shape .9,. were expected.*got .8,.")],
+)
+def test_mistakes_in_a_program_are_said_with_their_line(program, message):
+    with pytest.raises(ValueError, match=message):
+        fit(program, torch.arange(8, dtype=torch.float64), EM(max_iterations=2))
+
+
+def test_a_search_with_one_configuration_runs():
+    result = fit(NoisyOr(5, 3), bits(30, 5), GrowAndPrune(num_configurations=1, max_iterations=3, num_search_rows=9, patience=2, num_proposals=3))
+    assert math.isfinite(result.objective)
+
+
+def test_a_laplace_approximation_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="Laplace: every parameter lies on the bound"):
+        fit(DeepNoisyOr(5, (3, 1), (0.5, 0.5)), np.ones((6, 5)), Laplace(4, EM(max_iterations=1, accelerate=False, num_inner=2)), seed=4)
+
+
+def test_laplace_takes_single_precision():
+    x = bits(200, 5)
+    settings = {"init": "random", "seed": 1}
+    single = fit(DeepDiscreteEncoder(5, (1,), bound=3.0), x.astype(np.float32), Laplace(50, EM(tolerance=1e-7)), **settings)
+    double = fit(DeepDiscreteEncoder(5, (1,), bound=3.0), x, Laplace(50, EM(tolerance=1e-7)), **settings)
+    assert single.log_likelihood == pytest.approx(double.log_likelihood, abs=1e-2)
+
+
+def test_a_rotation_does_not_leave_the_bound():
+    result = fit(FactorAnalysis(3, 2, bound=1e-3), normals(6, 3), EM(max_iterations=3))
+    assert float(result.params["signatures"].abs().max()) <= 1e-3
+
+
+def test_a_tensor_without_numbers_is_refused():
+    with pytest.raises(ValueError, match="'meta'"):
+        fit(Mixture(2, num_items=3), torch.empty(5, 3, device="meta"))
+
+
+@pytest.mark.parametrize("level", ["0.9", (0.1, 0.9), None, 1.0, math.nan])
+def test_levels_are_numbers(level):
+    with pytest.raises(ValueError, match="level must lie in"):
+        estimates_of(mixture(), normals(), level=level)
+
+
+@pytest.mark.parametrize("settings", [{"num_simulations": "x"}, {"max_rows": 2.5}, {"seed": None}])
+def test_counts_of_a_predictive_check_are_counts(settings):
+    with pytest.raises(ValueError, match=f"predictive_check: {next(iter(settings))} must be a"):
+        predictive_check(mixture(), normals(), **settings)
+
+
+@pytest.mark.parametrize("settings", [{"num_predictive": "x"}, {"num_predictive": 2.5}, {"num_prior": [1]}, {"seed": None}, {"seed": -1}])
+def test_counts_of_an_export_are_counts(settings):
+    with pytest.raises(ValueError, match=f"to_arviz: {next(iter(settings))} must be a non-negative integer"):
+        mixture().to_arviz(**settings)
+    with pytest.raises(ValueError, match="simulate: seed"):
+        mixture().simulate(3, seed="x")
+
+
+def test_gradients_may_be_off_around_fits_and_questions():
+    """A user's own loop often runs under no_grad."""
+    data = bits(60, 5)
+    model = DeepDiscreteEncoder(5, (1,), bound=3.0)
+    straight = fit(model, data, EM(max_iterations=40))
+    with torch.no_grad():
+        result = fit(model, data, EM(max_iterations=40))
+        assert result.objective == straight.objective
+        assert math.isfinite(float(result.log_likelihood_rows(data).sum()))
+        result.posterior_latents(data)
+        result.reconstruct(data)
+        standard_errors(result, data, hold_bounds=True)
+        estimates_of(result, data)
+        assert not torch.is_grad_enabled()
+
+
+def mixture() -> Fit:
+    return fit(Mixture(2, num_items=4), normals(), EM(max_iterations=5))
