@@ -74,7 +74,6 @@ class Bootstrap:
         return dataclasses.replace(outcome, draws={name: value[None] for name, value in draws.items()})
 
 
-@torch.enable_grad()  # also where the caller has switched gradients off
 def bootstrap(
     estimate: Fit, data: Any = None, num_replicates: int = 100, method: Method | None = None, seed: int = 0
 ) -> Fit:
@@ -134,7 +133,7 @@ def replicates(
             seeds = range(seed + done.count, seed + min(num_replicates, done.count + at_once))
             sets = torch.stack([_simulated(problem, params, own) for own in seeds])
             sets = sets if missing is None else sets.masked_fill(missing, torch.nan)
-            with quiet():  # bounds and constant columns of replicates are part of the answer
+            with quiet(), torch.enable_grad():  # bounds and constant columns of replicates are part of the answer
                 if is_batch and isinstance(engine, EM):
                     refits = fit_sets(problem, engine, sets, start)
                 else:

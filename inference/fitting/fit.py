@@ -37,7 +37,6 @@ NO_ANSWER = "no start led to an answer:"
 REMEDY = "Look for values of a size like 1e300 or outside the support of their law, standardise the columns, or give another init"
 
 
-@torch.enable_grad()  # also where the caller has switched gradients off
 def fit(
     model: Callable[..., Any],
     data: Any,
@@ -80,7 +79,7 @@ def fit(
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     began = time.monotonic()
-    with listening() as caught, np.errstate(all="warn", under="ignore"):  # whatever the caller makes of numpy's errors
+    with listening() as caught, torch.enable_grad(), np.errstate(all="warn", under="ignore"):  # whatever the caller has set
         problem = problem_of(model, data, seed, start_given=not (init is None or isinstance(init, str)))
         search = None
         if method is None:
