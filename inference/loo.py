@@ -254,7 +254,8 @@ def _steps(points: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _rows(data: Any, index: np.ndarray) -> Any:
-    """Some rows of a table, a frame, or a dict of tensors."""
+    """Some rows of a table, a frame, or a dict of tensors, of which those that are not as long as the rows stay whole."""
     if isinstance(data, dict):
-        return {name: value[index] for name, value in data.items()}
+        count = len(first_tensor(data))
+        return {name: value[index] if np.shape(value)[:1] == (count,) else value for name, value in data.items()}
     return data.iloc[index] if hasattr(data, "iloc") else data[index]

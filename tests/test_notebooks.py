@@ -10,6 +10,7 @@ import pytest
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 SMALL = {
+    "your_own_program.md": "num_rows, num_sequences, num_persons = 120, 25, 40\ndraws = dict(num_chains=2, num_warmup=40, num_draws=40)",
     "acdc.md": "num_rows, num_patients, largest, num_restarts = 2000, 60, 4, 2",
     "newsgroups.md": "num_documents, num_words, latent_sizes, num_restarts, num_iterations = 300, 60, (4, 1), 1, 15",
     "response_times.md": "num_students, num_starts, num_replicates = 200, 2, 2",

@@ -229,7 +229,8 @@ def _joined(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _observed(fit: FitRecord, data: Any) -> Variables:
     if isinstance(data, Mapping):
-        return {str(name): _by_unit(fit, str(name), as_array(value), len(as_array(value))) for name, value in data.items()}
+        num_rows = len(first_tensor(data))  # what is not as long is no column of the rows
+        return {str(name): _by_unit(fit, str(name), as_array(value), num_rows) for name, value in data.items()}
     observed = observed_sites(fit, data)
     if isinstance(data, Tensor) and not checks_data(fit.model):
         values_of = observed_values(next(chunks(fit, data)), fit.params | (fit.local or {}))

@@ -49,11 +49,20 @@ def fit(
 ) -> Fit:
     """Fit a model to data.
 
+    A program of your own is any function of the data made of Pyro primitives: parameters are sample sites with priors outside the plate over rows,
+    latents are sample sites inside it, the data come in by ``obs=``. Discrete latents are summed out (index by them as in plain Pyro: ``a[z]``,
+    ``Vindex(a)[..., z]``); continuous latents of the rows are drawn, by NUTS and SVI. It runs in the dtype of the data (double precision where they
+    are whole numbers), restarts as one batch where it broadcasts over a leading dim and one by one where not, and NaN entries of its observed
+    sites leave the likelihood.
+
     Args:
-        model: a zoo model, or any Pyro program of one argument whose latents can be enumerated.
-        data: table with one row a unit (tensor, array, data frame; NaN where missing), or what the program takes.
+        model: a zoo model, or any Pyro program of one argument.
+        data: table with one row a unit (tensor, array, data frame; NaN where missing), or what the program takes: a data frame that it reads by the
+            names of the columns, a dict of arrays, series and numbers.
         method: the engine; if None the family's recommended one, with its start and restarts where those are left open (see the model;
-            an encoder with open graphs has its penalty and graphs chosen, :class:`inference.ChoosePenalty`; exact :class:`~inference.engines.em.EM` where it says nothing).
+            an encoder with open graphs has its penalty and graphs chosen, :class:`inference.ChoosePenalty`; exact
+            :class:`~inference.engines.em.EM` where it says nothing, :class:`~inference.engines.nuts.NUTS` where a program has continuous
+            latents of the rows).
         init: "spectral" (falls back to "random" for a model that has no such start), "random", a dict of parameters,
             or a fit of the same model. With several restarts, the first starts there and the others nearby. With a
             method named, "spectral" if None.

@@ -44,10 +44,18 @@ class _MissingEntries(Messenger):
                 f"observed site {msg['name']!r} holds vectors of which some entries are NaN, and its law is one of whole vectors: give every "
                 "column a law of its own inside a plate, or leave these rows out"
             )
-        if not whole.any():
-            raise ValueError(f"observed site {msg['name']!r} holds nothing but NaN: leave it out of the program")
-        msg["value"] = torch.where(missing, value[whole][0], value)
+        msg["value"] = torch.where(missing, value[whole][0] if whole.any() else _inside(fn, value), value)
         msg["mask"] = whole if msg["mask"] is None else whole & msg["mask"]
+
+
+def _inside(fn: Any, like: Tensor) -> Tensor:
+    """Some value of the law's support, for a site of which nothing is seen."""
+    for number in (0.0, 1.0, 0.5):
+        filled = torch.full_like(like, number)
+        if bool(fn.support.check(filled).all()):
+            return filled
+    drawn: Tensor = fn.sample().detach()
+    return drawn.expand(like.shape) if drawn.dim() <= like.dim() else like
 
 
 def _knows_nan(fn: Any) -> bool:
@@ -137,7 +145,12 @@ def _line_of_user() -> str:
     frame = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith((*LIBRARIES, "<")) and frame.f_back is not None:
         frame = frame.f_back
-    return f"line {frame.f_lineno} of {Path(frame.f_code.co_filename).name}"
+    return _place(frame.f_lineno, frame.f_code.co_filename)
+
+
+def _place(line: int, file: str) -> str:
+    path = Path(file)
+    return f"line {line} of the cell" if path.parent.name.startswith("ipykernel") else f"line {line} of {path.name}"
 
 
 def first_line(error: BaseException) -> str:
@@ -151,7 +164,7 @@ def line_of_error(error: BaseException) -> str:
     while at is not None:
         file = at.tb_frame.f_code.co_filename
         if not file.startswith((*LIBRARIES, "<")):
-            place = f"line {at.tb_lineno} of {Path(file).name}"
+            place = _place(at.tb_lineno, file)
         at = at.tb_next
     return place
 

@@ -16,12 +16,13 @@ import numpy as np
 
 from inference.base.structure import Structure
 from inference.estimates import EstimateTable, estimates_of
+from inference.fitting.draws import latents_of_draws
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.result import Fit
 from inference.plots.estimates import plot_estimates
 from inference.plots.fit import plot_check
 from inference.predictive import predictive_checks
-from inference.programs.data import checked
+from inference.programs.data import checked, checks_data
 from inference.programs.program import Program
 from inference.programs.replicates import present, stems
 from inference.report.page import note, number, paragraph, picture, table
@@ -52,8 +53,8 @@ class Subject:
         """The program on one row of a table, or on all of the data; None without data."""
         if self.data is None:
             return None
-        tensors, names = checked(self.fit.model, self.data)
-        return Program(self.fit.model, tensors[:1] if names and not isinstance(tensors, dict) else tensors)
+        tensors, _ = checked(self.fit.model, self.data)
+        return Program(self.fit.model, tensors[:1] if checks_data(self.fit.model) and not isinstance(tensors, dict) else tensors)
 
     @functools.cached_property
     def estimates(self) -> EstimateTable:
@@ -153,7 +154,11 @@ def latents(subject: Subject) -> str:
         return note("Needs the data.")
     continuous = {*fit.structure.local_sites, *fit.structure.integrated_sites}
     continuous |= set(subject.program.names("local")) if subject.program is not None else set()
-    means = fit.posterior_latents(data)
+    drawn = fit.local_draws or {}
+    if drawn:  # averaged over the draws of parameters and continuous latents together
+        means = latents_of_draws(fit, {name: value.flatten(0, 1) for name, value in ((fit.draws or {}) | drawn).items()}, data)
+    else:
+        means = fit.posterior_latents(data)
     posterior = {site: value.detach().cpu().numpy() for site, value in means.items() if site not in continuous}
     bits, values = [], []
     own = [site for site in subject.program.sites if site.name in posterior] if subject.program is not None else []
@@ -172,6 +177,13 @@ def latents(subject: Subject) -> str:
     for heading, rows in ((head, bits), (("site", "value", "share", "most probable in", "mean probability where it is"), values)):
         more = note(f"The first {MOST_LINES} of {len(rows)} are shown.") if len(rows) > MOST_LINES else ""
         text += table(heading, rows[:MOST_LINES]) + more if rows else ""
+    for site, value in drawn.items():
+        flat = value.flatten(0, 1).double()
+        low, high, spread = float(flat.mean(0).min()), float(flat.mean(0).max()), float(flat.std(0).mean())
+        text += paragraph(
+            f"{site} is a continuous latent of the rows, drawn with the parameters: its posterior means run from {number(low, 3)} to "
+            f"{number(high, 3)}, and its posterior standard deviation is {number(spread, 3)} on average."
+        )
     return text
 
 
@@ -182,7 +194,8 @@ def _counted(subject: Subject, name: str, posterior: np.ndarray) -> np.ndarray:
         return lines[lines.sum(-1) > 0] if posterior.ndim > 2 else lines
     if subject.fit.structure.about is not None:  # described latents are hidden by no mask
         return lines
-    seen = present(subject.program, subject.fit.params, name).expand(posterior.shape[:-1]).numpy().ravel()
+    shown = present(subject.program, subject.fit.params, name)
+    seen = shown.reshape(-1).numpy() if shown.numel() == len(lines) else shown.expand(posterior.shape[:-1]).numpy().ravel()
     return lines[seen] if len(seen) == len(lines) else lines
 
 

@@ -474,3 +474,16 @@ def test_a_scale_and_masks_of_the_user_are_kept() -> None:
 
 def test_sites_know_their_lines() -> None:
     assert Program(rasch, ratings()).site("difficulty").line.endswith("of programs.py")
+
+
+def test_the_plain_call_refuses_in_the_same_words() -> None:
+    """The trial of two restarts, which the default number of restarts asks for, says nothing of its own."""
+    with pytest.raises(ValueError, match="all values of 'which' at once"):
+        fit(_control_flow, torch.tensor([-1.0, 0.0, 1.0, 2.0], dtype=F64))
+
+
+def test_a_site_of_which_nothing_is_seen_in_some_rows() -> None:
+    """A part of the rows (one, or a fold) may hold nothing but NaN."""
+    nothing = {"size": torch.tensor([float("nan")], dtype=F64), "number": torch.tensor([float("nan")], dtype=F64)}
+    params = {"mean": torch.tensor([0.0, 3.0], dtype=F64), "rate": torch.tensor([1.0, 6.0], dtype=F64), "weight": torch.tensor(0.3, dtype=F64)}
+    assert float(Program(two_measurements, nothing).log_marginal_rows(params)) == pytest.approx(0.0)
