@@ -104,7 +104,7 @@ class LatentAttributeModel:
             fit (too many attributes for a table, a cycle in a hierarchy or graph, fewer than three attributes under a trait);
             for a penalty beside a given Q, or a Q to be found with items that need it.
 
-    Source: S. Lee and Y. Gu (2024), doi:10.1007/s11336-024-09983-3 (general responses); B. W. Junker and K. Sijtsma (2001),
+    Source: S. Lee and Y. Gu (2024), doi:10.1007/s11336-024-09983-4 (general responses); B. W. Junker and K. Sijtsma (2001),
     doi:10.1177/01466210122032064 (DINA); J. L. Templin and R. A. Henson (2006), doi:10.1037/1082-989X.11.3.287 (DINO); J. de la
     Torre (2011), doi:10.1007/s11336-011-9207-7 (the saturated model and its reductions).
     """

@@ -1,5 +1,6 @@
 """Pictures: of fits, layers, components, comparisons, choices."""
 
+from inference.plots.attributes import plot_profiles, plot_q_matrix
 from inference.plots.causal import plot_causal_graph
 from inference.plots.comparison import plot_comparison, plot_ranks
 from inference.plots.components import (
@@ -19,6 +20,8 @@ from inference.plots.selection import plot_selection
 from inference.plots.topics import plot_group_means, plot_skill_effects, plot_topic_words
 
 __all__ = [
+    "plot_profiles",
+    "plot_q_matrix",
     "plot_causal_graph",
     "plot_comparison",
     "plot_ranks",

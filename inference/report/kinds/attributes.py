@@ -9,7 +9,8 @@ import torch
 from inference.fitting.names import labels_of
 from inference.inspection.attributes import classify_rows, reversals
 from inference.inspection.limited_information import limited_information_fit
-from inference.report.page import note, number, paragraph, table
+from inference.plots.attributes import plot_profiles, plot_q_matrix
+from inference.report.page import note, number, paragraph, picture, table
 from inference.report.sections import Section, Subject, estimates, fitted, middle
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
@@ -101,6 +102,7 @@ def _profiles(structure: AttributeStructure, subject: Subject) -> str:
         has = [name for name, bit in zip(names, profiles[c].tolist(), strict=True) if bit]
         rows.append(["none" if not has else "all" if len(has) == len(names) else ", ".join(has), number(float(chances[c]), 3)])
     text = table(("attributes that a row has", "share of the population"), rows)
+    text += picture(lambda: plot_profiles(subject.fit, names=subject.names), "the most common profiles as bars")
     if len(chances) > len(order):
         text += note(f"The {len(order)} most common of {len(chances):,}; the others hold {number(float(1 - chances[order].sum()), 3)} together.")
     mean = chances @ profiles.to(like)
@@ -127,6 +129,7 @@ def _items(structure: AttributeStructure, subject: Subject) -> str:
         asked = ", ".join(name for name, edge in zip(names, edges[j].tolist(), strict=True) if edge)
         rows.append([item, asked, *(f"{float(value):.3g}" for value in (none[j], everything[j], everything[j] - none[j]))])
     text = table(("item", "asks for", "expected with none of it", "with all of it", "difference"), rows)
+    text += picture(lambda: plot_q_matrix(fit, names=subject.names), "the Q-matrix, coloured by what attributes add")
     if len(items) > MOST_ITEMS:
         text += note(f"The first {MOST_ITEMS} of {len(items)} are shown.")
     try:

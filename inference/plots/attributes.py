@@ -1,0 +1,98 @@
+"""Pictures of attribute models: what each item asks for and gains by it, and the most common profiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+
+from inference.fitting.names import Names, labels_of
+from inference.inspection.attributes import attribute_model
+from inference.plots._common import short_name, symmetric_limit, tick_labels
+from inference.plots.fit import DIVERGING, _axes, _colour_bar
+from ppl_models.parts.distributions import binary_configurations
+
+if TYPE_CHECKING:
+    from inference.fitting.result import Fit
+
+__all__ = ["plot_profiles", "plot_q_matrix"]
+
+MAX_LISTED = 14  # attributes whose profiles are listed
+MAX_ASKED = 10  # of one item
+
+
+def plot_q_matrix(fit: Fit, ax: Axes | None = None, names: Names | None = None) -> Axes:
+    """The Q-matrix, each of its ones coloured by what the attribute adds to the expected response, on average over the item's others.
+
+    Args:
+        fit: of a :class:`~ppl_models.LatentAttributeModel`.
+        ax: where to draw; a new figure if None.
+        names: names of the entries by dim, ``"item"`` and ``"attribute"``.
+
+    Raises:
+        ValueError: for another model, or an item with more than ten attributes.
+    """
+    structure = attribute_model(fit, "plot_q_matrix")
+    layer = structure.layers[0]
+    edges = layer.edges if layer.edges is not None else fit.params[layer.loadings].cpu() != 0
+    rises = np.full(edges.shape, np.nan)
+    for own in edges.unique(dim=0):
+        asked = own.nonzero().ravel().tolist()
+        if len(asked) > MAX_ASKED:
+            raise ValueError(f"plot_q_matrix: items with at most {MAX_ASKED} attributes were expected, got one with {len(asked)}")
+        values = binary_configurations(len(asked))
+        profiles = torch.zeros(len(values), layer.num_parents, dtype=values.dtype)
+        profiles[:, asked] = values
+        expected = structure.expected_responses(fit.params, profiles).detach().cpu()  # (C, J)
+        items = (edges == own).all(-1).nonzero().ravel().numpy()
+        for place, k in enumerate(asked):
+            has = values[:, place] > 0
+            rises[items, k] = (expected[has] - expected[~has]).mean(0).numpy()[items]
+    ax = _axes(ax, min(14.0, 3.5 + 0.45 * layer.num_parents), min(12.0, 2.0 + 0.2 * layer.num_children))
+    limit, clipped = symmetric_limit(rises)
+    image = ax.imshow(rises, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    ax.set_yticks(*tick_labels(labels_of(fit, "item", layer.num_children, names), 50), fontsize=8)
+    attributes = labels_of(fit, "attribute", layer.num_parents, names)
+    ax.set_xticks(*tick_labels(attributes, 30), fontsize=8)
+    if max(len(str(name)) for name in attributes) > 3:
+        ax.tick_params("x", rotation=60)
+    ax.set(xlabel="attribute", ylabel="item", title="What items ask for, and gain by it")
+    _colour_bar(ax, image, "rise of the expected response", clipped)
+    return ax
+
+
+def plot_profiles(fit: Fit, ax: Axes | None = None, names: Names | None = None, max_profiles: int = 16) -> Axes:
+    """The most common profiles of attributes in the population, as bars.
+
+    Args:
+        fit: of a :class:`~ppl_models.LatentAttributeModel`.
+        ax: where to draw; a new figure if None.
+        names: names of the entries by dim, ``"attribute"``.
+        max_profiles: bars, at most.
+
+    Raises:
+        ValueError: for another model, or more profiles than can be listed.
+    """
+    structure = attribute_model(fit, "plot_profiles")
+    size, root, params = structure.layers[0].num_parents, structure.root, fit.params
+    if root.profiles is None and size > MAX_LISTED:
+        raise ValueError(f"plot_profiles: at most {MAX_LISTED} attributes were expected, got {size}")
+    like = next(iter(params.values()))
+    profiles = root.profiles if root.profiles is not None else binary_configurations(size, like.dtype, like.device)
+    chances = root.distribution(params).log_prob(profiles.to(like)).exp().detach()
+    order = chances.argsort(descending=True)[:max_profiles].tolist()
+    attributes = [str(name) for name in labels_of(fit, "attribute", size, names)]
+    texts = []
+    for c in order:
+        has = [name for name, bit in zip(attributes, profiles[c].tolist(), strict=True) if bit]
+        texts.append("none" if not has else "all" if len(has) == size else short_name(", ".join(has), 40))
+    ax = _axes(ax, 7.0, 1.2 + 0.3 * len(order))
+    ax.barh(np.arange(len(order)), chances[order].cpu().numpy(), color="#4c72b0")
+    ax.set_yticks(np.arange(len(order)), texts, fontsize=8)
+    ax.invert_yaxis()
+    rest = float(1 - chances[order].sum())
+    more = f" (the other {len(chances) - len(order):,} hold {rest:.2f})" if len(chances) > len(order) else ""
+    ax.set(xlabel="share of the population", title=f"Attributes that a row has{more}")
+    return ax
