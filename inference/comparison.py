@@ -78,7 +78,7 @@ class Comparison:
 
 
 def compare(
-    fits: Mapping[str, Fit], data: Any, test: Any = None, num_folds: int = 10, refit: bool = False, seed: int = 0
+    fits: Mapping[str, Fit], data: Any = None, test: Any = None, num_folds: int = 10, refit: bool = False, seed: int = 0
 ) -> Comparison:
     """Compare fits to the same data.
 
@@ -98,7 +98,10 @@ def compare(
         UserWarning: for each pair of kinds of numbers that are not comparable.
     """
     if not isinstance(fits, Mapping) or len(fits) < 2 or not all(isinstance(one, Fit) for one in fits.values()):
-        raise ValueError(f"compare: a dict of at least two fits by name was expected, got {type(fits).__name__} of {len(fits)}")
+        size = f" of {len(fits)}" if hasattr(fits, "__len__") else ""
+        raise ValueError(f"compare: a dict of at least two fits by name was expected, got {type(fits).__name__}{size}")
+    if data is None:
+        raise ValueError("compare: the data of the fits were expected, got None; a fit holds no rows: compare(fits, data)")
     for name, one in fits.items():
         _check_same_data(name, one, data)
     predictions = {name: _predict(one, data, num_folds, refit, seed) for name, one in fits.items()}

@@ -79,7 +79,7 @@ class Prediction:
         return int((self.k_hat > GOOD_K).sum())
 
 
-def loo(result: Fit, data: Any, move: bool = True, refit: bool = False) -> Prediction:
+def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -> Prediction:
     """Leave-one-out prediction from the draws of a fit.
 
     Args:
@@ -94,6 +94,7 @@ def loo(result: Fit, data: Any, move: bool = True, refit: bool = False) -> Predi
     Warns:
         UserWarning: with the number of rows whose k-hat is still above 0.7.
     """
+    check_asked("loo", result, data)
     if result.draws is None:
         raise ValueError("loo: posterior draws were expected, got a point estimate; use cross_validate, or fit with NUTS or Laplace")
     draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()}
@@ -133,7 +134,19 @@ def loo(result: Fit, data: Any, move: bool = True, refit: bool = False) -> Predi
     return Prediction(rows, in_sample, k_hat, "PSIS-LOO", moved, refitted)
 
 
-def cross_validate(result: Fit, data: Any, num_folds: int = 10, seed: int = 0) -> Prediction:
+def check_asked(owner: str, result: Any, data: Any) -> None:
+    """A question about rows needs a fit, not its ArviZ object, and the rows.
+
+    Raises:
+        ValueError: saying what to pass.
+    """
+    if not isinstance(result, Fit):
+        raise ValueError(f"{owner}: a fit was expected, got {type(result).__name__}; pass what fit() or Fit.load() returned, not its ArviZ object")
+    if data is None:
+        raise ValueError(f"{owner}: the data of the fit were expected, got None; a fit holds no rows: {owner}(fit, data)")
+
+
+def cross_validate(result: Fit, data: Any = None, num_folds: int = 10, seed: int = 0) -> Prediction:
     """Prediction of each row by the model refitted without its fold, started from the fit; for every engine.
 
     Args:
@@ -145,6 +158,7 @@ def cross_validate(result: Fit, data: Any, num_folds: int = 10, seed: int = 0) -
     Raises:
         ValueError: for fewer than 2 folds or more than rows, or local sites.
     """
+    check_asked("cross_validate", result, data)
     count = len(first_tensor(data))
     if not is_integer(num_folds, least=2) or num_folds > count:
         raise ValueError(f"cross_validate: num_folds must be an integer from 2 to {count}, got {num_folds!r}")

@@ -18,6 +18,8 @@ from ppl_models.sequences.trajectories import as_trajectories
 
 __all__ = ["OptionsHMM"]
 
+MOST_NUMBERS = 2**29  # of the environment's table, four GiB
+
 
 @dataclass(frozen=True)
 class OptionsHMM:
@@ -82,6 +84,12 @@ class OptionsHMM:
         plain_fields(self)
         for name in ("num_states", "num_actions", "num_options", "num_steps"):
             check_size(owner, name, getattr(self, name))
+        size = self.num_actions * self.num_states**2
+        if size > MOST_NUMBERS:
+            raise ValueError(
+                f"{owner}: num_states = {self.num_states} and num_actions = {self.num_actions} make a table of {size:,} transitions "
+                f"({size * 8 / 2**30:.0f} GiB); at most {MOST_NUMBERS:,} were expected: code fewer states"
+            )
         for name, least in (("concentration", 1.0), ("stickiness", 0.0)):
             value = getattr(self, name)
             if not is_number(value) or value < least:

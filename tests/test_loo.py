@@ -16,6 +16,8 @@ from scipy.special import logsumexp
 from support.screening import results, screened_fit, screening
 
 from inference import EM, NUTS, Fit, fit
+from inference.base.diagnostics import load_arviz
+from inference.comparison import compare
 from inference.loo import cross_validate, loo
 
 pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
@@ -80,3 +82,22 @@ def test_folds_of_one_row_are_leave_one_out():
     np.testing.assert_allclose(out.rows, alone, atol=1e-6)
     with pytest.raises(ValueError, match="num_folds"):
         cross_validate(result, data, 1)
+
+
+def test_what_to_pass_is_said_where_it_is_missing(screened):
+    """Failed before: TypeErrors, and ArviZ took a number among our attributes for the log-likelihood of the rows."""
+    result, data = screened
+    idata = result.to_arviz()
+    for ask, name in ((loo, "loo"), (cross_validate, "cross_validate")):
+        with pytest.raises(ValueError, match=rf"{name}: the data of the fit were expected, got None.*{name}\(fit, data\)"):
+            ask(result)
+        with pytest.raises(ValueError, match=rf"{name}: a fit was expected, got InferenceData|DataTree"):
+            ask(idata, data)
+    with pytest.raises(ValueError, match=r"compare\(fits, data\)"):
+        compare({"one": result, "two": result})
+    with pytest.raises(ValueError, match="a dict of at least two fits"):
+        compare(3)
+    with pytest.raises(Exception, match="log likelihood not found|log_likelihood"):
+        load_arviz().loo(idata)
+    assert "fit.to_arviz(data)" in idata["posterior"].attrs["leave_one_out"]
+    assert "cross_validate(fit, data)" in idata["posterior"].attrs["leave_one_out"]

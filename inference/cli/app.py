@@ -137,6 +137,12 @@ def one_line_errors(checkpoint: Path | None) -> Iterator[None]:
     except (ValueError, OSError) as error:
         typer.echo(f"error: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(USER_ERROR) from None
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        said = " ".join(str(error).split())[:200]
+        typer.echo(f"error: the memory of this machine is too small for these data and sizes ({said})", err=True)
+        raise typer.Exit(USER_ERROR) from None
 
 
 # ---------------------------------------------------------------------- options

@@ -34,6 +34,10 @@ __all__ = ["load_netcdf", "rhat", "save_netcdf", "summary", "to_arviz"]
 
 POINT_NOTE = "point estimate: one draw, not a posterior sample; intervals, R-hat and ESS are undefined"
 DRAWS_NOTE = "posterior draws"
+LOO_NOTE = (
+    "az.loo and az.compare need draws and rows: fit.to_arviz(data) of a fit by NUTS, Laplace or SVI; of a point estimate, "
+    "inference.loo.cross_validate(fit, data)"
+)
 Variables = dict[str, tuple[tuple[str, ...], np.ndarray]]
 
 
@@ -51,7 +55,9 @@ def to_arviz(
 
     - ``posterior`` (chain, draw, ...): the parameters; a point fit is one chain of one draw, and says so in the
       group's attributes ``point_estimate`` (1 or 0) and ``note``.
-    - ``log_likelihood`` (chain, draw, unit): :math:`\log p(x_i \mid \theta)` with the latents summed out.
+    - ``log_likelihood`` (chain, draw, unit): :math:`\log p(x_i \mid \theta)` with the latents summed out. ``az.loo`` and ``az.compare``
+      read it, so they need ``data`` here, and draws: for a point fit take :func:`inference.loo.cross_validate`, or
+      :func:`inference.compare`, which does.
     - ``observed_data`` (unit, item), NaN where missing.
     - ``posterior_predictive`` (chain, draw, unit, item): data sets drawn from the fit, of as many rows.
     - ``latent_posterior`` (unit, latent): P(latent = 1 | row), averaged over the draws.
@@ -332,7 +338,8 @@ def _attributes(fit: FitRecord, num_chains: int, num_draws: int) -> dict[str, st
         "num_draws": num_draws,
         "objective_name": fit.objective_name,
         "objective": fit.objective,
-        "log_likelihood": fit.log_likelihood,
+        "log_likelihood_at_estimate": fit.log_likelihood,  # under "log_likelihood" ArviZ would take it for that of the rows
+        "leave_one_out": LOO_NOTE,
         "converged": int(fit.converged),
         "seed": fit.seed,
     }

@@ -1,0 +1,109 @@
+"""Every command with every kind of wrong file and option: one line, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.command_line import answers, run
+
+from ppl_models import OptionsHMM
+
+FILES: dict[str, bytes | None] = {
+    "missing.csv": None, "empty.csv": b"", "latin.csv": b"a,b\n1,\xe9\n", "bytes.csv": b"\x00\x01\x02", "texts.csv": b"a,b\nx,y\n", "ragged.csv": b"a,b\n1\n",
+    "header.csv": b"a,b,c\n", "kind.xyz": b"a\n1\n", "none.npz:x": None, "huge.csv": b"a,b\n" + b"9" * 400 + b",1\n0,1\n",
+    "array.npy": b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f8'}", "folder.csv": None, "x" * 300 + ".csv": None,
+}  # fmt: skip
+COMMANDS = {
+    "dde": ("fit", "dde", "FILE", "--response", "bernoulli", "--latents", "2", "--out", "OUT"),
+    "noisy-or": ("fit", "noisy-or", "FILE", "--out", "OUT", "--no-progress"),
+    "options": ("fit", "options-hmm", "FILE", "--options", 2, "--out", "OUT", "--no-progress"),
+    "select dde": ("select", "dde", "FILE", "--response", "bernoulli", "--latents", "1:2", "--out", "OUT"),
+    "select pmf": ("select", "pmf", "FILE", "--k", "1:2", "--out", "OUT"),
+    "report": ("report", "FILE"),
+    "check": ("check", "FILE"),
+    "compare": ("compare", "FILE", "FILE2", "--out", "OUT"),
+    "graph": ("fit", "dde", "GOOD", "--response", "bernoulli", "--latents", "2", "--graph", "FILE", "--out", "OUT"),
+}
+
+
+def refused(result: object) -> str:
+    assert result.exit_code == 2, result.output  # type: ignore[attr-defined]
+    lines = [line for line in result.stderr.strip().splitlines() if not line.startswith(("warning", "fit ", "fits "))]  # type: ignore[attr-defined]
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    return str(lines[0])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", FILES)
+def test_wrong_files_are_said_in_one_line(tmp_path: Path, command: str, name: str) -> None:
+    content = FILES[name]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder.csv").mkdir(exist_ok=True)
+    answers(20).to_csv(tmp_path / "good.csv", index=False)
+    words = {"FILE": tmp_path / name, "FILE2": tmp_path / f"{name}2", "GOOD": tmp_path / "good.csv", "OUT": tmp_path / "out"}
+    refused(run(*(words.get(str(word), word) for word in COMMANDS[command])))
+    assert not (tmp_path / "out").exists()
+
+
+STEPS = {
+    "no action": "sequence,time,state\n0,0,1\n", "a text": "sequence,time,state,action\n0,0,x,1\n0,1,1,0\n", "a fraction": "sequence,time,state,action\n0,0,1.5,1\n0,1,1,0\n",
+    "below zero": "sequence,time,state,action\n0,0,-5,1\n0,1,1,0\n", "huge": "sequence,time,state,action\n0,0,1e300,1\n0,1,1,0\n",
+    "too many states": "sequence,time,state,action\n0,0,100000,1\n0,1,1,0\n0,2,1,0\n", "nothing": "sequence,time,state,action\n,,,\n", "other columns": "a,b\n1,2\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_wrong_sequences_are_said_in_one_line(tmp_path: Path, name: str) -> None:
+    """Failed before: a hundred thousand states asked torch for 160 GB."""
+    (tmp_path / "steps.csv").write_text(STEPS[name])
+    refused(run("fit", "options-hmm", tmp_path / "steps.csv", "--options", 2, "--out", tmp_path / "out", "--no-progress", "--restarts", 1))
+
+
+def test_a_table_of_transitions_beyond_all_memory_is_refused_when_the_model_is_made() -> None:
+    with pytest.raises(ValueError, match=r"make a table of 20,000,400,002 transitions \(149 GiB\).*code fewer states"):
+        OptionsHMM(100_001, 2, 2)
+
+
+def test_memory_that_is_too_small_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(20).to_csv(tmp_path / "good.csv", index=False)
+    for error in (MemoryError("Unable to allocate 14.6 TiB"), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried\nto")):
+
+        def fails(*_: object, error: Exception = error, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr(sys.modules["inference.cli.fit_noisy_or"], "read_frame", fails)
+        said = refused(run("fit", "noisy-or", tmp_path / "good.csv", "--out", tmp_path / "out"))
+        assert "the memory of this machine is too small" in said
+
+
+OPTIONS = {
+    "--response": ("bernoulli:x", "nope", "poisson:9", "bernoulli:99999999999999999999,normal:1", ":", "", ",", "bernoulli:0"),
+    "--latents": ("", "x", "0", "-1", "2,2", "2,3", "99", "1.5", "2,,1", "99999999999999999999"),
+    "--penalty": ("x", "1", "1,2,3", "nan,1", "inf,1", "-1,1", "0,0", "1,1e400", ""),
+    "--image-shape": ("x", "3", "2,2", "0,6", "-2,-3", "2,3,1", "99999999999,99999999999"),
+    "--checkpoint": ("FOLDER", "GOOD", "GOOD/inside"),
+    "--out": ("GOOD", "GOOD/inside"),
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_wrong_options_are_said_in_one_line(tmp_path: Path, option: str) -> None:
+    answers(20).to_csv(tmp_path / "good.csv", index=False)
+    (tmp_path / "folder").mkdir()
+    for value in OPTIONS[option]:
+        given = value.replace("GOOD", str(tmp_path / "good.csv")).replace("FOLDER", str(tmp_path / "folder"))
+        words = {"--response": "bernoulli", "--latents": "2", "--penalty": "none", "--out": tmp_path / "out"} | {option: given}
+        refused(run("fit", "dde", tmp_path / "good.csv", *(part for pair in words.items() for part in pair), "--no-progress"))
+
+
+def test_wrong_ranges_are_said_in_one_line(tmp_path: Path) -> None:
+    pd.DataFrame(np.random.default_rng(0).poisson(3, (12, 4)), columns=list("abcd")).to_csv(tmp_path / "counts.csv", index=False)
+    for value in ("", "x", "1", "1:", "3:1", "0:2", "1:2,3:4", "a:b", ":"):
+        refused(run("select", "pmf", tmp_path / "counts.csv", "--k", value, "--out", tmp_path / "out"))
+        refused(run("select", "dde", tmp_path / "counts.csv", "--response", "poisson", "--latents", value, "--out", tmp_path / "out"))
