@@ -256,10 +256,10 @@ class LikelihoodRatio:
         columns |= {name: list(unknown) for name in ("ratio_statistic", "p_value", "replicates", "negative_ratios")}
         stop = len(fits)
         for i, (small, large) in enumerate(zip(fits, fits[1:], strict=False), 1):
-            penalised = any(getattr(model, "penalty", None) is not None for model in study.models[i - 1 : i + 1])
+            chosen = any(one.model is not model for one, model in zip((small, large), study.models[i - 1 : i + 1], strict=True))
             test = likelihood_ratio_test(
                 small, large, study.data, self.num_replicates, self.stop_after, study.seed, study.progress,
-                self._refit(study, small, large, i) if penalised else None,
+                self._refit(study, small, large, i) if chosen else None,
             )  # fmt: skip
             figures = (test.statistic, test.p_value, float(len(test.null)), float(test.num_negative))
             for name, value in zip(("ratio_statistic", "p_value", "replicates", "negative_ratios"), figures, strict=True):
@@ -271,7 +271,7 @@ class LikelihoodRatio:
 
     @staticmethod
     def _refit(study: Study, small: Fit, large: Fit, place: int) -> Callable[[Any, Any], Fit]:
-        """Where a penalty chooses a graph first, replicates are fitted as the data were: graph, then without penalty."""
+        """Where a graph was chosen first, replicates are fitted as the data were: graph, then without penalty."""
         models = {id(small.model): study.models[place - 1], id(large.model): study.models[place]}
         return lambda model, data: study.fit(models[id(model)], data)
 

@@ -110,10 +110,15 @@ class FactorizationStructure(Structure):
         return 0 if self.about.counts else num_items
 
     def num_free(self, params: Params) -> int:
-        """Signatures without their normalisation, activities where given, and the scale."""
+        """Signatures without their normalisation, activities where given, and the scale.
+
+        Without signs to keep, the product of activities and signatures is the same under every invertible K x K change of both, of which
+        normalisation is K numbers: K (N + J - K) are left, the dimension of matrices of rank K.
+        """
         k, j = params["signatures"].shape
         activities = params["activities"].numel() if "activities" in params else 0
-        return k * (j - 1) + activities + (1 if self.about.dispersed or not self.about.counts else 0)
+        turns = 0 if self.about.counts or self.about.nonnegative or not activities else k * (k - 1)
+        return k * (j - 1) + activities - turns + (1 if self.about.dispersed or not self.about.counts else 0)
 
     def recommended(self, problem: Problem) -> Recommendation:
         exact = not (self.about.counts or self.about.nonnegative)

@@ -1,0 +1,105 @@
+"""What a fit reports, family by family, against computations that share nothing with it: the likelihood written by hand, Pyro's own densities,
+and a count of the free numbers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from scipy import stats
+from torch.distributions import constraints
+from zoo.row import Row
+from zoo.table import data_of, every_row, quick_fit
+
+from inference import Fit
+from ppl_models.sequences.option_chain import MatrixSimplex
+
+
+def by_hand(row: Row, fit: Fit) -> float:
+    """The log-likelihood of the rows, given the activities where the fit holds them."""
+    params = {name: value.numpy() for name, value in (fit.params | (fit.local or {})).items()}
+    if row.local and fit.local is None:  # factors are integrated: one normal law a row
+        loadings, noise = params["signatures"], np.diag(params["scales"] ** 2)
+        covariance, total = loadings.T @ loadings + noise, 0.0
+        for x in data_of(row).numpy():
+            seen = ~np.isnan(x)
+            total += float(stats.multivariate_normal(params["intercepts"][seen], covariance[np.ix_(seen, seen)]).logpdf(x[seen]))
+        return total
+    total = float(row.log_likelihood(params, data_of(row).numpy()).sum())  # by the table's convention with the law of activities
+    return total - (log_prior(row, fit, set(fit.local)) if fit.local else 0.0)
+
+
+def log_prior(row: Row, fit: Fit, names: set[str]) -> float:
+    """Pyro's own log density of the sites that were estimated."""
+    point = fit.params | (fit.local or {})
+    with torch.random.fork_rng(devices=[]):
+        trace = pyro.poutine.trace(pyro.poutine.condition(row.model, point)).get_trace(data_of(row))
+    return sum(float(trace.nodes[name]["fn"].log_prob(trace.nodes[name]["value"]).sum()) for name in names)
+
+
+def free_numbers(row: Row, fit: Fit) -> int:
+    """Entries that are not exactly at zero (of loadings) or one (of failures), less one a probability vector; symmetric matrices once."""
+    with torch.random.fork_rng(devices=[]):
+        trace = pyro.poutine.trace(row.model).get_trace(data_of(row))
+    total = 0
+    for name, value in (fit.params | (fit.local or {})).items():
+        support = trace.nodes[name]["fn"].support
+        while hasattr(support, "base_constraint"):
+            support = support.base_constraint
+        if support is constraints.simplex or isinstance(support, MatrixSimplex):
+            vectors = math.prod(value.shape[:-1]) if support is constraints.simplex else math.prod(value.shape[:-2])
+            total += value.numel() - vectors
+        elif isinstance(support, type(constraints.positive_definite)):
+            size = value.shape[-1]
+            total += math.prod(value.shape[:-2]) * size * (size + 1) // 2
+        elif name.startswith("loadings"):
+            total += int((value != 0).sum())
+        elif name == "failure":
+            total += int((value < 1 - 1e-5).sum())
+        else:
+            total += value.numel()
+    if row.local and "scales" in fit.params:  # the same product of activities and signatures: rescaled, or turned
+        size = len(fit.params["signatures"])
+        if fit.local is None:
+            return total - size * (size - 1) // 2
+        return total - (size if row.model.nonnegative else size**2)
+    return total
+
+
+@every_row
+def test_the_log_likelihood_is_the_one_written_by_hand(row: Row) -> None:
+    fit, data = quick_fit(row), data_of(row)
+    if math.isnan(fit.log_likelihood):
+        assert fit.elbo is not None
+        pytest.skip("a bound, which is named as one")
+    expected = by_hand(row, fit)
+    assert fit.log_likelihood == pytest.approx(expected, rel=1e-8, abs=1e-8)
+    rows = float(fit.log_likelihood_rows(data).sum())
+    if fit.local is None:
+        assert rows == pytest.approx(expected, rel=1e-8, abs=1e-8)
+    else:  # activities of rows are solved for, to the end
+        assert rows >= expected - 1e-6 * abs(expected)
+
+
+@every_row
+def test_the_objective_adds_the_prior_and_nothing_else(row: Row) -> None:
+    fit = quick_fit(row)
+    if not fit.objective_name.startswith("log-posterior") or "length" in fit.objective_name:
+        pytest.skip(fit.objective_name)
+    estimated = {*fit.params, *(fit.local or {})}
+    assert fit.objective == pytest.approx(by_hand(row, fit) + log_prior(row, fit, estimated), rel=1e-8, abs=1e-7)
+
+
+@every_row
+def test_bic_is_made_of_the_numbers_beside_it(row: Row) -> None:
+    fit = quick_fit(row)
+    assert fit.bic == pytest.approx(-2 * fit.log_likelihood + fit.price, nan_ok=True)
+    if fit.bic_price is None:
+        assert fit.num_parameters == free_numbers(row, fit)
+        assert fit.price == pytest.approx(fit.num_parameters * math.log(fit.num_observations or fit.num_rows))
+    else:
+        assert fit.price <= free_numbers(row, fit) * math.log(fit.num_observations or fit.num_rows) + 1e-9
