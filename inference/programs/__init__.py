@@ -4,10 +4,10 @@ from inference.programs.alone import isolated, listening, quiet
 from inference.programs.coordinates import Coordinates, entry_names
 from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
 from inference.programs.data import as_tensors, checked, checks_data, first_tensor, map_tensors
-from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, narrow_repeated
+from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, differing_site, narrow_repeated
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential, PotentialOfSets
-from inference.programs.program import Params, Program, Site, simulate
+from inference.programs.program import Params, Program, simulate
 from inference.programs.replay import recorded
 from inference.programs.replicates import (
     categories,
@@ -18,6 +18,7 @@ from inference.programs.replicates import (
     stems,
     tables_of,
 )
+from inference.programs.sites import Site, law_of, sample_nodes
 
 __all__ = [
     "Coordinates",
@@ -34,6 +35,7 @@ __all__ = [
     "FactorPosteriors",
     "Factors",
     "FiniteMixture",
+    "differing_site",
     "narrow_repeated",
     "drawn_sites",
     "hidden",
@@ -43,6 +45,8 @@ __all__ = [
     "Params",
     "Program",
     "Site",
+    "law_of",
+    "sample_nodes",
     "isolated",
     "listening",
     "quiet",

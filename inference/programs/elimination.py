@@ -6,10 +6,12 @@ Pyro's plated sum-product contraction does the work; this file holds the factors
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from pyro.distributions.util import scale_and_mask
 from pyro.ops import packed
 from pyro.ops.contract import contract_to_tensor
 from pyro.ops.rings import LogRing
@@ -17,7 +19,7 @@ from torch import Tensor
 
 from ppl_models.parts.item_response import ItemResponse
 
-__all__ = ["FactorPosteriors", "Factors", "FiniteMixture", "narrow_repeated"]
+__all__ = ["FactorPosteriors", "Factors", "FiniteMixture", "differing_site", "narrow_repeated"]
 
 
 @dataclass(frozen=True)
@@ -161,3 +163,21 @@ def narrow_repeated(term: Tensor, dims: list[int]) -> Tensor:
         if -dim <= term.dim() and term.shape[dim] > 1 and term.stride(dim) == 0:
             term = term.narrow(dim, 0, 1)
     return term
+
+
+def differing_site(names: Iterable[str], alone: Mapping[str, Any], at_once: Mapping[str, Any], nesting: int, index: int) -> str | None:
+    """The first site whose density with all values of the latents at once differs, at one value of each, from that of a run with this value.
+
+    Args:
+        names: of the sites.
+        alone: nodes of a run in which every latent had its value ``index`` (its last, where it has fewer); at_once: of one with all values.
+        nesting: plate dims, on the left of which the values stand.
+    """
+    for name in names:
+        one, many = (scale_and_mask(n["fn"].log_prob(n["value"]), n["scale"], n["mask"]) for n in (alone[name], at_once[name]))
+        while many.dim() > nesting:
+            many = many[: index + 1][-1]
+        one, many = torch.broadcast_tensors(one, many)
+        if not torch.allclose(one, many, rtol=1e-4, atol=1e-4, equal_nan=True):
+            return name
+    return None

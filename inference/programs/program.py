@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import pyro
@@ -27,53 +27,22 @@ from pyro import poutine
 from pyro.distributions.util import scale_and_mask
 from pyro.infer import config_enumerate
 from torch import Tensor
-from torch.distributions import biject_to, constraints
+from torch.distributions import biject_to
 
 from inference.programs.alone import isolated, quiet
-from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, narrow_repeated
+from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, differing_site, narrow_repeated
 from inference.programs.prepared import first_line, first_run, line_of_error, prepared
+from inference.programs.sites import Site, law_of, sample_nodes
 from inference.programs.tables import checks_data, first_tensor, floating_dtype, map_tensors, row_data
 from ppl_models.parts.distributions import support_size
 from ppl_models.parts.item_response import ItemResponse
 
-__all__ = ["Params", "Program", "Site", "simulate"]
+__all__ = ["Params", "Program", "simulate"]
 
 Params = dict[str, Tensor]
 T = TypeVar("T")
 RESTARTS = "_restarts"
 TRIAL_ROWS, TRIAL_VALUES = 64, 2**10  # rows of a table that a trial of two restarts runs on; values of a latent that it sums over
-
-
-@dataclass(frozen=True)
-class Site:
-    """One sample site.
-
-    Args:
-        name: its name.
-        kind: "parameter", "latent", "local" or "observed".
-        shape: own batch and event shape, without restarts; for latents and observed sites with the rows.
-        support: the constraint its values satisfy.
-        plates: names of the plates it stands in, outermost first.
-        num_values: size of the enumerated support, None where it is not enumerated.
-        law: name of its distribution, such as ``Categorical``.
-        in_chain: whether it is a step of a ``pyro.markov`` loop.
-        line: where it stands in the user's file, in words; "" where that is not looked for.
-    """
-
-    name: str
-    kind: str
-    shape: tuple[int, ...]
-    support: constraints.Constraint
-    plates: tuple[str, ...]
-    num_values: int | None
-    law: str = ""
-    in_chain: bool = False
-    line: str = ""
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether its values are bits, or vectors of bits."""
-        return getattr(self.support, "base_constraint", self.support) is constraints.boolean
 
 
 class Program:
@@ -110,7 +79,7 @@ class Program:
         return new
 
     def _set_sites(self, trace: Any, lines: dict[str, str]) -> None:
-        nodes = _sample_nodes(trace)
+        nodes = sample_nodes(trace)
         plates = {name: tuple(f.name for f in node["cond_indep_stack"] if f.vectorized) for name, node in nodes.items()}
         row_plates = self._row_plates(nodes, plates)
         self.max_plate_nesting = max(
@@ -129,7 +98,7 @@ class Program:
             else:
                 kind = "local" if row_plates & set(plates[name]) else "parameter"
             shape = tuple(fn.batch_shape + fn.event_shape)
-            sites.append(Site(name, kind, shape, fn.support, plates[name], num_values, _law(fn), bool(node["infer"].get("_markov_depth")), lines.get(name, "")))
+            sites.append(Site(name, kind, shape, fn.support, plates[name], num_values, law_of(fn), bool(node["infer"].get("_markov_depth")), lines.get(name, "")))
         self.sites = tuple(sites)
         self._batch_dims = {name: len(node["fn"].batch_shape) for name, node in nodes.items()}
 
@@ -218,17 +187,39 @@ class Program:
         self._check_finite()
         if self.is_own or "enumerated" in self._trial or not self.names("latent"):
             return
+        latents = ", ".join(f"{name!r}" for name in self.names("latent"))
         try:
             with torch.no_grad(), quiet():
-                self._factors(_at(self.draw_prior(1, seed=0, local=True), 0)).log_total()
+                point = _at(self.draw_prior(1, seed=0, local=True), 0)
+                factors = self._factors(point)
+                factors.log_total()
+                deaf = self._deaf_site(point, factors)
         except Exception as error:  # the program's own, whatever it is
-            latents = ", ".join(f"{name!r}" for name in self.names("latent"))
             raise ValueError(
                 f"the program runs, but not with all values of {latents} at once, at {line_of_error(error)}: {first_line(error)}. Summing latents out, their values "
                 "stand in a dim of their own on the left of the plates: choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if, "
                 "while, int() or .item()"
             ) from error
+        if deaf is not None:
+            line = f" ({self.site(deaf).line})" if self.site(deaf).line else ""
+            raise ValueError(
+                f"site {deaf!r}{line} has another density when {latents} take all their values at once than when they take each alone, so that sums "
+                "over them would be wrong. Summing latents out, their values stand in a dim of their own on the left of the plates, and z[0] is not the "
+                "first row: choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if, while or single entries of z"
+            )
         self._trial["enumerated"] = True
+
+    def _deaf_site(self, params: Params, factors: Factors) -> str | None:
+        """The first site whose density, all values of the latents at once, is not that of each value alone; tried at two values of each."""
+        for k in (0, 1):
+            fixed = {name: factors.values(name)[: k + 1][-1].expand(self.site(name).shape) for name in factors.enumerated}
+            alone = self._trace(params, enumerate_latents=False, fixed=fixed).nodes
+            sites = [site.name for site in self.sites if site.kind != "parameter"]
+            with pyro.validation_enabled(False):
+                found = differing_site(sites, alone, factors.trace.nodes, self.max_plate_nesting, k)
+            if found is not None:
+                return found
+        return None
 
     def _check_finite(self) -> None:
         for site in self.sites:
@@ -257,6 +248,7 @@ class Program:
 
     def _log_prior_local_of(self, params: Params) -> Tensor:
         return _total(self._log_probs(self._trace(params, enumerate_latents=False), "local"), self._num_restarts(params))
+
     def _log_prob(self, node: Any) -> Tensor:
         """Log density of a site's value; a user's data were checked once, before the work."""
         with nullcontext() if self.is_own else pyro.validation_enabled(False):
@@ -490,7 +482,7 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
     """One draw of every site that ``params`` does not fix, from any program: nothing need be enumerable."""
     with isolated(seed), torch.no_grad():
         _, trace, _ = first_run(prepared(model, floating_dtype([args, params])), args, params)
-    return {name: _value(trace, name) for name in _sample_nodes(trace) if name not in params}
+    return {name: _value(trace, name) for name in sample_nodes(trace) if name not in params}
 
 
 def _at(value: Any, restart: int) -> Any:
@@ -561,13 +553,6 @@ def _answers(program: Program, points: Params) -> list[Tensor]:
     return [program.log_prior(points), program.log_joint(points, latents), program.log_joint_rows(points, latents)]
 
 
-def _law(fn: Any) -> str:
-    """The name of a distribution, without what expands, masks or groups it."""
-    while type(fn).__name__ in ("Independent", "ExpandedDistribution", "MaskedDistribution"):
-        fn = fn.base_dist
-    return type(fn).__name__
-
-
 def _total(log_probs: Iterator[Tensor], restarts: int | None) -> Tensor:
     sums = (value.sum() if restarts is None else value.reshape(restarts, -1).sum(-1) for value in log_probs)
     return sum(sums, torch.zeros(()))
@@ -576,15 +561,6 @@ def _total(log_probs: Iterator[Tensor], restarts: int | None) -> Tensor:
 def _value(trace: Any, name: str) -> Tensor:
     value: Tensor = trace.nodes[name]["value"]
     return value
-
-
-def _sample_nodes(trace: Any) -> dict[str, Any]:
-    """Sample sites of a trace, without the index draws of plates."""
-    return {
-        name: node
-        for name, node in trace.nodes.items()
-        if node["type"] == "sample" and type(node["fn"]).__name__ != "_Subsample"
-    }
 
 
 def _in_restarts(model: Callable[..., Any], restarts: int, nesting: int) -> Callable[..., Any]:

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from inference.programs.alone import isolated
-from inference.programs.program import Params, Program, Site
+from inference.programs.program import Params, Program
+from inference.programs.sites import Site
 
 __all__ = ["categories", "observed_names", "observed_values", "present", "replicate", "stems", "tables_of"]
 

@@ -434,6 +434,15 @@ def _control_flow(data: Tensor) -> None:
         pyro.sample("x", dist.Normal(mean + shift, 1.0), obs=data)
 
 
+def _first_entry(data: Tensor) -> None:
+    """Runs with all values at once too, where ``which[0]`` is the first value and not the first row's: the sum would be wrong."""
+    mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", len(data)):
+        which = pyro.sample("which", dist.Bernoulli(0.5))
+        shift = 1.0 if which[0] > 0.5 else -1.0
+        pyro.sample("x", dist.Normal(mean + shift, 1.0), obs=data)
+
+
 REFUSED = {
     "param": (_param, r"pyro.param site 'mean': .*pyro.sample\('mean'"),
     "subsample": (_subsample, r"plate 'rows' draws 2 of 4 rows.*leave subsample_size out"),
@@ -443,6 +452,7 @@ REFUSED = {
     "outside": (_outside, r"observed site 'x' \(line \d+ of test_prepared.py\).*got -1"),
     "covariate": (_covariate, r"at line \d+ of test_prepared.py: .*Normal.*a covariate that is missing"),
     "infinite": (_infinite, r"latent site 'n' \(line \d+.*cannot be enumerated.*Categorical over 0"),
+    "first entry": (_first_entry, r"site 'x' \(line \d+ of test_prepared.py\) has another density when 'which' take all their values at once"),
     "control flow": (_control_flow, r"all values of 'which' at once, at line \d+ of test_prepared.py.*a\[z\]"),
 }
 

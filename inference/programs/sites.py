@@ -1,0 +1,58 @@
+"""What a program says at its sample sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch.distributions import constraints
+
+__all__ = ["Site", "law_of", "sample_nodes"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """One sample site.
+
+    Args:
+        name: its name.
+        kind: "parameter", "latent", "local" or "observed".
+        shape: own batch and event shape, without restarts; for latents and observed sites with the rows.
+        support: the constraint its values satisfy.
+        plates: names of the plates it stands in, outermost first.
+        num_values: size of the enumerated support, None where it is not enumerated.
+        law: name of its distribution, such as ``Categorical``.
+        in_chain: whether it is a step of a ``pyro.markov`` loop.
+        line: where it stands in the user's file, in words; "" where that is not looked for.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    support: constraints.Constraint
+    plates: tuple[str, ...]
+    num_values: int | None
+    law: str = ""
+    in_chain: bool = False
+    line: str = ""
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether its values are bits, or vectors of bits."""
+        return getattr(self.support, "base_constraint", self.support) is constraints.boolean
+
+
+def law_of(fn: Any) -> str:
+    """The name of a distribution, without what expands, masks or groups it."""
+    while type(fn).__name__ in ("Independent", "ExpandedDistribution", "MaskedDistribution"):
+        fn = fn.base_dist
+    return type(fn).__name__
+
+
+def sample_nodes(trace: Any) -> dict[str, Any]:
+    """Sample sites of a trace, without the index draws of plates."""
+    return {
+        name: node
+        for name, node in trace.nodes.items()
+        if node["type"] == "sample" and type(node["fn"]).__name__ != "_Subsample"
+    }
