@@ -105,7 +105,8 @@ class DegenerateWarning(UserWarning):
 
 
 class StartsWarning(UserWarning):
-    """Only one of several starts reached the best optimum, so that a better one may exist."""
+    """Starts say too little: only one of several reached the best optimum, a larger size ended below a smaller one, or a spectral start found
+    no gap to go by. A better optimum may exist."""
 
 
 class EstimateWarning(UserWarning):

@@ -19,15 +19,17 @@ from inference.programs.alone import isolated
 from inference.structures.layers.glm import Params, drawn_statistics, maximise_layer
 from inference.structures.layers.ideal_responses import ideal_latents
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
-from ppl_models.parts.responses import ResponseFamily
+from ppl_models.parts.responses import Bernoulli, ResponseFamily
 
-__all__ = ["LayerFactors", "centred_values", "layer_factors", "random_start", "spectral_start", "varimax"]
+__all__ = ["LayerFactors", "centred_values", "layer_factors", "leading_values", "missing_gap", "random_start", "spectral_start", "varimax"]
 
 EPSILON = 1e-2  # clip of fitted means before the inverse link: a smaller one turns noise near 0 into outliers
 EPSILONS = (EPSILON, 1e-3)  # of the bottom layer and of those above, whose children are estimated bits
 START_BOUND = 5.0  # coefficients of a start stay this small: a separated regression would run away
 CUTS = (2.5, 3.5)  # of the bottom layer and of those above; see layer_factors
 FLIP_SHARE = 0.1
+CLEAR_STEP = 0.1  # of a singular value above the next: a gap whatever follows
+NUM_BEHIND = 5  # ratios of singular values behind the latents that a gap is compared with
 
 
 def varimax(loadings: Tensor, max_sweeps: int = 1000, tolerance: float = 1.5e-8) -> Tensor:
@@ -161,6 +163,40 @@ def centred_values(x: Tensor, num_values: int, seed: int = 0) -> Tensor:
     """
     complete = _complete(x, num_values, seed)
     return _leading_svd(complete - complete.mean(0), num_values, seed)[1]
+
+
+def missing_gap(values: Tensor, num_latents: int) -> str | None:
+    r"""Why singular values do not show ``num_latents`` latents, in words; None where they do, or are too few to tell.
+
+    A gap after K stands out from the steps behind it, which are noise: there is none where :math:`s_K / s_{K+1} - 1` is below .1 and at most
+    three times the median of the same figure for the next five.
+
+    Args:
+        values: falling, (V,).
+        num_latents: K.
+    """
+    ratios = (values[:-1] / values[1:].clamp(min=1e-12 * float(values[0]) + 1e-300)).tolist()
+    behind = sorted(ratios[num_latents : num_latents + NUM_BEHIND])
+    if len(behind) < NUM_BEHIND:
+        return None
+    step = ratios[num_latents - 1] - 1
+    if step >= CLEAR_STEP or step > 3 * (behind[len(behind) // 2] - 1):
+        return None
+    largest = max(range(len(ratios)), key=ratios.__getitem__)
+    shown = ", ".join(f"{value:.3g}" for value in values[max(0, num_latents - 2) : num_latents + 3].tolist())
+    return (
+        f"the singular values of the data show no gap after {num_latents} latents (numbers {max(1, num_latents - 1)} to {num_latents + 3}: {shown}); "
+        f"the largest step is after {largest + 1}"
+    )
+
+
+def leading_values(layer: GeneralizedLinearLayer, data: Tensor, seed: int) -> Tensor:
+    """Singular values of the items around the number of latents: of bits as they are, of others linearised; centred."""
+    num = min(layer.num_parents + NUM_BEHIND + 1, *data.shape)
+    if isinstance(layer.response, Bernoulli):
+        return centred_values(data, num, seed)
+    predictor = linearised(data, layer.response, layer.num_parents + 1, seed)
+    return _leading_svd(predictor - predictor.mean(0), num, seed)[1]
 
 
 def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Params:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from inference.base.draw_steps import DrawSteps
 from inference.base.gibbs import Gibbs
+from inference.base.outcome import StartsWarning
 from inference.base.relabelling import Alignment, Labels
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps
@@ -30,6 +32,8 @@ from inference.structures.layers.spectral import (
     EPSILONS,
     centred_values,
     layer_factors,
+    leading_values,
+    missing_gap,
     random_start,
     spectral_start,
 )
@@ -46,6 +50,7 @@ MAX_SUMMED = 2.0**24  # rows times configurations of the first layer, and config
 MAX_ENUMERATED = 14  # latents of a layer
 PRODUCT_STARTS = 4  # where items depend on products of latents: a second spectral start, and latents of both flipped
 PRODUCT_SEARCH = StartSearch(batch=2 * PRODUCT_STARTS, finalists=PRODUCT_STARTS, least=PRODUCT_STARTS, cap=8 * PRODUCT_STARTS)
+ROWS_OF_A_GAP = 200  # with fewer rows, singular values are too rough to say that they have no gap
 RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 MOST_SHOWN = 8  # items of a warning
@@ -78,7 +83,21 @@ class LayeredStructure(Structure):
         return (str(self.layers[0].child),)
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        """See :meth:`inference.base.structure.Structure.start`.
+
+        Warns:
+            StartsWarning: if the singular values of the items show no gap after the number of latents, where no graph is given.
+        """
         build = spectral_start if init == "spectral" else random_start
+        if init == "spectral" and self.layers[0].edges is None and problem.num_rows >= ROWS_OF_A_GAP:
+            words = missing_gap(leading_values(self.layers[0], problem.data, problem.seed), self.layers[0].num_parents)
+            if words is not None:
+                warnings.warn(
+                    f"init='spectral': {words}. The start may say little of {self.layers[0].num_parents} latents: compare sizes with "
+                    "select_dimension, or see whether init='random' with num_restarts=20 ends higher",
+                    StartsWarning,
+                    stacklevel=4,
+                )
         return build(self.layers, self.root, problem.data, num_restarts, problem.seed)
 
     def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:

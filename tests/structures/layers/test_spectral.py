@@ -7,13 +7,21 @@ import math
 
 import pytest
 import torch
+from support.designed_items import data_of as designed
 
 import inference.structures.layers.spectral
-from inference import EM, fit
+from inference import EM, StartsWarning, fit
 from inference.alignment import align
 from inference.metrics import empty_graph_accuracy, graph_accuracy
 from inference.programs.program import Program
-from inference.structures.layers.spectral import layer_factors, random_start, spectral_start, varimax
+from inference.structures.layers.spectral import (
+    layer_factors,
+    leading_values,
+    missing_gap,
+    random_start,
+    spectral_start,
+    varimax,
+)
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
 from ppl_models.datasets import strict_design
 
@@ -133,3 +141,35 @@ def test_designs_are_recovered(response):
         scores.append(graph_accuracy(aligned, truth, model.layers(), model.penalty.threshold))
     assert sum(scores) / len(scores) >= 0.98
     assert empty_graph_accuracy(truth, model.layers()) < 0.75
+
+
+# ---------------------------------------------------------------- the gap in the singular values
+
+
+@pytest.mark.parametrize("response", [Normal(), Poisson(), Bernoulli()], ids=lambda r: type(r).__name__)
+def test_a_clear_gap_is_passed_over_and_a_missing_one_is_said(response):
+    """Six latents behind eighteen items: the values fall after the sixth, and not after the fifth or the eighth."""
+    for seed in range(3):
+        data = designed(response, 1000, seed=seed)
+        said = {}
+        for size in (5, 6, 8):
+            layer = DeepDiscreteEncoder(18, (size, 2), response).layers()[0]
+            said[size] = missing_gap(leading_values(layer, data, 0), size)
+        assert said[6] is None
+        assert said[8] is not None
+        assert "no gap after 8 latents (numbers 7 to 11:" in said[8]
+        assert said[5] is None or "no gap after 5 latents" in said[5]
+
+
+def test_the_words_name_the_largest_step_and_need_enough_values():
+    values = torch.tensor([9.0, 8.9, 4.0, 3.9, 3.85, 3.75, 3.7, 3.6, 3.55, 3.5])
+    assert missing_gap(values, 2) is None
+    assert "the largest step is after 2" in str(missing_gap(values, 3))
+    assert missing_gap(values, 6) is None  # three values behind tell nothing
+    assert missing_gap(torch.tensor([5.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]), 2) is None
+
+
+def test_a_fit_from_a_start_without_a_gap_warns():
+    data = designed(Normal(), 600)
+    with pytest.warns(StartsWarning, match="no gap after 8 latents .* compare sizes with select_dimension"):
+        fit(DeepDiscreteEncoder(18, (8, 2), Normal()), data, EM(max_iterations=2, tolerance=1.0, parameter_tolerance=100.0))
