@@ -6,6 +6,8 @@ Everything heavy is imported inside the commands.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -143,6 +145,37 @@ def one_line_errors(checkpoint: Path | None) -> Iterator[None]:
         said = " ".join(str(error).split())[:200]
         typer.echo(f"error: the memory of this machine is too small for these data and sizes ({said})", err=True)
         raise typer.Exit(USER_ERROR) from None
+
+
+def write_csv(table: pd.DataFrame, path: Path, index_label: str | None = None) -> None:
+    """Replace a file by a table, as a whole; without its index where that has no label."""
+    from inference.base.checkpoint import replacing
+
+    with replacing(path) as partial:
+        table.to_csv(partial, index=index_label is not None, index_label=index_label)
+
+
+def write_picture(figure: Any, path: Path) -> None:
+    """Replace a file by a picture, as a whole."""
+    from inference.base.checkpoint import replacing
+
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=150, format="png")
+
+
+def write_json(record: Any, path: Path) -> None:
+    """Replace a file by a record, as a whole; numbers that are not finite become null."""
+    from inference.base.checkpoint import write_whole
+
+    write_whole(path, json.dumps(_finite(record), indent=1, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # ---------------------------------------------------------------------- options

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from inference.cli.app import Out, Overwrite, Seed, app, one_line_errors, read_frame
+from inference.cli.app import Out, Overwrite, Seed, app, one_line_errors, read_frame, write_csv
 
 __all__ = ["compare"]
 
@@ -38,7 +38,7 @@ def compare(
         for note in result.warnings:
             typer.echo(f"warning: {note}", err=True)
         out.mkdir(parents=True, exist_ok=True)
-        result.table.to_csv(out / "comparison.csv")
+        write_csv(result.table, out / "comparison.csv", index_label=result.table.index.name or "")
         page = write_comparison_report(result, out / "comparison.html")
         columns = ["engine", "elpd", "elpd_diff", "diff_se", "bic", "converged", "seconds"]
         typer.echo(result.table[columns].round(2).to_string())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inference.cli.app import deliver, fit_app, one_line_errors, run
+from inference.cli.app import deliver, fit_app, one_line_errors, run, write_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,4 +131,4 @@ def _write_options(fit: Fit, frame: pd.DataFrame, packed: Tensor, path: Path) ->
     posterior = fit.posterior_latents(packed)["options"].numpy()[inside]
     for option in range(posterior.shape[1]):
         table[f"probability_{option}"] = posterior[:, option].round(6)
-    table.to_csv(path, index=False)
+    write_csv(table, path)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from inference.cli.app import NoProgress, Out, Overwrite, Seed, one_line_errors, range_of, read_frame, select_app
+from inference.cli.app import (
+    NoProgress,
+    Out,
+    Overwrite,
+    Seed,
+    one_line_errors,
+    range_of,
+    read_frame,
+    select_app,
+    write_csv,
+    write_json,
+    write_picture,
+)
 from inference.cli.fit_dde import penalty_of, response_of
 
 __all__ = ["Rule", "select_dde"]
@@ -72,8 +83,8 @@ def select_dde(
         for text in dict.fromkeys(str(warning.message) for warning in caught):
             typer.echo(f"warning: {text}", err=True)
         out.mkdir(parents=True, exist_ok=True)
-        found.table.to_csv(out / "sizes.csv")
-        found.plot().figure.savefig(out / "selection.png", dpi=150)
+        write_csv(found.table, out / "sizes.csv", index_label=found.table.index.name or "")
+        write_picture(found.plot().figure, out / "selection.png")
         if found.fits:
             found.best.save(out / "fit")
         record = {
@@ -83,7 +94,7 @@ def select_dde(
             "grid": grid,
             "seed": seed,
         }
-        (out / "selection.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+        write_json(record, out / "selection.json")
         typer.echo(found.table.to_string())
         typer.echo(f"chosen by {criterion.value}: {found.chosen} latents in layer {ranged[0] + 1}")
         if len(grid) > 1 and found.chosen == grid[-1]:

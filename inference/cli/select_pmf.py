@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from inference.cli.app import NoProgress, Out, Overwrite, Seed, one_line_errors, range_of, read_frame, select_app
+from inference.cli.app import (
+    NoProgress,
+    Out,
+    Overwrite,
+    Seed,
+    one_line_errors,
+    range_of,
+    read_frame,
+    select_app,
+    write_csv,
+    write_json,
+    write_picture,
+)
 
 __all__ = ["Criterion", "select_pmf"]
 
@@ -73,20 +84,20 @@ def select_pmf(
         chosen = int(table.loc[ROW[criterion], "chosen"])
         choice = result.select()
         out.mkdir(parents=True, exist_ok=True)
-        table.to_csv(out / "criteria.csv", index_label="criterion")
-        result.to_frame().to_csv(out / "components.csv", index=False)
+        write_csv(table, out / "criteria.csv", index_label="criterion")
+        write_csv(result.to_frame(), out / "components.csv")
         page = out / "report.html"
         analysis = parallel_analysis(frame) if frame.notna().to_numpy().all() and len(frame) > 2 else None
         names = [str(name) for name in frame.columns]
         write_selection_report(fits, result, table, page, chosen=chosen, channels=names, analysis=analysis, halves=returning)
-        plot_choice(result).savefig(out / "choice.png", dpi=150)
-        plot_discrepancies(result, chosen).savefig(out / "discrepancies.png", dpi=150)
-        plot_signatures(fits[chosen].params["signatures"], names).savefig(out / "signatures.png", dpi=150)
+        write_picture(plot_choice(result), out / "choice.png")
+        write_picture(plot_discrepancies(result, chosen), out / "discrepancies.png")
+        write_picture(plot_signatures(fits[chosen].params["signatures"], names), out / "signatures.png")
         fits[chosen].save(out / "fit")
         if usage:
             chance = fits[chosen].posterior_latents(frame)["usage"].numpy()
             columns = [f"component_{i}" for i in range(chosen)]
-            pd.DataFrame(chance, columns=columns, index=frame.index).to_csv(out / "usage.csv", index_label="row")
+            write_csv(pd.DataFrame(chance, columns=columns, index=frame.index), out / "usage.csv", index_label="row")
         record = {
             "criterion": criterion.value, "chosen": chosen, "acdc_finished": choice.finished,
             "acdc_taken_beyond": taken_beyond(result.left, chosen)[1],
@@ -94,7 +105,7 @@ def select_pmf(
             "convention": result.convention, "penalty": result.penalty, "seed": seed,
             "return_error": None if returning is None else {str(n): value for n, value in returning.worst.items()},
         }  # fmt: skip
-        (out / "selection.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+        write_json(record, out / "selection.json")
         typer.echo(f"chosen by {criterion.value}: K = {chosen}")
         typer.echo(table["chosen"].to_string())
         if not choice.finished:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inference.cli.app import Out, Overwrite, Seed, one_line_errors, sizes_of, study_app
+from inference.cli.app import Out, Overwrite, Seed, one_line_errors, sizes_of, study_app, write_csv, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,13 +74,12 @@ def study_overparameterization(
         )
         out.mkdir(parents=True, exist_ok=True)
         frame = study_frame(found)
-        frame.to_csv(out / "study.csv", index=False)
+        write_csv(frame, out / "study.csv")
         record = {
             "design": design.value, "engine": engine.value, "rows": len(data), "published": published, "seed": seed,
             "iterations": iterations, "sizes": [asdict(row) for row in found],
         }  # fmt: skip
-        text = json.dumps(record, indent=1).replace("NaN", "null")
-        (out / "study.json").write_text(text, encoding="utf-8")
+        write_json(record, out / "study.json")
         shown = frame[
             ["num_latents", "recovered", "recovered_ci95", "full_share", "best_recovered", "lost", "best_lost", "held_out", "seconds"]
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -424,3 +425,22 @@ def test_bad_ranges_of_sizes(table, tmp_path, latents, message):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_records_and_tables_take_the_place_of_files_as_a_whole(tmp_path):
+    from inference.cli.app import write_csv, write_json
+
+    write_json({"a": [1.0, math.nan], "b": {"c": math.inf, "d": None, "e": "x"}}, tmp_path / "record.json")
+    assert json.loads((tmp_path / "record.json").read_text()) == {"a": [1.0, None], "b": {"c": None, "d": None, "e": "x"}}
+    write_csv(pd.DataFrame({"a": [1]}), tmp_path / "table.csv")
+    assert (tmp_path / "table.csv").read_text() == "a\n1\n"
+
+    class Breaks(pd.DataFrame):
+        def to_csv(self, path, **_):
+            Path(path).write_text("half")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="could not be written .*; what was there before is as it was"):
+        write_csv(Breaks(), tmp_path / "table.csv")
+    assert (tmp_path / "table.csv").read_text() == "a\n1\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"record.json", "table.csv"}
