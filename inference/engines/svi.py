@@ -185,7 +185,8 @@ class _Run:
             potential = Potential(program, complete)
             point = potential.vector(complete)[0]
             guide = method.guide.build(hidden(program.model, latents), potential, point)
-            guide(*cls.arguments(problem, None))  # lays its parameters out
+            with pyro.validation_enabled(False):  # a start without a density is said at the first step
+                guide(*cls.arguments(problem, None))  # lays its parameters out
             return cls(method, problem, program, config_enumerate(program.model, default="parallel"), guide, False)
         guide = method.guide
         drawn = drawn_sites(guide, cls.arguments(problem, None))

@@ -29,7 +29,20 @@ import torch  # noqa: E402
 from fuzz import programs  # noqa: E402
 from fuzz.oracle import same  # noqa: E402
 
-from inference import EM, NUTS, SAEM, SVI, Bootstrap, Factorize, Fit, FullRank, GrowAndPrune, Laplace, fit  # noqa: E402
+from inference import (  # noqa: E402
+    EM,
+    NUTS,
+    SAEM,
+    SVI,
+    Bootstrap,
+    ChoosePenalty,
+    Factorize,
+    Fit,
+    FullRank,
+    GrowAndPrune,
+    Laplace,
+    fit,
+)
 from inference.base.checkpoint import Checkpoint  # noqa: E402
 from inference.base.progress import NoProgress  # noqa: E402
 from ppl_models import (  # noqa: E402
@@ -97,6 +110,7 @@ def jobs() -> dict[str, Callable[[], Job]]:
     return {
         "EM": lambda: Job(encoder, bits(200, 8), tight, random_start),
         "EM-penalised": lambda: Job(DeepDiscreteEncoder(10, (3, 1), penalty=TruncatedLasso(3.0, 0.5)), bits(150, 10), tight, random_start),
+        "ChoosePenalty": lambda: Job(encoder, bits(100, 8), ChoosePenalty(EM(max_iterations=100), max_rounds=2), {"num_restarts": 2}),
         "EM-generic": lambda: Job(encoder, bits(20, 8), EM(accelerate=False, max_iterations=25), {"init": "random"}),
         "EM-program": lambda: Job(programs.counts, torch.from_numpy(counts(60, 1, 2)[:, 0]), EM(tolerance=1e-14, parameter_tolerance=1e-12, max_iterations=30), {"num_restarts": 2}),
         "EM-mixture": lambda: Job(Mixture(3, num_items=3), normals(120), tight, random_start),

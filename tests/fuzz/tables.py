@@ -163,7 +163,7 @@ def _frame(draw: Draw, table: np.ndarray) -> Any:
         frame[frame.columns[0]] = pd.Timestamp("2020-01-01")
         return frame
     if what == 5:
-        return frame.set_index(frame.columns[0])
+        return frame.set_axis(draw.rng.permutation(len(frame)))
     if what == 6:
         return frame.iloc[:0]
     return frame

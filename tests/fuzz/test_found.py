@@ -9,7 +9,7 @@ import pytest
 import torch
 from fuzz import programs
 
-from inference import EM, NUTS, SVI, AlternatingMinimization, Fit, GrowAndPrune, Laplace, fit
+from inference import EM, NUTS, SVI, AlternatingMinimization, ChoosePenalty, Fit, GrowAndPrune, Laplace, fit
 from inference.estimates import estimates_of
 from inference.predictive import predictive_check
 from inference.uncertainty import standard_errors
@@ -43,6 +43,12 @@ def bits(rows: int = 20, items: int = 4) -> np.ndarray:
 @pytest.mark.parametrize(("model", "data"), [(FactorAnalysis(4, 1), normals()), (UsageFactorization(4, 2), counts())])
 def test_latents_that_other_engines_integrate_are_drawn_by_svi(model, data):
     assert math.isfinite(fit(model, data, FEW).objective)
+
+
+@pytest.mark.parametrize("penalties", [torch.tensor(1.0), "x", 3, {1: 2}])
+def test_candidates_are_a_tuple(penalties):
+    with pytest.raises(ValueError, match="ChoosePenalty: penalties"):
+        ChoosePenalty(penalties=penalties)
 
 
 def test_a_guide_of_all_rows_is_not_fitted_to_batches():

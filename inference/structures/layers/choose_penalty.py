@@ -78,6 +78,8 @@ class ChoosePenalty:
         if not is_method(self.engine) or not isinstance(self.engine, EM | SAEM):
             raise ValueError(f"ChoosePenalty: engine must be EM() or SAEM(), got {self.engine!r}")
         if self.penalties is not None:
+            if not isinstance(self.penalties, tuple | list):
+                raise ValueError(f"ChoosePenalty: penalties must be a tuple of penalties or None, got {self.penalties!r}")
             object.__setattr__(self, "penalties", tuple(self.penalties))
             for i, penalty in enumerate(self.penalties):
                 if isinstance(penalty, type) or not (hasattr(penalty, "prox") and hasattr(penalty, "threshold")):
