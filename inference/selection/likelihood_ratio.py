@@ -219,7 +219,7 @@ class _Search:
         own = [problem.structure.start(problem, "spectral", SMALL_STARTS) for problem in problems]
         given = {name: value.unsqueeze(0) for name, value in truth.items()}
         starts = [_joined([given, start]) for start in own if start is not None]
-        small, params = self._best(self.small, sets, starts)
+        small, params = self._best(self.small, problems, starts)
         problems = [problem_of(self.large.model, rows, seed) for rows, seed in zip(sets, seeds, strict=True)]
         starts = []
         for problem, best in zip(problems, params, strict=True):
@@ -228,7 +228,7 @@ class _Search:
             start = problem.structure.start(problem, "spectral", num)
             assert start is not None  # layers have one
             starts.append(start if split is None else _joined([split, start]))
-        large, _ = self._best(self.large, sets, starts)
+        large, _ = self._best(self.large, problems, starts)
         out = []
         for i, (low, high) in enumerate(zip(small, large, strict=True)):
             if high < low:
@@ -236,11 +236,11 @@ class _Search:
             out.append(_Pair(low, high))
         return out
 
-    def _best(self, one: Fit, sets: Tensor, starts: list[Params]) -> tuple[list[float], list[Params]]:
-        """Of each data set, from its own starts: the log-likelihood and parameters of the best objective."""
+    def _best(self, one: Fit, problems: list[Problem], starts: list[Params]) -> tuple[list[float], list[Params]]:
+        """Of each data set, from its own starts: the log-likelihood and parameters of the best objective that is a proper optimum, as in a fit."""
         method = self.method(one)
         assert isinstance(method, EM)  # fits_sets said so
-        num, problem = len(next(iter(starts[0].values()))), problem_of(one.model, sets[0], 0)
+        num, problem, sets = len(next(iter(starts[0].values()))), problems[0], torch.stack([own.data for own in problems])
         start = _joined(starts)
         if num > FINALISTS:
             short = fit_sets(problem, _short(method), sets, start)
@@ -249,6 +249,11 @@ class _Search:
             start, num = {name: value[kept] for name, value in short.params.items()}, FINALISTS
         outcome = fit_sets(problem, method, sets, start)
         objective = torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).reshape(-1, num)
+        faulty = torch.tensor([
+            [bool(own.structure.degenerate(own, {name: value[num * i + r] for name, value in outcome.params.items()})) for r in range(num)]
+            for i, own in enumerate(problems)
+        ])
+        objective = torch.where(faulty & ~faulty.all(1, keepdim=True), -torch.inf, objective)
         best = objective.argmax(1) + num * torch.arange(len(sets))
         params = [{name: value[b] for name, value in outcome.params.items()} for b in best.tolist()]
         return outcome.log_likelihood[best].tolist(), params

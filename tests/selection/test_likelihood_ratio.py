@@ -13,10 +13,10 @@ import torch
 from scipy import stats
 from support.option_sequences import case
 
-from inference import EM, Laplace, fit
+from inference import EM, DegenerateWarning, Laplace, fit
 from inference.fitting.problem import problem_of
 from inference.selection import likelihood_ratio_test
-from inference.selection.likelihood_ratio import simulated_like
+from inference.selection.likelihood_ratio import _Search, simulated_like
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr, Normal, PoissonFactorization
 from ppl_models.descriptions.components import MultivariateNormal
 
@@ -231,3 +231,24 @@ def test_draws_are_no_estimate():
     _, large = two_sizes(data)
     with pytest.raises(ValueError, match="posterior draws"):
         likelihood_ratio_test(fit(classes(1), data, Laplace(20)), large, data)
+
+
+def test_a_spike_is_no_gain_where_there_is_a_proper_optimum():
+    """A component that shrinks onto equal values has the larger likelihood; fits rank it last, and so does the test's own search."""
+    values = torch.randn(60, 1, generator=torch.Generator().manual_seed(0), dtype=F64)
+    values[:30] += 5
+    data = torch.cat([values, torch.full((25, 1), 0.4321, dtype=F64)])
+    clusters, spike = (
+        {"weights": torch.tensor(w, dtype=F64), "predictors": torch.tensor(m, dtype=F64)[:, None], "dispersion": torch.tensor(v, dtype=F64)[:, None]}
+        for w, m, v in (([0.65, 0.35], [0.2, 5.0], [1.0, 1.0]), ([0.7, 0.3], [2.5, 0.4321], [6.0, 0.01]))
+    )
+    small = fit(Mixture(1, Normal()), data, QUICK)
+    large = fit(Mixture(2, Normal()), data, QUICK, init=clusters)
+    both = {name: torch.stack([clusters[name], spike[name]]) for name in clusters}
+    problem = problem_of(large.model, data, 0)
+    ((found,), _) = _Search(small, large, None)._best(large, [problem], [both])
+    with pytest.warns(DegenerateWarning):
+        ended = fit(large.model, data, QUICK, init=spike)
+    assert ended.log_likelihood > found + 1
+    assert problem.structure.degenerate(problem, ended.params)
+    assert found == pytest.approx(large.log_likelihood, abs=0.05)
