@@ -42,7 +42,7 @@ def measure(args: argparse.Namespace) -> Lines:
     for name, items, q_matrix, response in tables():
         for bottom in (Additive(), ExpDINA(), ExpGDM(order=2)):
             graphs = (q_matrix.tolist(), None)
-            model = DeepDiscreteEncoder(len(q_matrix), (q_matrix.shape[1], 1), response, graphs=graphs, bottom=bottom)
+            model = DeepDiscreteEncoder(len(q_matrix), (q_matrix.shape[1], 1), response, graphs=graphs, bottom=bottom, bound=15.0)
             result = fit(model, items, method, num_restarts=args.starts)
             reached = result.restarts.log_likelihood
             line = {"data": name, "bottom": repr(bottom), "starts": args.starts}

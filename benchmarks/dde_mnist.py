@@ -28,7 +28,7 @@ def measure(args: argparse.Namespace) -> Lines:
     sets = {"train": (digits.items, digits.labels), "test": (digits.test_items, digits.test_labels)}
     rows = digits.items[: args.rows]
     for seed in seeds(args):
-        model = DeepDiscreteEncoder(264, (5, 2), penalty=TruncatedLasso.for_rows(len(rows)))
+        model = DeepDiscreteEncoder(264, (5, 2), penalty=TruncatedLasso.for_rows(len(rows)), bound=15.0)
         method = EM(tolerance=1e-7, parameter_tolerance=1e-3)
         scores = []
         if args.grid:

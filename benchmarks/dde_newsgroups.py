@@ -49,7 +49,7 @@ def encoder_line(sizes: tuple[int, ...], args: argparse.Namespace, seed: int) ->
     news = load_newsgroups()
     num_rows = len(news.counts)
     penalty = TruncatedLasso(num_rows**0.25, 2 * num_rows**-0.375)  # a point of the published grid
-    model = DeepDiscreteEncoder(len(news.words), sizes, Poisson(), penalty=penalty)
+    model = DeepDiscreteEncoder(len(news.words), sizes, Poisson(), penalty=penalty, bound=15.0)
     method = EM(max_iterations=args.iterations, tolerance=1e-7, parameter_tolerance=1e-3)
     result = fit(model, news.counts, method, num_restarts=args.restarts, seed=seed)
     return encoder_figures(f"deep discrete encoder {sizes}", result, news, seed)
@@ -60,7 +60,7 @@ def grid_lines(sizes: tuple[int, ...], args: argparse.Namespace, seed: int) -> l
     news = load_newsgroups()
     powers = [len(news.counts) ** (q / 8) for q in (1, 2, 3)]
     grid = [TruncatedLasso(slope, 2 / inverse) for slope in powers for inverse in powers]
-    model = DeepDiscreteEncoder(len(news.words), sizes, Poisson())
+    model = DeepDiscreteEncoder(len(news.words), sizes, Poisson(), penalty=None, bound=15.0)
     method = EM(max_iterations=args.iterations, tolerance=1e-7, parameter_tolerance=1e-3)
     path = penalty_path(model, news.counts, grid, method, num_restarts=args.restarts, seed=seed)
     scores = [{"penalty": repr(p), "ebic": s} for p, s in zip(path.penalties, path.scores, strict=True)]

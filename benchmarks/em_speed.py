@@ -38,7 +38,7 @@ def floor_seconds(x: torch.Tensor, num_values: int, chunk: int, repeats: int) ->
 def iteration(num_items: int, first: int, second: int, num_rows: int) -> dict:
     generator = torch.Generator().manual_seed(0)
     x = (torch.rand(num_rows, num_items, generator=generator) < 0.4).double()
-    model = DeepDiscreteEncoder(num_items, (first, second), penalty=TruncatedLasso.for_rows(num_rows))
+    model = DeepDiscreteEncoder(num_items, (first, second), penalty=TruncatedLasso.for_rows(num_rows), bound=15.0)
     params = spectral_start(model.layers(), model.root_law(), x[:2000])
     steps = LayeredSteps.build(model, x, EM().chunk_elements, EM().num_inner)
     repeats = 3 if num_rows >= 100_000 else 10
@@ -66,7 +66,7 @@ def iteration(num_items: int, first: int, second: int, num_rows: int) -> dict:
 def ten_iterations() -> dict:
     generator = torch.Generator().manual_seed(0)
     x = (torch.rand(4000, 18, generator=generator) < 0.4).double()
-    model = DeepDiscreteEncoder(18, (6, 2), penalty=TruncatedLasso.for_rows(4000))
+    model = DeepDiscreteEncoder(18, (6, 2), penalty=TruncatedLasso.for_rows(4000), bound=15.0)
     method = EM(max_iterations=10, num_relaxed=0)
     fit(model, x[:500], method)
     seconds = fastest(lambda: fit(model, x, method), 3)
