@@ -72,7 +72,7 @@ class ChoosePenalty:
     penalties: tuple[Penalty, ...] | None = None
     gamma: float = 1.0
     num_moves: int = 4
-    max_rounds: int = 20
+    max_rounds: int = 8
 
     def __post_init__(self) -> None:
         if not is_method(self.engine) or not isinstance(self.engine, EM | SAEM):

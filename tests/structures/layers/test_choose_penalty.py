@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from dataclasses import replace
@@ -18,6 +19,8 @@ from inference.base.progress import NoProgress
 from inference.engines import em
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
+from inference.report import write_report
+from inference.report.results_folder import summarise
 from inference.selection import ebic, polish
 from inference.structures.layers.graph_search import Found, edge_statistics, search_graphs
 from inference.structures.registry import structure_of
@@ -68,6 +71,19 @@ def test_the_plain_call_is_the_named_method_and_is_saved(tmp_path):
     assert again.choice.penalties == result.choice.penalties
     refit = polish(result, x)  # nothing left to do
     assert refit.log_likelihood == pytest.approx(result.log_likelihood, abs=1e-3)
+
+
+def test_the_page_and_the_summary_show_the_graph_and_what_it_was_chosen_among(tmp_path):
+    x, result = data_of(Normal(), 500), plain()
+    page = write_report(result, x, tmp_path / "report.html").read_text()
+    assert "The graph was found in this fit" in page
+    assert "TruncatedLasso(slope_at_zero=" in page
+    assert "were found to be edges" in page
+    assert page.count("<td>1</td>") >= 26  # the edges, as a table
+    summary = summarise(result)
+    assert summary["graphs"] == {site: graph.tolist() for site, graph in result.graphs.items()}
+    assert summary["choice"]["best"] == result.choice.best
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
 
 
 def test_a_method_that_is_named_fits_the_program_as_it_is():
