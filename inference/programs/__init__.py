@@ -1,6 +1,6 @@
 """A Pyro program as a density: traces, elimination, coordinates, curvature."""
 
-from inference.programs.alone import isolated, listening, quiet
+from inference.programs.alone import in_dtype, isolated, listening, quiet
 from inference.programs.coordinates import Coordinates, entry_names
 from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
 from inference.programs.data import as_tensors, checked, checks_data, first_tensor, map_tensors
@@ -47,6 +47,7 @@ __all__ = [
     "Site",
     "law_of",
     "sample_nodes",
+    "in_dtype",
     "isolated",
     "listening",
     "quiet",

@@ -1,6 +1,7 @@
 """Twenty programs as people write them, in plain Pyro: indexed by latents, in torch's default dtype, their items in plates of their own.
 
-The forms are those of Pyro's tutorials, its folder of examples and its forum (the table in ``table.py`` says which); the words are ours. Where a published prior
+The forms are those of Pyro's tutorials, its folder of examples and its forum, and some that are too common to have one page (the table in ``table.py``
+says which); the words are ours. Where a published prior
 has no mode (Beta(0.1, 0.9), a scale that may shrink to zero), one with a mode stands in its place.
 """
 

@@ -33,7 +33,8 @@ class Everyday:
     engines: tuple[str, ...] = EXACT
 
 
-EXAMPLES, TUTORIALS, FORUM = "Pyro's examples/", "pyro.ai/examples/", "forum.pyro.ai: "
+EXAMPLES, TUTORIALS = "Pyro's examples/", "pyro.ai/examples/"
+COMMON = "a common form, no one page: "
 
 TWENTY = {
     "gaussian mixture": Everyday(TUTORIALS + "gmm.html", programs.gaussian_mixture, data.five_points, by_hand.mixture_of_normals),
@@ -44,12 +45,12 @@ TWENTY = {
     "nested plates": Everyday(TUTORIALS + "enumeration.html, plates and enumeration", programs.nested_plates, data.a_table, by_hand.nested_plates),
     "capture-recapture": Everyday(EXAMPLES + "capture_recapture/cjs.py, model_1", programs.capture_recapture, data.captures, by_hand.capture_recapture, BITS),
     "zero-inflated Poisson": Everyday(
-        FORUM + "zero-inflated Poisson by an enumerated Bernoulli", programs.zero_inflated_poisson, data.counts, by_hand.zero_inflated, BITS
+        "NumPyro's examples/zero_inflated_poisson.py, without covariates, its zeros an enumerated Bernoulli", programs.zero_inflated_poisson, data.counts, by_hand.zero_inflated, BITS
     ),
     "topics": Everyday(EXAMPLES + "lda.py", programs.topics, data.words, by_hand.topics, DRAWN),
-    "change point": Everyday(FORUM + "change point with an enumerated Categorical", programs.change_point, data.accidents, by_hand.change_point),
-    "mixture of regressions": Everyday(FORUM + "mixture of regressions, a[z] + b[z] * x", programs.mixture_of_lines, data.lines_of_two, by_hand.mixture_of_lines),
-    "latent classes": Everyday(FORUM + "latent class analysis of binary items", programs.latent_classes, data.answers, by_hand.latent_classes),
+    "change point": Everyday(COMMON + "one change of a rate, an enumerated Categorical", programs.change_point, data.accidents, by_hand.change_point),
+    "mixture of regressions": Everyday("forum.pyro.ai/t/extending-gmms-for-regressions-within-clusters/6134, in one dimension", programs.mixture_of_lines, data.lines_of_two, by_hand.mixture_of_lines),
+    "latent classes": Everyday(COMMON + "latent class analysis of binary items", programs.latent_classes, data.answers, by_hand.latent_classes),
     "Dawid and Skene": Everyday("NumPyro's examples/annotation.py, dawid_skene, in Pyro", programs.dawid_skene, data.labels, by_hand.dawid_skene),
     "MACE": Everyday("NumPyro's examples/annotation.py, mace, in Pyro", programs.mace, data.labels, by_hand.mace),
     "hierarchical Dawid and Skene": Everyday(
@@ -58,8 +59,8 @@ TWENTY = {
     "Dirichlet process, truncated": Everyday(
         TUTORIALS + "dirichlet_process_mixture.html", programs.dirichlet_process, data.three_heaps, by_hand.dirichlet_process
     ),
-    "Rasch": Everyday(FORUM + "item response models, abilities and difficulties in two plates", programs.rasch, data.ratings, by_hand.rasch, DRAWN),
+    "Rasch": Everyday(COMMON + "item response models, abilities and difficulties in two plates", programs.rasch, data.ratings, by_hand.rasch, DRAWN),
     "eight schools": Everyday(EXAMPLES + "eight_schools/mcmc.py", programs.eight_schools, data.schools, by_hand.eight_schools, DRAWN),
-    "line with outliers": Everyday(FORUM + "robust regression, outliers by an enumerated Bernoulli", programs.line_with_outliers, data.points, by_hand.line_with_outliers, BITS),
-    "measurements with gaps": Everyday(FORUM + "missing values in obs", programs.measurements_with_gaps, data.persons, by_hand.measurements_with_gaps, BITS),
+    "line with outliers": Everyday("a thread of NumPyro, How to properly define a mixture: a line with outliers", programs.line_with_outliers, data.points, by_hand.line_with_outliers, BITS),
+    "measurements with gaps": Everyday(COMMON + "several columns with missing values", programs.measurements_with_gaps, data.persons, by_hand.measurements_with_gaps, BITS),
 }
