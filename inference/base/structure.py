@@ -385,6 +385,7 @@ class Problem:
         seed: of everything random in the fit.
         start_given: whether the user gave the parameters to start from.
         structure: what the model says of itself.
+        trial: what a trial of the program found out, kept so that there is one.
     """
 
     model: Callable[..., Any]
@@ -393,10 +394,13 @@ class Problem:
     seed: int
     start_given: bool
     structure: Structure
+    trial: dict[str, bool] = dataclasses.field(default_factory=dict, repr=False)
 
     def program(self) -> Program:
         """The program with all the data."""
-        return Program(self.model, self.data)
+        program = Program(self.model, self.data)
+        program.share_trial(self.trial)
+        return program
 
     def program_of_one_row(self) -> Program:
         """The program with the first row of the data, where only its parameters matter."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyro
@@ -32,8 +32,9 @@ from torch.distributions import biject_to
 from inference.programs.alone import isolated, quiet
 from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, differing_site, narrow_repeated
 from inference.programs.prepared import first_line, first_run, line_of_error, prepared
+from inference.programs.restarts import at, run_together, stacked
 from inference.programs.sites import Site, law_of, sample_nodes
-from inference.programs.tables import checks_data, first_tensor, floating_dtype, map_tensors, row_data
+from inference.programs.tables import checks_data, first_tensor, floating_dtype
 from ppl_models.parts.distributions import support_size
 from ppl_models.parts.item_response import ItemResponse
 
@@ -42,7 +43,6 @@ __all__ = ["Params", "Program", "simulate"]
 Params = dict[str, Tensor]
 T = TypeVar("T")
 RESTARTS = "_restarts"
-TRIAL_ROWS, TRIAL_VALUES = 64, 2**10  # rows of a table that a trial of two restarts runs on; values of a latent that it sums over
 
 
 class Program:
@@ -71,6 +71,12 @@ class Program:
         new.__dict__.update(self.__dict__)
         new.args = args
         return new
+
+    def share_trial(self, trial: dict[str, bool]) -> None:
+        """Keep what a trial finds out where other programs of the same model look first."""
+        if not self.is_own:
+            trial.update(self._trial)
+            self._trial = trial
 
     def run_as(self, together: bool) -> Program:
         """The same program with its restarts run as one batch or one by one, whatever it can do."""
@@ -144,7 +150,7 @@ class Program:
     def broadcasts(self) -> bool:
         """Whether restarts can run as one batch: two together must give what each gives alone. Found out once, on a few rows of a table."""
         if "together" not in self._trial:
-            self._trial["together"] = _run_together(self)
+            self._trial["together"] = run_together(self)
         return self._trial["together"]
 
     def _each(self, ask: Callable[..., T], params: Params, *others: Any) -> T:
@@ -152,7 +158,7 @@ class Program:
         restarts = self._num_restarts(params)
         if restarts is None or (restarts > 1 or self.is_own) and self.broadcasts():
             return ask(params, *others)
-        return _stacked([ask(*(_at(value, r) for value in (params, *others))) for r in range(restarts)])
+        return stacked([ask(*(at(value, r) for value in (params, *others))) for r in range(restarts)])
 
     def _in_program_shape(self, params: Params, restarts: int | None) -> Params:
         """Insert the plate dims between restarts and a site's own shape."""
@@ -190,7 +196,7 @@ class Program:
         latents = ", ".join(f"{name!r}" for name in self.names("latent"))
         try:
             with torch.no_grad(), quiet():
-                point = _at(self.draw_prior(1, seed=0, local=True), 0)
+                point = at(self.draw_prior(1, seed=0, local=True), 0)
                 factors = self._factors(point)
                 factors.log_total()
                 deaf = self._deaf_site(point, factors)
@@ -389,7 +395,7 @@ class Program:
     def latent_values(self, params: Params) -> dict[str, Tensor]:
         """The enumerated support of every latent site, (num_values, \\*event)."""
         if self._num_restarts(params) is not None and not self.is_own:  # the same for all
-            params = _at(params, 0)
+            params = at(params, 0)
         with torch.no_grad():
             factors = self._factors(params)
         return {name: factors.values(name) for name in factors.enumerated}
@@ -485,72 +491,6 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
     return {name: _value(trace, name) for name in sample_nodes(trace) if name not in params}
 
 
-def _at(value: Any, restart: int) -> Any:
-    """What belongs to one restart, without the leading dim."""
-    if isinstance(value, Tensor):
-        return value[restart]
-    if isinstance(value, dict):
-        return {name: _at(part, restart) for name, part in value.items()}
-    return replace(value, **{field.name: _at(getattr(value, field.name), restart) for field in fields(value)})
-
-
-def _stacked(parts: list[Any]) -> Any:
-    """The answers of single restarts with a leading dim."""
-    first = parts[0]
-    if isinstance(first, Tensor):
-        return torch.stack(parts)
-    if isinstance(first, dict):
-        return {name: _stacked([part[name] for part in parts]) for name in first}
-    return replace(first, **{field.name: _stacked([getattr(part, field.name) for part in parts]) for field in fields(first)})
-
-
-def _run_together(program: Program) -> bool:
-    """Whether two restarts together give what each gives alone; all rows are tried where a few do not run."""
-    trials = [program]
-    if len(program.args) == 1 and row_data(program.args[0]) and len(first_tensor(program.args[0])) > TRIAL_ROWS:
-        few = map_tensors(lambda x: x[:TRIAL_ROWS], program.args[0])
-        trials = [program.with_data(few), program]
-    with torch.no_grad(), quiet():
-        for trial in trials:
-            try:
-                points = _inner_points(trial)
-                alone = _answers(trial.run_as(together=False), points)
-            except Exception:  # noqa: BLE001, S112 (a program of so many rows and no fewer; or one that is refused when it is run)
-                continue
-            if not all(bool(torch.isfinite(value).all()) for value in alone):
-                return False
-            try:
-                together = _answers(trial.run_as(together=True), points)
-            except Exception:  # noqa: BLE001 (whatever a program does with a leading dim that it does not expect)
-                return False
-            near = 1e-7 if all(value.dtype == torch.float64 for value in points.values()) else 1e-3
-            return all(
-                one.shape == two.shape and torch.allclose(one, two, rtol=near, atol=near) for one, two in zip(alone, together, strict=True)
-            )
-    return False
-
-
-def _inner_points(program: Program) -> Params:
-    """Two values of everything continuous, within two units of the middle of the unconstrained scale."""
-    points = program.draw_prior(2, seed=0, local=True)
-    try:
-        free = program.unconstrained(points)
-        return program.constrained({name: value.nan_to_num().clamp(-2.0, 2.0) for name, value in free.items()})
-    except NotImplementedError:  # a support without a bijection
-        return points
-
-
-def _answers(program: Program, points: Params) -> list[Tensor]:
-    """What engines ask of a program, at two points."""
-    sizes = [site.num_values for site in program.sites if site.kind == "latent"]
-    if None not in sizes and all(size <= TRIAL_VALUES for size in sizes if size):
-        posteriors = program.factor_posteriors(points)
-        expected = program.expected_complete_log_density(points, posteriors)
-        return [program.log_prior(points), program.log_marginal_rows(points), expected]
-    with isolated(0):
-        trace = poutine.trace(program.model).get_trace(*program.args)
-    latents = {name: _value(trace, name).detach().expand(2, *program.site(name).shape) for name in program.names("latent")}
-    return [program.log_prior(points), program.log_joint(points, latents), program.log_joint_rows(points, latents)]
 
 
 def _total(log_probs: Iterator[Tensor], restarts: int | None) -> Tensor:

@@ -157,7 +157,7 @@ def test_the_default_dtype_comes_back_when_a_program_raises() -> None:
     def broken(data: Tensor) -> None:
         raise RuntimeError("mine")
 
-    with pytest.raises(RuntimeError, match="mine"):
+    with pytest.raises(ValueError, match="line .* of test_prepared.py: mine"):
         fit(broken, torch.zeros(3, dtype=F64))
     assert torch.get_default_dtype() is torch.float32
 
@@ -497,3 +497,20 @@ def test_a_site_of_which_nothing_is_seen_in_some_rows() -> None:
     nothing = {"size": torch.tensor([float("nan")], dtype=F64), "number": torch.tensor([float("nan")], dtype=F64)}
     params = {"mean": torch.tensor([0.0, 3.0], dtype=F64), "rate": torch.tensor([1.0, 6.0], dtype=F64), "weight": torch.tensor(0.3, dtype=F64)}
     assert float(Program(two_measurements, nothing).log_marginal_rows(params)) == pytest.approx(0.0)
+
+
+def test_one_trial_a_fit() -> None:
+    """A fit asks once whether its program broadcasts, however often it lays the program out."""
+    batches: list[int] = []
+
+    def program(data: Tensor) -> None:
+        mean = pyro.sample("mean", dist.Normal(torch.zeros(2), 10.0).to_event(1))
+        if mean.dim() > 1:
+            batches.append(len(mean))
+        with pyro.plate("rows", len(data)):
+            z = pyro.sample("z", dist.Categorical(torch.ones(2) / 2))
+            pyro.sample("x", dist.Normal(mean[z], 1.0), obs=data)
+
+    data = torch.tensor([-2.0, -1.5, 1.5, 2.5, 3.0], dtype=F64)
+    fit(program, data, EM(max_iterations=50), num_restarts=3)
+    assert batches == [2]  # one run of two together, which failed
