@@ -20,7 +20,15 @@ from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, Layout, layout
 from ppl_models.parts.penalties import Penalty, PenaltyPrior, ToBeChosen, check_penalty
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
-from ppl_models.parts.validation import as_items, check_kind, check_number, check_size, numbers_like, plain_fields
+from ppl_models.parts.validation import (
+    as_items,
+    check_flag,
+    check_kind,
+    check_number,
+    check_size,
+    numbers_like,
+    plain_fields,
+)
 
 __all__ = ["DeepDiscreteEncoder"]
 
@@ -110,6 +118,7 @@ class DeepDiscreteEncoder:
         check_kind(owner, "response", self.response, ResponseFamily, "a response family such as Bernoulli() or Normal()")
         self.response.blocks(self.num_items)
         check_penalty(owner, "penalty", self.penalty)
+        check_flag(owner, "graphs_estimated", self.graphs_estimated)
         if self.bound is not None:
             check_number(owner, "bound", self.bound, "be positive and finite, or None", above=0)
         if self.graphs is not None:

@@ -34,7 +34,7 @@ from inference.structures.layers.graph_search import Found, search_graphs
 from inference.structures.layers.penalty_grid import climb_graphs, climb_penalties, part_of
 from inference.structures.layers.sparse_graphs import thresholded
 from ppl_models.parts.penalties import Penalty, ToBeChosen, TruncatedLasso
-from ppl_models.parts.validation import check_size, is_number
+from ppl_models.parts.validation import check_size, is_number, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -75,6 +75,7 @@ class ChoosePenalty:
     max_rounds: int = 8
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         if not is_method(self.engine) or not isinstance(self.engine, EM | SAEM):
             raise ValueError(f"ChoosePenalty: engine must be EM() or SAEM(), got {self.engine!r}")
         if self.penalties is not None:
