@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from inference.base.drawing import draw
+from inference.base.outcome import StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
+from inference.programs.alone import quiet
 from inference.programs.data import first_tensor, map_tensors
 from inference.selection.growing import grow_again
 from inference.selection.likelihood_ratio import likelihood_ratio_test
@@ -73,7 +75,8 @@ class Study:
 
     def fit(self, model: Any, data: Any) -> Fit:
         """A fit for one size, polished where the model is penalised."""
-        result = fit(model, data, self.method, num_restarts=self.num_restarts, seed=self.seed)
+        with quiet(StartsWarning):  # of sizes that are being compared; it stays in the fit's own list
+            result = fit(model, data, self.method, num_restarts=self.num_restarts, seed=self.seed)
         if not any(layer.penalty for layer in structure_of(model).layers):  # none, or one that the fit chose itself
             return result
         polished = polish(result, data)
