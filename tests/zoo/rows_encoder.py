@@ -120,6 +120,8 @@ def encoders() -> list[Row]:
         encoder("encoder-truncated-lasso", ("Bernoulli",) * 5, (3, 2), Bernoulli(), seed=64, penalty=tlp),
         encoder("encoder-scad", columns, (3, 2), response, seed=65, missing=0.2, penalty=SCAD.matching(tlp)),
         encoder("encoder-ridge", columns, (3, 2), response, seed=69, missing=0.2, penalty=Ridge(2.0)),
+        encoder("encoder-flat", columns, (3, 2), response, seed=70, bound=15.0),
+        encoder("encoder-flat-truncated-lasso", ("Bernoulli",) * 5, (3,), Bernoulli(), seed=71, penalty=tlp, bound=15.0),
         encoder("encoder-recovers-Bernoulli", ("Bernoulli",) * 9, (3,), Bernoulli(), 4.0, 66, recovery_rows=3000),
         encoder("encoder-recovers-Normal", ("Normal",) * 7, (3, 1), Normal(), 3.0, 67, recovery_rows=2000),
         encoder("encoder-recovers-missing", ("Poisson",) * 6, (2,), Poisson(), 2.0, 68, 0.2, recovery_rows=1500),
