@@ -144,6 +144,8 @@ def check_asked(owner: str, result: Any, data: Any) -> None:
         raise ValueError(f"{owner}: a fit was expected, got {type(result).__name__}; pass what fit() or Fit.load() returned, not its ArviZ object")
     if data is None:
         raise ValueError(f"{owner}: the data of the fit were expected, got None; a fit holds no rows: {owner}(fit, data)")
+    if data == {} if isinstance(data, dict) else not hasattr(data, "__len__"):
+        raise ValueError(f"{owner}: the rows that the fit was made of were expected, got {type(data).__name__}")
 
 
 def cross_validate(result: Fit, data: Any = None, num_folds: int = 10, seed: int = 0) -> Prediction:

@@ -93,6 +93,9 @@ def test_what_to_pass_is_said_where_it_is_missing(screened):
             ask(result)
         with pytest.raises(ValueError, match=rf"{name}: a fit was expected, got InferenceData|DataTree"):
             ask(idata, data)
+        for nothing in (3, {}, iter([1.0])):
+            with pytest.raises(ValueError, match=f"{name}: the rows that the fit was made of were expected, got"):
+                ask(result, nothing)
     with pytest.raises(ValueError, match=r"compare\(fits, data\)"):
         compare({"one": result, "two": result})
     with pytest.raises(ValueError, match="a dict of at least two fits"):
