@@ -67,7 +67,8 @@ def refuse_open(fit: FitRecord, program: Program) -> None:
 
 
 def posterior_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:
-    """P(latent = 1 | row), (N, K) by latent site; for a categorical latent the probability of each value.
+    """P(latent = 1 | row), (N, K) by latent site of K bits; for a latent of one value a row (categorical, or one bit) the probability of
+    each value, (N, number of values).
 
     Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
     Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
