@@ -18,7 +18,7 @@ from inference.fitting.problem import problem_of
 from inference.metrics import graph_accuracy
 from inference.programs.program import Program
 from inference.structures.layers.draw_steps import LayeredDraws
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
+from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, ToBeChosen, TruncatedLasso
 from ppl_models.datasets import strict_design
 
 F64 = torch.float64
@@ -98,8 +98,11 @@ def test_every_setting_runs_resumes_and_repeats(settings, tmp_path, monkeypatch)
 
 def test_many_latents_are_sampled_unless_the_user_says_otherwise():
     for sizes, kind in (((14, 3), EM), ((15, 3), SAEM)):
-        problem = problem_of(DeepDiscreteEncoder(20, sizes), (torch.arange(60 * 20).reshape(60, 20) % 7 < 3).to(F64), 0)
-        assert isinstance(problem.structure.recommended(problem).method, kind)
+        data = (torch.arange(60 * 20).reshape(60, 20) % 7 < 3).to(F64)
+        for penalty in (None, ToBeChosen()):
+            problem = problem_of(DeepDiscreteEncoder(20, sizes, penalty=penalty), data, 0)
+            method = problem.structure.recommended(problem).method
+            assert isinstance(method if penalty is None else method.engine, kind)
 
 
 # ---------------------------------------------------------------- bad input

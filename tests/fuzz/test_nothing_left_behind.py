@@ -58,7 +58,8 @@ def process() -> dict[str, Any]:
         "numpy's errors": np.geterr(),
         "printing": torch._tensor_str.PRINT_OPTS.precision,
         "folder": Path.cwd(),
-        "environment": dict(os.environ),
+        # torch names the folder of its own cache when its tracer is first used
+        "environment": {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"},
     }
 
 

@@ -305,7 +305,7 @@ def test_a_program_with_another_root_is_fitted_like_any() -> None:
     aligned = align(best[0], truth)
     assert float((aligned.params["weights"] - truth["weights"]).abs().max()) < 0.15
     assert best[0].num_parameters == 8 * 3 + 3
-    sampled = fit(model, data, SAEM(), seed=1)
+    sampled = fit(model, data, SAEM(max_iterations=3000, tolerance=1e-3), seed=1)
     exact = Program(model, data).log_marginal(sampled.params)  # Monte Carlo: draws, not sums
     assert abs(float(exact) - best[0].log_likelihood) < 1.0
     assert check_identifiability(best[0]).verdict == check_identifiability(best[0].params, layers=model.layers()).verdict
