@@ -45,6 +45,7 @@ from inference.programs.curvature import (
     some_names,
 )
 from inference.programs.program import Params
+from ppl_models.parts.validation import check_size
 
 __all__ = [
     "Uncertainty",
@@ -185,6 +186,8 @@ def check_information(fit: FitRecord, like: Any = None, num_rows: int | None = N
     Raises:
         ValueError: if the program cannot draw rows, or its data is no single table.
     """
+    if num_rows is not None:
+        check_size("check_information", "num_rows", num_rows)
     rows = num_rows or max(2000, 10 * sum(value.numel() for value in fit.params.values()))
     scores, names = row_scores(fit, simulated_data(fit, rows, seed, like))
     return information_from_scores(scores, names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -43,6 +44,8 @@ def check_loaded(fields: Mapping[str, Any]) -> None:
     for name, least in (("num_rows", 0), ("num_iterations", 0), ("seed", 0)):
         if fields[name] < least:
             raise ValueError(f"{name} must not be negative, got {fields[name]}")
+    if not math.isfinite(fields["objective"]):
+        raise ValueError(f"objective must be finite, got {fields['objective']}")
     for name in ("params", "local"):
         for site, value in (fields.get(name) or {}).items():
             if not torch.isfinite(value).all():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -12,12 +13,13 @@ from fuzz import programs
 from inference import EM, NUTS, SVI, AlternatingMinimization, ChoosePenalty, Fit, GrowAndPrune, Laplace, fit
 from inference.estimates import estimates_of
 from inference.predictive import predictive_check
-from inference.uncertainty import standard_errors
+from inference.uncertainty import check_information, standard_errors
 from ppl_models import (
     DeepDiscreteEncoder,
     DeepNoisyOr,
     FactorAnalysis,
     Mixture,
+    MultivariateNormal,
     NoisyOr,
     PoissonFactorization,
     SparseCoding,
@@ -149,3 +151,27 @@ def test_gradients_may_be_off_around_fits_and_questions():
 
 def mixture() -> Fit:
     return fit(Mixture(2, num_items=4), normals(), EM(max_iterations=5))
+
+
+def test_rows_of_a_check_are_a_number():
+    found = fit(Mixture(2, num_items=4), normals(), EM(max_iterations=3))
+    with pytest.raises(ValueError, match="check_information: num_rows must be a positive integer"):
+        check_information(found, num_rows=torch.tensor([5, 6]))
+
+
+def test_data_without_width_in_a_direction_are_fitted():
+    data = normals(30, 3)
+    data[:, 2] = 1.0
+    assert math.isfinite(fit(Mixture(2, MultivariateNormal(), num_items=3), data, EM(max_iterations=20)).log_likelihood)
+
+
+def test_a_search_that_proposes_one_latent_at_a_time():
+    found = fit(NoisyOr(4, 3), bits(), GrowAndPrune(num_proposals=1))
+    assert math.isfinite(found.log_likelihood)
+
+
+def test_a_saved_objective_is_a_number(tmp_path):
+    found = fit(Mixture(2, num_items=4), normals(), EM(max_iterations=3))
+    dataclasses.replace(found, objective=math.nan).save(tmp_path / "fit")
+    with pytest.raises(ValueError, match="objective must be finite"):
+        Fit.load(tmp_path / "fit")

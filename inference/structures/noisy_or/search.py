@@ -170,7 +170,7 @@ class Search:
         fires = 1 - params[self.causes.failure][0]
         blamed = on.sum(0)  # different latents first, for one that holds the union of two is among many
         num_split = min(self.num_proposals - num_new, self.size(params))
-        for latent in torch.multinomial(blamed.cpu(), num_split, generator=self.generator).tolist():
+        for latent in torch.multinomial(blamed.cpu(), num_split, generator=self.generator).tolist() if num_split else ():
             row = self._draw(on[:, latent], 1)
             with_it = posterior[row] * configurations[:, latent]
             found.append((((with_it @ blame) * fires[latent] * rows.ones[row]) + unexplained[row]).clamp(max=1))
