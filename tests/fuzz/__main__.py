@@ -10,16 +10,31 @@ import collections
 import os
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
 for threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 
 from fuzz.attacks import block, run_case  # noqa: E402  (after the number of threads)
-from fuzz.oracle import SILENT, UNCAUGHT  # noqa: E402
+from fuzz.oracle import SILENT, UNCAUGHT, Verdict  # noqa: E402
 
 BLOCK = 50
+AT_ONCE = 10  # blocks a process, after which a fresh one goes on
+
+
+def in_processes(blocks: list[range], cores: int) -> Iterator[list[tuple[int, float, Verdict]]]:
+    """The answers of blocks, in order, from processes that are replaced after some of them (a pool that replaces its own can stand still)."""
+    for place in range(0, len(blocks), AT_ONCE * cores):
+        some = blocks[place : place + AT_ONCE * cores]
+        with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
+            try:
+                yield from pool.map(block, some)
+            except BrokenProcessPool:  # a crash below Python: no case of these counts
+                verdict = Verdict("process", UNCAUGHT, f"a process died in the cases {some[0].start} to {some[-1].stop - 1}")
+                yield [(some[0].start, 0.0, verdict)]
 
 
 def main() -> int:
@@ -42,17 +57,16 @@ def main() -> int:
     words: collections.Counter[str] = collections.Counter()
     kinds: collections.Counter[tuple[str, str]] = collections.Counter()
     spent: collections.Counter[str] = collections.Counter()
-    with ProcessPoolExecutor(given.cores, get_context("spawn"), max_tasks_per_child=20) as pool:
-        for results in pool.map(block, [range(s, min(s + BLOCK, first + given.cases)) for s in starts]):
-            for seed, seconds, verdict in results:
-                words[verdict.word] += 1
-                kinds[verdict.kind, verdict.word] += 1
-                spent[verdict.kind] += seconds
-                if verdict.is_defect:
-                    say(f"\nseed {seed} ({verdict.kind}, {verdict.word}); again: python -m fuzz --seed {seed}\n{verdict.text}\n")
-                    sys.stdout.flush()
-                if given.times and seconds > 2:
-                    say(f"seed {seed} ({verdict.kind}) took {seconds:.1f} s\n")
+    for results in in_processes([range(s, min(s + BLOCK, first + given.cases)) for s in starts], given.cores):
+        for seed, seconds, verdict in results:
+            words[verdict.word] += 1
+            kinds[verdict.kind, verdict.word] += 1
+            spent[verdict.kind] += seconds
+            if verdict.is_defect:
+                say(f"\nseed {seed} ({verdict.kind}, {verdict.word}); again: python -m fuzz --seed {seed}\n{verdict.text}\n")
+                sys.stdout.flush()
+            if given.times and seconds > 2:
+                say(f"seed {seed} ({verdict.kind}) took {seconds:.1f} s\n")
     for (kind, word), count in sorted(kinds.items()):
         say(f"{kind:12} {word:10} {count:6}  {spent[kind]:.1f} s of this kind\n")
     say(
