@@ -185,7 +185,8 @@ class LatentAttributeModel:
                 known = ", ".join(repr(name) for name in RULES)
                 raise ValueError(f"{OWNER}: the rule of an item must be one of {known}, Additive(), ACDM(), RRUM(), ExpDINA(), ExpDINO() or ExpGDM(), got {rule!r}")
         if self.q_matrix is None:
-            other = [rule for rule in self.rules if rule.subsets((0, 1)) is not None]
+            each = self.items if isinstance(self.items, tuple) else (self.items,)
+            other = [rule for rule in each if (RULES[rule] if isinstance(rule, str) else rule).subsets((0, 1)) is not None]
             if other:
                 raise ValueError(f"{OWNER}: items={other[0]!r} need the q_matrix; without it items='additive' was expected")
         else:

@@ -44,8 +44,9 @@ def check_loaded(fields: Mapping[str, Any]) -> None:
     for name, least in (("num_rows", 0), ("num_iterations", 0), ("seed", 0)):
         if fields[name] < least:
             raise ValueError(f"{name} must not be negative, got {fields[name]}")
-    if not math.isfinite(fields["objective"]):
-        raise ValueError(f"objective must be finite, got {fields['objective']}")
+    for name, objective in (("objective", fields["objective"]), ("restarts.objective of the best", float(restarts.objective[restarts.best]))):
+        if not math.isfinite(objective):
+            raise ValueError(f"{name} must be finite, got {objective}")
     for name in ("params", "local"):
         for site, value in (fields.get(name) or {}).items():
             if not torch.isfinite(value).all():

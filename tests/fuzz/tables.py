@@ -82,7 +82,7 @@ def attacked(draw: Draw, data: Any) -> Any:
         change = draw.choice(CHANGES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if isinstance(data, np.ndarray) and data.ndim == 2 and data.dtype.kind == "f":
+            if isinstance(data, np.ndarray) and data.ndim == 2 and data.dtype.kind == "f" and data.size:
                 data = change(draw, data)
     return data
 

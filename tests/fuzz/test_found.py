@@ -21,6 +21,7 @@ from ppl_models import (
     Mixture,
     MultivariateNormal,
     NoisyOr,
+    OptionsHMM,
     PoissonFactorization,
     SparseCoding,
     UsageFactorization,
@@ -175,3 +176,12 @@ def test_a_saved_objective_is_a_number(tmp_path):
     dataclasses.replace(found, objective=math.nan).save(tmp_path / "fit")
     with pytest.raises(ValueError, match="objective must be finite"):
         Fit.load(tmp_path / "fit")
+
+
+def test_options_that_end_are_drawn_under_one_naming():
+    model = OptionsHMM(3, 2, 2, termination=True, num_steps=8)
+    drawn = np.random.default_rng(0)
+    data = {"state": drawn.integers(0, 3, (5, 8)), "action": drawn.integers(0, 2, (5, 8)), "length": np.full(5, 8)}
+    found = fit(model, data, NUTS(num_chains=2, num_warmup=20, num_draws=10, warm_start=None))
+    assert {"termination", "choice"} <= set(found.draws)
+    assert math.isfinite(found.objective)

@@ -111,8 +111,9 @@ def permute_policy_options(params: Params, order: Tensor) -> Params:
     return out
 
 
-def permute_options(chain: ChainDescription, params: Params, order: Tensor) -> Params:
-    """The same law with option ``order[i]`` named i."""
+def permute_options(chain: ChainDescription, params: Params, order: Tensor, num_leading: int = 0) -> Params:
+    """The same law with option ``order[i]`` named i; ``num_leading`` dims stand before each site's own."""
     by_option = (chain.initial, chain.low, chain.high, chain.termination, chain.choice)
-    out = {name: value[:, order] if name in by_option else value for name, value in params.items()}
-    return out | ({chain.high: out[chain.high][:, :, order]} if chain.high in out else {})
+    dim = num_leading + 1  # after the states
+    out = {name: value.index_select(dim, order) if name in by_option else value for name, value in params.items()}
+    return out | ({chain.high: out[chain.high].index_select(dim + 1, order)} if chain.high in out else {})

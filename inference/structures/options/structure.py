@@ -215,12 +215,7 @@ class OptionsStructure(Structure):
         chain: ChainDescription = self.model.chain()
 
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
-            high = params[chain.high][:, :, order][..., order]
-            return params | {
-                chain.initial: params[chain.initial][:, :, order],
-                chain.low: params[chain.low][:, :, order],
-                chain.high: high,
-            }
+            return permute_options(chain, params, order, num_leading=1)
 
         return (Labels("options", lambda params: params[chain.low].transpose(1, 2).flatten(2), rename),)
 
