@@ -51,6 +51,7 @@ PUBLIC = {
         TruncatedLasso UsageFactorization
     """,
     "ppl_models.datasets": """
+        AttributeDesign causal_attributes FractionSubtraction load_fraction_subtraction mastery_test
         Digits GridWorld MnistDigits MutationCounts Newsgroups NoisyOrSample OptionSequences PlantRegions
         ResponseTimes SCENES SYNTHETIC_BREAST Scene Table UnlockPickup deep_design empty_graph_accuracy fetch
         flip_columns generic_design image_design image_uniform_design load_breast load_digits load_mnist_digits

@@ -5,6 +5,7 @@ from ppl_models.datasets.demonstrations import GridWorld, UnlockPickup, load_unl
 from ppl_models.datasets.digits import Digits, load_digits
 from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
+from ppl_models.datasets.fraction_subtraction import FractionSubtraction, load_fraction_subtraction
 from ppl_models.datasets.hyperspectral import SCENES, Scene, load_scene, simulate_scene
 from ppl_models.datasets.latent_attributes import AttributeDesign, causal_attributes, mastery_test
 from ppl_models.datasets.long_files import stream_sequences
@@ -42,6 +43,7 @@ __all__ = [
     "simulate_scene",
     "AttributeDesign",
     "Digits",
+    "FractionSubtraction",
     "GridWorld",
     "MnistDigits",
     "MutationCounts",
@@ -63,6 +65,7 @@ __all__ = [
     "image_uniform_design",
     "load_breast",
     "load_digits",
+    "load_fraction_subtraction",
     "load_mnist_digits",
     "load_newsgroups",
     "load_noisy_or_sample",

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ppl_models.descriptions.dag import Dag
 from ppl_models.descriptions.higher_order import HigherOrder
+from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.latent_attributes import RULES, LatentAttributeModel
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import Normal
@@ -40,6 +41,7 @@ STRUCTURES: dict[str, tuple[Edges, tuple[tuple[float, ...], ...]]] = {  # edges;
     "unfaithful": (((0, 1), (2, 4), (3, 4)), ((0.5,), (0.4, 0.6), (0.5,), (0.5,), (0.9, 0.1, 0.3, 0.7))),
 }
 INTERCEPT, EFFECT = -1.0, 3.0
+MIXED = "mixed"
 ERRORS = (0.05, 0.25)  # guessing and slipping of the test
 DIFFICULTIES, SLOPE = (1.0, -1.0), 1.5  # of its attributes, from the easiest to the hardest, given the trait
 
@@ -123,13 +125,13 @@ def mastery_test(num_items: int = 30, num_attributes: int = 5, rule: str = "dina
     r"""A test as one meets them: right and wrong answers, skills that go together, items that ask for one to three of them.
 
     The first 2 K items ask for one attribute each, the others for two or three drawn at random. Guessing and slipping are uniform on
-    [.05, .25]; between the two ends the features of an item share its effect on the log-odds evenly. Attributes depend on a trait,
+    [.05, .25]; between the two ends the features of an item share its effect evenly, on the scale of its rule. Attributes depend on a trait,
     slopes 1.5, intercepts from 1 (easiest) to -1.
 
     Args:
         num_items: J, at least 2 K.
         num_attributes: K, from 3 to 14.
-        rule: of the items, as in :class:`~ppl_models.LatentAttributeModel`, on the scale of log-odds.
+        rule: of the items, as in :class:`~ppl_models.LatentAttributeModel`; ``"mixed"`` draws one of all of them for each item.
         seed: of the items.
 
     Raises:
@@ -137,29 +139,40 @@ def mastery_test(num_items: int = 30, num_attributes: int = 5, rule: str = "dina
     """
     check_size("mastery_test", "num_attributes", num_attributes, 3)
     check_size("mastery_test", "num_items", num_items, 2 * num_attributes, f"an integer of at least 2 num_attributes = {2 * num_attributes}")
-    known = [name for name, bottom in RULES.items() if bottom.curve is None]
-    if rule not in known:
-        raise ValueError(f"mastery_test: rule must be one of {', '.join(map(repr, known))}, got {rule!r}")
+    if rule not in (*RULES, MIXED):
+        raise ValueError(f"mastery_test: rule must be one of {', '.join(map(repr, (*RULES, MIXED)))}, got {rule!r}")
     generator = torch.Generator().manual_seed(seed)
     eye = torch.eye(num_attributes, dtype=torch.long)
     rows = [eye, eye]
     for _ in range(num_items - 2 * num_attributes):
         asked = 2 + int(torch.randint(0, 2, (1,), generator=generator))
         rows.append(eye[torch.randperm(num_attributes, generator=generator)[:asked]].sum(0, keepdim=True))
-    model = LatentAttributeModel(torch.cat(rows), items=rule)
-    graph = model.layers()[0].graph
-    uses = (torch.ones(0) if graph is None else graph).double()
     least, most = ERRORS
     guess, slip = (least + (most - least) * torch.rand(2, num_items, generator=generator, dtype=torch.float64)).unbind(0)
-    effect = torch.logit(1 - slip) - torch.logit(guess)
+    rules = [list(RULES)[int(place)] for place in torch.randint(0, len(RULES), (num_items,), generator=generator)]
+    model = LatentAttributeModel(torch.cat(rows), items=rules if rule == MIXED else rule)
     trait = HigherOrder().root("attributes", num_attributes)
     law = {
         "trait_slopes": torch.full((num_attributes,), SLOPE, dtype=torch.float64),
         "trait_intercepts": torch.linspace(*DIFFICULTIES, num_attributes, dtype=torch.float64),
     }
+    intercepts, loadings = _between_ends(model.layers()[0], guess, slip)
     params = {
         "profiles": trait.distribution(law).log_prob(binary_configurations(num_attributes)).exp(),
-        "loadings": effect.unsqueeze(-1) * uses / uses.sum(-1, keepdim=True),
-        "intercepts": torch.logit(guess),
+        "loadings": loadings,
+        "intercepts": intercepts,
     }
     return AttributeDesign(model, params, None)
+
+
+def _between_ends(layer: GeneralizedLinearLayer, guess: Tensor, slip: Tensor) -> tuple[Tensor, Tensor]:
+    """Intercepts (J,) and loadings (J, T) of items with these chances at the two ends, whose features count alike in between."""
+    uses = (torch.ones(0) if layer.graph is None else layer.graph).double()
+    intercepts, share = torch.logit(guess), (torch.logit(1 - slip) - torch.logit(guess)) / uses.sum(-1)
+    for group in layer.curved:  # on the scale of the chance: parts of the whole, or factors
+        g, s, size = guess[group.items], slip[group.items], len(group.singles)
+        factor = (g / (1 - s)) ** (1 / size)
+        adds = group.curve == "acdm"
+        intercepts[group.items] = (g / s).log() if adds else torch.logit(1 - s)
+        share[group.items] = ((1 - s - g) / (s * size)).log() if adds else -torch.logit(factor)
+    return intercepts, share.unsqueeze(-1) * uses

@@ -60,7 +60,7 @@ def test_draws() -> None:
     assert float((shares - design.params["profiles"]).abs().max()) < 5 * math.sqrt(0.05 / 4000)
 
 
-@pytest.mark.parametrize("rule", ["dina", "dino", "additive", "gdm"])
+@pytest.mark.parametrize("rule", ["dina", "dino", "additive", "gdm", "acdm", "rrum", "mixed"])
 def test_a_test(rule: str) -> None:
     design = mastery_test(20, 4, rule, seed=2)
     errors = design.model.guess_slip(design.params)
@@ -71,6 +71,20 @@ def test_a_test(rule: str) -> None:
     items, attributes = design.draw(500)
     assert bool(((items == 0) | (items == 1)).all())
     assert float(torch.corrcoef(attributes.mT)[0, 1]) > 0.1  # skills go together
+
+
+def test_features_count_alike_on_the_scale_of_the_rule() -> None:
+    design = mastery_test(20, 4, "mixed", seed=2)
+    assert len(set(design.model.items)) > 4
+    chances = design.model.expected_responses(design.params, binary_configurations(4))  # (C, J)
+    for j, (rule, row) in enumerate(zip(design.model.items, design.model.q_matrix, strict=True)):
+        if sum(row) < 2 or rule not in ("acdm", "rrum"):
+            continue
+        own = torch.tensor(row).double()
+        by_number = [float(chances[(binary_configurations(4) @ own == n) & (binary_configurations(4) @ (1 - own) == 0), j][0]) for n in range(sum(row) + 1)]
+        steps = by_number if rule == "acdm" else [math.log(value) for value in by_number]
+        differences = [after - before for before, after in zip(steps, steps[1:], strict=False)]
+        assert differences == pytest.approx([differences[0]] * len(differences))
 
 
 def test_bad_input() -> None:
