@@ -60,7 +60,9 @@ PUBLIC = {
         options_chain paired_dictionary random_design random_options read_table sample_noisy_or
         sample_sparse_codes simulate_mutations simulate_options simulate_scene skew_normal_mixture
         skew_normal_mixture_50d split_counts stream_sequences strict_design thresholded thresholded_normals
-        uniform_design
+        uniform_design ImagePairs IndependentMixture IndependentSample MixedTable MnistImages NormalComponents UniformCells
+        image_pairs load_diabetes_table load_mnist_images load_timss_table mnist_pairs simulate_checkerboard
+        simulate_trivariate simulate_two_gaussians
     """,
 }
 

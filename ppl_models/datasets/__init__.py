@@ -7,15 +7,28 @@ from ppl_models.datasets.fetch import fetch, local_file
 from ppl_models.datasets.files import Table, read_table
 from ppl_models.datasets.fraction_subtraction import FractionSubtraction, load_fraction_subtraction
 from ppl_models.datasets.hyperspectral import SCENES, Scene, load_scene, simulate_scene
+from ppl_models.datasets.independent_classifiers import (
+    ImagePairs,
+    IndependentMixture,
+    IndependentSample,
+    NormalComponents,
+    UniformCells,
+    image_pairs,
+    mnist_pairs,
+    simulate_checkerboard,
+    simulate_trivariate,
+    simulate_two_gaussians,
+)
 from ppl_models.datasets.latent_attributes import AttributeDesign, causal_attributes, mastery_test
 from ppl_models.datasets.long_files import stream_sequences
+from ppl_models.datasets.mixed_tables import MixedTable, load_diabetes_table, load_timss_table
 from ppl_models.datasets.mixtures import (
     negative_binomial_mixture,
     skew_normal_mixture,
     skew_normal_mixture_50d,
     thresholded_normals,
 )
-from ppl_models.datasets.mnist import MnistDigits, load_mnist_digits
+from ppl_models.datasets.mnist import MnistDigits, MnistImages, load_mnist_digits, load_mnist_images
 from ppl_models.datasets.mutational_signatures import SYNTHETIC_BREAST, MutationCounts, load_breast, simulate_mutations
 from ppl_models.datasets.newsgroups import Newsgroups, load_newsgroups, split_counts
 from ppl_models.datasets.noisy_or import (
@@ -95,4 +108,19 @@ __all__ = [
     "thresholded_normals",
     "thresholded",
     "uniform_design",
+    "ImagePairs",
+    "IndependentMixture",
+    "IndependentSample",
+    "NormalComponents",
+    "UniformCells",
+    "image_pairs",
+    "mnist_pairs",
+    "simulate_checkerboard",
+    "simulate_trivariate",
+    "simulate_two_gaussians",
+    "MixedTable",
+    "load_diabetes_table",
+    "load_timss_table",
+    "MnistImages",
+    "load_mnist_images",
 ]

@@ -1,4 +1,4 @@
-"""The digits 0 to 3 of MNIST as Lee and Gu (2025, arXiv:2501.01414, section 6.1) prepared them."""
+"""MNIST: all of its images, and the digits 0 to 3 as Lee and Gu (2025, arXiv:2501.01414, section 6.1) prepared them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from ppl_models.datasets.fetch import fetch, local_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MnistDigits", "load_mnist_digits"]
+__all__ = ["MnistDigits", "MnistImages", "load_mnist_digits", "load_mnist_images"]
 
 PREPARED_FILE = "mnist_dde0123.npz"
+IMAGE_FILES = ("mnist_train_part0.npz", "mnist_train_part1.npz", "mnist_test.npz")
+IMAGES_SHA256 = "06b0d1f124c4e5fa796686ade41a9b778edacc8622f2195a352ef479ad44fc16"  # of images and labels, as _digest takes them
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 ARCHIVES = {
     "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
@@ -78,8 +80,7 @@ def load_mnist_digits() -> MnistDigits:
     if path is not None:
         parts = _read_prepared(path, len(pixels))
     else:
-        files = [fetch(name, MIRROR + name, digest) for name, digest in ARCHIVES.items()]
-        images, labels, test_images, test_labels = (_read_idx(file) for file in files)
+        images, labels, test_images, test_labels = _read_archives()
         parts = (
             *_select(images[:NUM_TRAIN_IMAGES], labels[:NUM_TRAIN_IMAGES], pixels),
             *_select(test_images, test_labels, pixels),
@@ -88,6 +89,61 @@ def load_mnist_digits() -> MnistDigits:
         raise ValueError(f"{path or MIRROR}: the images differ from the published digits 0-3 (their sha256 does)")
     names = tuple(f"r{r}c{c}" for r, c in pixels)
     return MnistDigits(*parts, pixels, (28, 28), names)
+
+
+@dataclass(frozen=True, eq=False)
+class MnistImages:
+    """All images of MNIST.
+
+    Args:
+        images: (60000, 28, 28) uint8, grey values 0 to 255; labels: (60000,) int64, the digits shown.
+        test_images: (10000, 28, 28); test_labels: (10000,).
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+
+
+def load_mnist_images() -> MnistImages:
+    """The 60,000 training and 10,000 test images of MNIST, in their published order.
+
+    The files ``mnist_train_part0.npz``, ``mnist_train_part1.npz`` and ``mnist_test.npz`` (``x`` and ``y``) are taken from the
+    folder ``PPL_MODELS_DATA`` where they lie there; otherwise the four archives are fetched.
+
+    Source: Y. LeCun, C. Cortes and C. Burges, The MNIST database of handwritten digits.
+
+    Raises:
+        ValueError: if a file is not the expected one.
+        FileNotFoundError: if the data are nowhere and cannot be downloaded.
+    """
+    paths = [path for name in IMAGE_FILES if (path := local_file(name)) is not None]
+    if len(paths) == len(IMAGE_FILES):
+        first, second, test = (_read_images(path) for path in paths)
+        parts = (np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]]), *test)
+    else:
+        parts = _read_archives()
+    if _digest(parts) != IMAGES_SHA256:
+        raise ValueError(f"{paths[0] if paths else MIRROR}: the images differ from the published ones (their sha256 does)")
+    images, labels, test_images, test_labels = parts
+    return MnistImages(images, labels.astype(np.int64), test_images, test_labels.astype(np.int64))
+
+
+def _read_images(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return file["x"], file["y"]
+    except (AttributeError, KeyError, TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: images of MNIST (x, y) were expected, got another file ({error})") from error
+
+
+def _read_archives() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Images and labels of the training and of the test set, as published."""
+    images, labels, test_images, test_labels = (
+        _read_idx(fetch(name, MIRROR + name, digest)) for name, digest in ARCHIVES.items()
+    )
+    return images, labels, test_images, test_labels
 
 
 def _select(images: np.ndarray, labels: np.ndarray, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
