@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyro
 import pyro.distributions as dist
@@ -139,32 +139,39 @@ class PoissonFactorization:
 class NegativeBinomialFactorization:
     r"""Factorization of overdispersed counts (Gouvert, Oberlin and Fevotte 2020, doi:10.1109/LSP.2020.2991613).
 
-    .. math:: x_{nj} \sim \mathrm{NB}(\mu_{nj}, \delta), \quad \mu_{nj} = \sum_k z_{nk} \phi_{kj}, \quad
-              \mathrm{Var}(x_{nj}) = \mu_{nj} + \delta \mu_{nj}^2, \qquad \sum_j \phi_{kj} = 1
+    .. math:: x_{nj} \sim \mathrm{NB}, \quad E\, x_{nj} = \mu_{nj} = \sum_k z_{nk} \phi_{kj}, \qquad \sum_j \phi_{kj} = 1, \qquad
+              \mathrm{Var}(x_{nj}) = \begin{cases} \mu_{nj} + \delta \mu_{nj}^2 & \text{quadratic (NB2)} \\
+              (1 + \delta) \mu_{nj} & \text{linear (NB1)} \end{cases}
 
-    that is, Poisson counts whose means carry a factor :math:`\mathrm{Gamma}(1/\delta, 1/\delta)` in every cell. Sites and
-    conventions are those of :class:`PoissonFactorization` with flat priors, and ``dispersion`` :math:`\delta` (1,), flat on
-    [1e-6, 1e3]: near zero the counts are Poisson. Missing entries (NaN) drop out. Activities are fitted as well, K for the J
-    cells of a row, so the estimate of the dispersion is low, the more so the fewer columns there are.
+    Quadratic: Poisson counts whose means carry a factor :math:`\mathrm{Gamma}(1/\delta, 1/\delta)` in every cell. Linear: counts that come in
+    clumps, of size :math:`\mu / \delta`, which are negative binomial in every component too: the parts of a count are NB with means
+    :math:`z_{nk} \phi_{kj}` and the same :math:`\delta`, and independent. Sites and conventions are those of
+    :class:`PoissonFactorization` with flat priors, and ``dispersion`` :math:`\delta` (1,), flat on [1e-6, 1e3]: near zero the counts are
+    Poisson. Missing entries (NaN) drop out. Activities are fitted as well, K for the J cells of a row, so the estimate of the dispersion is
+    low, the more so the fewer columns there are.
 
     Args:
         num_items, num_components: J and K <= J.
         bound: largest activity.
+        variance: "quadratic" or "linear".
 
     Raises:
-        ValueError: for sizes that are not positive integers, K > J, or a bound that is not positive.
+        ValueError: for sizes that are not positive integers, K > J, another variance, or a bound that is not positive.
     """
 
     num_items: int
     num_components: int
     bound: float = 1e9
+    variance: Literal["quadratic", "linear"] = "quadratic"
 
     def __post_init__(self) -> None:
         check_sizes("NegativeBinomialFactorization", self)
+        if self.variance not in ("quadratic", "linear"):
+            raise ValueError(f"NegativeBinomialFactorization: variance must be 'quadratic' or 'linear', got {self.variance!r}")
 
     def factorization(self) -> FactorizationDescription:
         """The factorization, as engines see it."""
-        return FactorizationDescription(self.num_items, self.num_components, True, True, 1.0, None, self.bound, True)
+        return FactorizationDescription(self.num_items, self.num_components, True, True, 1.0, None, self.bound, self.variance)
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
@@ -189,7 +196,7 @@ class NegativeBinomialFactorization:
             activities = pyro.sample("activities", Flat(zero, zero + self.bound).expand([self.num_components]).to_event(1))
             rates = (activities.unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
             size = dispersion.reciprocal().expand(rates.shape)
-            law = dist.GammaPoisson(size, size / rates)
+            law = dist.GammaPoisson(size, size / rates) if self.variance == "quadratic" else dist.GammaPoisson(rates * size, size)
             if data is None:
                 return pyro.sample("items", law.to_event(1))
             return pyro.sample("items", law.mask(~data.isnan()).to_event(1), obs=data.nan_to_num())

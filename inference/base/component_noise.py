@@ -110,7 +110,7 @@ def poisson_scores(y: np.ndarray, rate: np.ndarray, rng: np.random.Generator) ->
     return scores
 
 
-def negative_binomial_scores(y: np.ndarray, mean: np.ndarray, size: float, rng: np.random.Generator) -> np.ndarray:
+def negative_binomial_scores(y: np.ndarray, mean: np.ndarray, size: float | np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """As :func:`poisson_scores` for counts of variance mean + mean squared / size."""
     from scipy.special import betainc, ndtri
 

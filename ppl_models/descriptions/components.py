@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.validation import check_number, plain_fields
@@ -71,7 +72,8 @@ class FactorizationDescription:
         concentration: of the Dirichlet prior of a signature (counts).
         activity_prior: (shape, rate) of the Gamma prior of activities, None for flat (counts).
         bound: largest activity; for Normal entries also the largest entry of a signature.
-        dispersed: whether counts are negative binomial with one dispersion, a global site.
+        variance: how the variance of negative binomial counts grows with the mean, "quadratic" or "linear", with one dispersion, a global
+            site; None for Poisson counts or Normal entries.
     """
 
     num_items: int
@@ -81,7 +83,12 @@ class FactorizationDescription:
     concentration: float
     activity_prior: tuple[float, float] | None
     bound: float
-    dispersed: bool = False
+    variance: Literal["quadratic", "linear"] | None = None
+
+    @property
+    def dispersed(self) -> bool:
+        """Whether counts have a dispersion."""
+        return self.variance is not None
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,11 @@ def dispersed(params: Arrays, data: np.ndarray) -> np.ndarray:
     return seen_sum(data, stats.nbinom.logpmf(np.nan_to_num(data), size, size / (size + mean))) + flat(params, 1e9)
 
 
+def linearly_dispersed(params: Arrays, data: np.ndarray) -> np.ndarray:
+    mean, delta = params["activities"] @ params["signatures"], params["dispersion"]
+    return seen_sum(data, stats.nbinom.logpmf(np.nan_to_num(data), mean / delta, 1 / (1 + delta))) + flat(params, 1e9)
+
+
 def normal(width: float) -> Callable[[Arrays, np.ndarray], np.ndarray]:
     def by_hand(params: Arrays, data: np.ndarray) -> np.ndarray:
         mean = params["activities"] @ params["signatures"]
@@ -116,6 +121,13 @@ def factorization_rows(make: Callable[..., Any]) -> list[Any]:
             NegativeBinomialFactorization(5, 2, **bound),
             {"signatures": signatures, "dispersion": torch.tensor([0.3], dtype=torch.float64)},
             dispersed,
+            0.15,
+        ),
+        one(
+            "factorization-linearly-dispersed",
+            NegativeBinomialFactorization(5, 2, variance="linear", **bound),
+            {"signatures": signatures, "dispersion": torch.tensor([0.8], dtype=torch.float64)},
+            linearly_dispersed,
             0.15,
         ),
         one("factorization-Normal", GaussianFactorization(5, 2), {"signatures": real, "scales": scale}, normal(2e9)),

@@ -23,7 +23,7 @@ def _written(subject: Subject, words: str, *lines: str) -> str:
 @fitted.register
 def _(structure: FactorizationStructure, subject: Subject) -> str:
     about = structure.about
-    law = "NegativeBinomial, mean" if about.dispersed else "Poisson, mean" if about.counts else "Normal, mean"
+    law = f"NegativeBinomial, {about.variance} variance, mean" if about.dispersed else "Poisson, mean" if about.counts else "Normal, mean"
     words = f"Each of the {about.num_items} items of a row is a sum over {about.num_components} components: their signatures s, in amounts z of the row's own."
     return _written(subject, words, f"x<sub>ij</sub> ~ {law} Σ<sub>k</sub> z<sub>ik</sub> s<sub>kj</sub>")
 

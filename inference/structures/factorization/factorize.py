@@ -14,17 +14,12 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.programs.program import Params
+from inference.structures.factorization.counts import BLOCK_ELEMENTS, Counts
+from inference.structures.factorization.dispersed_counts import DispersedCounts
+from inference.structures.factorization.least_squares import LeastSquares
 from inference.structures.factorization.objective import objectives, with_scales
 from inference.structures.factorization.starts import truncated_svd
-from inference.structures.factorization.updates import (
-    BLOCK_ELEMENTS,
-    CHECK_EVERY,
-    Counts,
-    DispersedCounts,
-    LeastSquares,
-    accelerated,
-    updates_of,
-)
+from inference.structures.factorization.updates import CHECK_EVERY, accelerated, updates_of
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 

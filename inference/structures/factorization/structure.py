@@ -23,10 +23,7 @@ from inference.programs.program import Params
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.factorization.objective import conditional_rows, with_scales
 from inference.structures.factorization.starts import nndsvd, random_factors
-from inference.structures.factorization.updates import (
-    polished,
-    updates_of,
-)
+from inference.structures.factorization.updates import polished, updates_of
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -89,14 +86,8 @@ class FactorizationStructure(Structure):
             used = (z != 0).numpy()
         else:
             rng, rates, counts = numpy_generator(generator), expected.numpy(), data.numpy()
-            missing = np.isnan(counts)
-            draws = []
-            size = float(1 / params["dispersion"]) if about.dispersed else None
-            for _ in range(num_draws):
-                mean = rates.sum(1) if size is None else rng.gamma(size, rates.sum(1) / size)
-                whole = np.where(missing, rng.poisson(mean), np.nan_to_num(counts))
-                y = poisson_split(whole, rates, rng)  # given the whole, the split is the same under both laws
-                draws.append(poisson_scores(y, rates, rng) if size is None else negative_binomial_scores(y, rates, size, rng))
+            delta = float(params["dispersion"]) if about.dispersed else None
+            draws = [_noise(about, counts, rates, delta, rng) for _ in range(num_draws)]
             scores = np.stack(draws)
             used = (z > USED).numpy()
         return NoiseDraws(scores, np.broadcast_to(used, (num_draws, *used.shape)), shares)
@@ -123,3 +114,19 @@ class FactorizationStructure(Structure):
     def recommended(self, problem: Problem) -> Recommendation:
         exact = not (self.about.counts or self.about.nonnegative)
         return Recommendation(Factorize(), "spectral", 1 if exact else 10)
+
+
+def _noise(about: FactorizationDescription, counts: np.ndarray, rates: np.ndarray, delta: float | None, rng: np.random.Generator) -> np.ndarray:
+    """One split of the counts (N, J), NaN where missing, among components of means ``rates`` (N, K, J), as normal scores."""
+    whole = rates.sum(1)
+    if delta is None:
+        mean, shares = whole, rates
+    elif about.variance == "quadratic":
+        mean, shares = rng.gamma(1 / delta, whole * delta), rates  # given the whole, the split is that of Poisson counts
+    else:
+        mean = rng.gamma(np.maximum(whole, 1e-300) / delta, delta)
+        shares = rng.standard_gamma(np.maximum(rates, 1e-300) / delta)  # of a Dirichlet law, up to their sum
+    y = poisson_split(np.where(np.isnan(counts), rng.poisson(mean), np.nan_to_num(counts)), shares, rng)
+    if delta is None:
+        return poisson_scores(y, rates, rng)
+    return negative_binomial_scores(y, rates, 1 / delta if about.variance == "quadratic" else rates / delta, rng)

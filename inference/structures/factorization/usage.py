@@ -17,9 +17,9 @@ from inference.base.progress import NoProgress
 from inference.base.relabelling import Labels
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
+from inference.structures.factorization.counts import Counts
 from inference.structures.factorization.factorize import Course, Factorize
 from inference.structures.factorization.starts import nndsvd, random_factors
-from inference.structures.factorization.updates import Counts
 from inference.structures.factorization.usage_gibbs import UsageGibbs
 
 if TYPE_CHECKING:

@@ -13,18 +13,22 @@ from inference import Fit, fit
 from inference.acdc import acdc
 from inference.metrics import match_components
 from inference.programs.program import Program
+from inference.structures.factorization.counts import Counts
+from inference.structures.factorization.dispersed_counts import DispersedCounts, LinearlyDispersedCounts
 from inference.structures.factorization.factorize import Course, Factorize
-from inference.structures.factorization.updates import DispersedCounts, accelerated
+from inference.structures.factorization.updates import accelerated
 from ppl_models import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
 
 F64 = torch.float64
 
 
-def case(seed=0, n=40, j=8, k=3, dispersion=0.2, missing=0.0):
+def case(seed=0, n=40, j=8, k=3, dispersion=0.2, missing=0.0, law="quadratic"):
     rng = np.random.default_rng(seed)
     phi = rng.dirichlet(np.full(j, 0.3), size=k)
     z = rng.gamma(1.0, 60.0, size=(n, k)) + 1
-    x = rng.poisson((z @ phi) * (rng.gamma(1 / dispersion, dispersion, (n, j)) if dispersion else 1.0)).astype(float)
+    mu = z @ phi
+    rate = mu if not dispersion else mu * rng.gamma(1 / dispersion, dispersion, (n, j)) if law == "quadratic" else rng.gamma(mu / dispersion, dispersion)
+    x = rng.poisson(rate).astype(float)
     x[:, 0] += 1  # no empty row
     x[rng.random(x.shape) < missing] = np.nan
     return torch.tensor(x), torch.tensor(z), torch.tensor(phi)
@@ -38,10 +42,17 @@ def start(seed, n=40, j=8, k=3, restarts=2, dispersion=0.3):
     return z, phi / phi.sum(-1, keepdim=True), delta
 
 
-def updates_of(x, delta, k=3):
-    return DispersedCounts.of_params(
-        x, NegativeBinomialFactorization(x.shape[1], k).factorization(), {"dispersion": delta}
-    )
+LAWS = {"quadratic": DispersedCounts, "linear": LinearlyDispersedCounts}
+both_laws = pytest.mark.parametrize("law", list(LAWS))
+
+
+def updates_of(x, delta, law="quadratic"):
+    return LAWS[law].of_params(x, {"dispersion": delta})
+
+
+def sizes(law, mu, delta):
+    """The law's number of successes, for SciPy."""
+    return 1 / delta if law == "quadratic" else mu / delta
 
 
 def test_the_weight_is_the_posterior_mean_of_the_factor():
@@ -59,26 +70,29 @@ def test_the_weight_is_the_posterior_mean_of_the_factor():
     assert float(updates.log_likelihood_rows(z, phi)) == pytest.approx(np.log(total), rel=1e-8)
 
 
+@both_laws
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_updates_follow_the_gradient(missing):
-    """EM multiplies by (a / b) where a - b is the gradient of the log-likelihood: Fisher's identity."""
+def test_updates_follow_the_gradient(missing, law):
+    """EM multiplies by (a / b) where a - b is in proportion to the gradient of the log-likelihood: Fisher's identity."""
     x, _, _ = case(missing=missing)
     z, phi, delta = start(1)
-    updates = updates_of(x, delta)
+    updates = updates_of(x, delta, law)
+    unit = 1.0 if law == "quadratic" else np.log1p(0.3) / 0.3
     z.requires_grad_()
     gradient = torch.autograd.grad(updates.log_likelihood_rows(z, phi).sum(), z)[0]
     with torch.no_grad():
         ratio, weight = updates._parts(z, phi)
         gains, costs = ratio @ phi.mT, weight @ phi.mT
-        torch.testing.assert_close(gains - costs, gradient, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(unit * (gains - costs), gradient, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(updates.activities(z, phi), z * gains / costs)
 
 
+@both_laws
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_no_step_loses(missing):
+def test_no_step_loses(missing, law):
     x, _, _ = case(1, missing=missing)
     z, phi, delta = start(2)
-    updates = updates_of(x, delta)
+    updates = updates_of(x, delta, law)
     last = updates.varying(z, phi)
     for step in range(25):
         if step % 3 == 2:
@@ -92,27 +106,39 @@ def test_no_step_loses(missing):
     torch.testing.assert_close(phi.sum(-1), torch.ones(2, 3, dtype=F64))
 
 
-def test_the_dispersion_is_the_best_for_its_means():
+def test_near_poisson_counts_the_linear_law_is_that_of_lee_and_seung():
+    x, _, _ = case(4, dispersion=0)
+    z, phi, _ = start(3)
+    near = updates_of(x, torch.full((2, 1), 1e-6, dtype=F64), "linear")
+    poisson = Counts(x, None)
+    torch.testing.assert_close(near.activities(z, phi), poisson.activities(z, phi), rtol=1e-3, atol=0)  # the next term is of the size of theta x over mu
+    rows = near.log_likelihood_rows(z, phi)
+    torch.testing.assert_close(rows, poisson.log_likelihood_rows(z, phi), rtol=1e-3, atol=0)
+
+
+@both_laws
+def test_the_dispersion_is_the_best_for_its_means(law):
     x, z, phi = case(2)
-    updates = updates_of(x, torch.full((1, 1), 3.0, dtype=F64))
+    updates = updates_of(x, torch.full((1, 1), 3.0, dtype=F64), law)
     for _ in range(30):
         updates, _ = updates.dispersed(z[None], phi[None])
     mu = (z @ phi).numpy()
 
     def minus(log_delta):
-        size = np.exp(-log_delta)
+        size = sizes(law, mu, np.exp(log_delta))
         return -stats.nbinom.logpmf(x.numpy(), size, size / (size + mu)).sum()
 
     best = optimize.minimize_scalar(minus, bounds=(-8, 4), method="bounded", options={"xatol": 1e-10})
     assert float(updates.size.log()) == pytest.approx(-best.x, abs=1e-4)
 
 
+@both_laws
 @pytest.mark.parametrize("missing", [0.0, 0.15])
-def test_the_reported_numbers_are_the_programs(missing, tmp_path):
+def test_the_reported_numbers_are_the_programs(missing, law, tmp_path):
     x, _, _ = case(3, missing=missing)
-    result = fit(NegativeBinomialFactorization(8, 3), x, num_restarts=3, seed=2)
+    result = fit(NegativeBinomialFactorization(8, 3, variance=law), x, num_restarts=3, seed=2)
     mu = np.maximum((result.local["activities"] @ result.params["signatures"]).numpy(), 1e-12)
-    size = 1 / float(result.params["dispersion"])
+    size = sizes(law, mu, float(result.params["dispersion"]))
     cells = stats.nbinom.logpmf(np.nan_to_num(x.numpy()), size, size / (size + mu))
     by_hand = cells[~np.isnan(x.numpy())].sum()
     assert result.log_likelihood == pytest.approx(by_hand, rel=1e-9)
@@ -127,27 +153,31 @@ def test_the_reported_numbers_are_the_programs(missing, tmp_path):
     assert again.simulate(40, seed=1)["items"].shape == (40, 8)
 
 
-def test_recovery_and_rivalry_with_poisson():
-    x, _, phi = case(4, n=200, j=60, dispersion=0.15)
-    result = fit(NegativeBinomialFactorization(60, 3), x, num_restarts=6, seed=0)
+@pytest.mark.parametrize(("law", "dispersion"), [("quadratic", 0.15), ("linear", 1.0)])
+def test_recovery_and_rivalry_with_poisson(law, dispersion):
+    x, _, phi = case(4, n=200, j=60, dispersion=dispersion, law=law)
+    result = fit(NegativeBinomialFactorization(60, 3, variance=law), x, num_restarts=6, seed=0)
     assert match_components(result.params["signatures"], phi).cosine_error.max() < 0.03
-    assert float(result.params["dispersion"]) == pytest.approx(0.15, rel=0.3)  # low: activities are fitted too
+    assert float(result.params["dispersion"]) == pytest.approx(dispersion, rel=0.3)  # low: activities are fitted too
+    other = "linear" if law == "quadratic" else "quadratic"
+    assert result.bic < fit(NegativeBinomialFactorization(60, 3, variance=other), x, num_restarts=6, seed=0).bic - 50
     plain = fit(PoissonFactorization(60, 3), x, num_restarts=6, seed=0)
     assert result.bic < plain.bic - 500
     counts = case(4, n=200, j=20, dispersion=0.0)[0]
-    assert float(fit(NegativeBinomialFactorization(20, 3), counts, num_restarts=3).params["dispersion"]) < 0.01
+    assert float(fit(NegativeBinomialFactorization(20, 3, variance=law), counts, num_restarts=3).params["dispersion"]) < 0.01
 
 
-def test_the_truths_noise_is_exact_only_under_its_own_law():
+@pytest.mark.parametrize(("law", "dispersion"), [("quadratic", 0.2), ("linear", 0.9)])
+def test_the_truths_noise_is_exact_only_under_its_own_law(law, dispersion):
     """Parts of a negative binomial sum, split at random, are themselves negative binomial."""
-    x, z, phi = case(5, n=250, j=24, dispersion=0.2)
-    own = {3: fit(NegativeBinomialFactorization(24, 3), x, Factorize(max_sweeps=3000), num_restarts=1)}
-    truth = {"signatures": phi, "dispersion": torch.tensor([0.2], dtype=F64)}
+    x, z, phi = case(5, n=250, j=24, dispersion=dispersion, law=law)
+    own = {3: fit(NegativeBinomialFactorization(24, 3, variance=law), x, Factorize(max_sweeps=3000), num_restarts=1)}
+    truth = {"signatures": phi, "dispersion": torch.tensor([dispersion], dtype=F64)}
     at_truth = acdc({3: replace(own[3], params=truth, local={"activities": z})}, x)
     assert (np.abs(at_truth.raw[3] - at_truth.null_mean[3]) < 5 * at_truth.null_sd[3]).all()
     poisson = fit(PoissonFactorization(24, 3), x, num_restarts=1)
     wrong = acdc({3: replace(poisson, params={"signatures": phi}, local={"activities": z})}, x)
-    assert ((wrong.raw[3] - wrong.null_mean[3]) > 10 * wrong.null_sd[3]).all()
+    assert ((wrong.raw[3] - wrong.null_mean[3]) > 4 * wrong.null_sd[3]).all()
 
 
 @pytest.mark.filterwarnings("ignore:the best restart did not converge")
@@ -182,6 +212,7 @@ def test_bad_input():
     for call, message in (
         (lambda: NegativeBinomialFactorization(4, 5), "exceeds num_items"),
         (lambda: NegativeBinomialFactorization(4, 2, bound=0.0), "bound must be positive"),
+        (lambda: NegativeBinomialFactorization(4, 2, variance="cubic"), "variance must be 'quadratic' or 'linear', got 'cubic'"),
         (lambda: fit(NegativeBinomialFactorization(2, 1), [[1.0, 2.5], [3.0, 1.0]]), "whole counts"),
         (lambda: NegativeBinomialFactorization(4, 2)(), "give data, or num_rows"),
     ):
