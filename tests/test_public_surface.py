@@ -37,7 +37,10 @@ PUBLIC = {
     "inference.calibration": "Calibration simulation_based_calibration",
     "inference.selection": "ComponentNoise HeldOut InformationCriterion LikelihoodRatio Selection SpectralRatio select_dimension",
     "inference.acdc": "AcdcResult Bootstrap Choice NoNull PlugIn Table acdc",
-    "inference.identifiability": "IdentifiabilityReport LayerReport Violation check_graph check_identifiability",
+    "inference.identifiability": """
+        ClassifierIdentifiability IdentifiabilityReport LayerReport Violation check_classifiers check_graph
+        check_identifiability weight_interval
+    """,
     "inference.alignment": "Alignment Matching align align_layers canonical_signs match_columns relabel",
     "inference.uncertainty": """
         Uncertainty check_information data_chunks inverse_information minus_hessian row_scores simulated_data

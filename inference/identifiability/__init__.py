@@ -1,6 +1,14 @@
 """Is the model identified? The conditions, the proofs, and the information in the data."""
 
 from inference.identifiability.check import check_graph, check_identifiability
+from inference.identifiability.classifier_evidence import (
+    CrossCheck,
+    Independence,
+    LabelFreeWeight,
+    Purity,
+    weight_interval,
+)
+from inference.identifiability.classifiers import ClassifierIdentifiability, check_classifiers
 from inference.identifiability.conditions import Separation, exclusive_children, rest_of, separate, undetermined
 from inference.identifiability.coverage import Certificate, Coverage, HallViolator, best_gain, cover, hall_violators
 from inference.identifiability.fisher import (
@@ -34,6 +42,13 @@ from inference.identifiability.verdicts import (
 __all__ = [
     "check_graph",
     "check_identifiability",
+    "CrossCheck",
+    "Independence",
+    "LabelFreeWeight",
+    "Purity",
+    "weight_interval",
+    "ClassifierIdentifiability",
+    "check_classifiers",
     "Separation",
     "exclusive_children",
     "rest_of",

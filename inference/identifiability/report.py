@@ -17,7 +17,7 @@ from inference.identifiability.verdicts import (
     Repair,
 )
 
-__all__ = ["layer_text", "missing", "report_text", "IdentifiabilityReport", "LayerReport", "Violation"]
+__all__ = ["layer_text", "missing", "plain_values", "report_text", "IdentifiabilityReport", "LayerReport", "Violation"]
 
 MEANING = {
     "strict": "up to the labels of the latents (their order, and which value is called 1), the distribution of the "
@@ -283,7 +283,7 @@ class LayerReport:
             "repairs": [asdict(repair) for repair in self.repairs],
             "missing": self.missing,
         }
-        return _plain(record)
+        return plain_values(record)
 
 
 @dataclass(frozen=True)
@@ -310,12 +310,12 @@ class IdentifiabilityReport:
         return {"verdict": self.verdict, "thresholds": list(self.thresholds), "layers": layers, "text": self.text()}
 
 
-def _plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
     """JSON values only: tuples become lists, numbers that are not finite become None."""
     if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
+        return {key: plain_values(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [plain_values(part) for part in value]
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value

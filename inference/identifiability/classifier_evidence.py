@@ -1,0 +1,318 @@
+r"""What rows say of how sure classifiers are, how far component densities differ, and how much freedom is left; plain arrays.
+
+Notation: :math:`\alpha_t^{(i)}(x) = P(\text{component } i \mid x_t)` for variate t, :math:`w_i = E\,\alpha_t^{(i)}`.
+
+No maximum of the outputs of a network is ever taken: the largest of N noisy numbers lies near one whatever the truth. The
+essential supremum is met from below by means over the rows of the highest outputs, and where there are several members (refits of
+the same model), one member chooses the rows and the others say how sure they are there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+__all__ = [
+    "CrossCheck",
+    "Independence",
+    "LabelFreeWeight",
+    "Purity",
+    "Verdict",
+    "certainty",
+    "cross_checks",
+    "independence",
+    "one_sided",
+    "weight_interval",
+]
+
+Verdict = Literal["supported", "refuted at this resolution", "too few rows"]
+SHARES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)  # of the rows that are surest
+LEAST_ROWS = 30
+NUM_BLOCKS, NUM_RESAMPLES = 500, 200
+
+
+@dataclass(frozen=True)
+class Purity:
+    """How sure a classifier is where it is surest.
+
+    Args:
+        variate: t.
+        component: i.
+        against: None for alpha_i itself; j for alpha_i / (alpha_i + alpha_j).
+        share: of the mass of the denominator that lies in the rows looked at.
+        rows: the rows looked at, each counted with its denominator.
+        mean: of the ratio over these rows.
+        lower, upper: one-sided bounds of the mean, each at the stated level for all shares tried together.
+        best_lower: the largest lower bound over all shares: the supremum is at least that.
+        verdict: about the supremum being one.
+    """
+
+    variate: int
+    component: int
+    against: int | None
+    share: float
+    rows: float
+    mean: float
+    lower: float
+    upper: float
+    best_lower: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class CrossCheck:
+    r"""Rows that one variate calls i and another calls j, counted without using any label.
+
+    With sets X_i and Y_j on which the two classifiers are at least 1 - eps,
+
+    .. math:: \frac{P(X_i \times Y_j)}{P(X_i) P(Y_j)} = \sum_k \frac{\bar\alpha_k(X_i) \bar\alpha_k(Y_j)}{w_k},
+
+    at most eps (1 / w_i + 1 / w_j) + eps^2 sum_{k other} 1 / w_k where i and j differ.
+
+    Args:
+        variates: t, u; components: i, j.
+        rows: in both sets; expected: were the two variates independent.
+        lower, upper: Clopper-Pearson bounds of the ratio.
+        allowed: the largest ratio that classifiers as sure as they say would give.
+        verdict: "agrees", "disagrees" (the certainty is the network's own), or "too few rows".
+    """
+
+    variates: tuple[int, int]
+    components: tuple[int, int]
+    rows: int
+    expected: float
+    lower: float
+    upper: float
+    allowed: float
+    verdict: Literal["agrees", "disagrees", "too few rows"]
+
+
+@dataclass(frozen=True)
+class LabelFreeWeight:
+    """The share of a component from counts alone: rows of X_i times rows of Y_i, over N times rows of both.
+
+    Args:
+        variates: t, u; component: i.
+        estimate, lower, upper: of w_i, Clopper-Pearson.
+        fitted: the weight of the fit.
+    """
+
+    variates: tuple[int, int]
+    component: int
+    estimate: float
+    lower: float
+    upper: float
+    fitted: float
+
+
+@dataclass(frozen=True)
+class Independence:
+    r"""Whether the C densities of a variate are linearly independent.
+
+    :math:`G_{ij} = E[\alpha^{(i)} \alpha^{(j)}] / (w_i w_j)` is the Gram matrix of :math:`f_i / \sqrt{P}`; ``smallest`` is the
+    smallest eigenvalue of G scaled to ones on its diagonal, 1 where densities do not overlap and 0 where they are dependent.
+
+    Args:
+        variate: v.
+        singular_values: of G, falling.
+        smallest, lower, upper: of the scaled matrix, with one-sided bounds.
+        verdict: "independent" or "near-dependent".
+    """
+
+    variate: int
+    singular_values: tuple[float, ...]
+    smallest: float
+    lower: float
+    upper: float
+    verdict: Literal["independent", "near-dependent"]
+
+
+def one_sided(variance_rows: float, by_member: np.ndarray, level: float) -> float:
+    """Half-width of a one-sided bound: error from the rows, and scatter of the members (Student's t with M - 1 degrees)."""
+    from scipy.stats import norm, t
+
+    num = len(by_member)
+    if num < 2:
+        return float(norm.ppf(level)) * math.sqrt(variance_rows)
+    variance = variance_rows + float(by_member.var(ddof=1)) * (1 + 1 / num)
+    return float(t.ppf(level, num - 1)) * math.sqrt(variance)
+
+
+def certainty(
+    members: np.ndarray, variate: int, component: int, against: int | None, delta: float, level: float
+) -> Purity:
+    """Mean of alpha_i, or of alpha_i / (alpha_i + alpha_j), over the rows where it is largest.
+
+    Args:
+        members: (M, N, C), the classifier of one variate in each of M matched fits.
+        variate, component, against: see :class:`Purity`.
+        delta: the supremum counts as one from 1 - delta on.
+        level: of the bounds, for example 0.95.
+    """
+    top = members[..., component]
+    mass = np.ones_like(top) if against is None else top + members[..., against]
+    num_members = len(top)
+    ratio = top / np.maximum(mass, 1e-300)
+    order = np.argsort(-ratio, axis=1, kind="stable")  # rows by falling certainty of the member that chooses
+    usual = float(top.mean() / mass.mean())
+    total = mass.mean(0).sum()
+    shares = [q for q in SHARES if q <= usual / 2 and q * total >= LEAST_ROWS]
+    if not shares:
+        return Purity(variate, component, against, math.nan, float(total), math.nan, math.nan, math.nan, 0.0, "too few rows")
+    strict = 1 - (1 - level) / len(shares)
+    found = []
+    for share in shares:
+        values = np.full((num_members, num_members), np.nan)  # (chooser, judge)
+        errors, counts = np.zeros(num_members), np.zeros(num_members)
+        for m in range(num_members):
+            own = order[m]
+            num = int(np.searchsorted(mass[m, own].cumsum(), share * mass[m].sum())) + 1
+            rows = own[:num]
+            judges = [k for k in range(num_members) if k != m or num_members == 1]
+            over = mass[np.ix_(judges, rows)]
+            sums = over.sum(1)
+            values[m, judges] = top[np.ix_(judges, rows)].sum(1) / np.maximum(sums, 1e-300)
+            mean_top, mean_over = top[np.ix_(judges, rows)].mean(0), over.mean(0)
+            level_here = mean_top.sum() / max(mean_over.sum(), 1e-300)
+            errors[m] = np.square(mean_top - level_here * mean_over).sum() / max(mean_over.sum(), 1e-300) ** 2
+            counts[m] = mean_over.sum()
+        by_judge = np.nanmean(values, 0)
+        mean = float(np.nanmean(values))
+        half = one_sided(float(errors.mean()), by_judge, strict)
+        found.append((share, float(counts.mean()), mean, max(0.0, mean - half), min(1.0, mean + half)))
+    best_lower = max(row[3] for row in found)
+    good = [row for row in found if row[3] >= 1 - delta]
+    chosen = good[0] if good else found[-1]
+    verdict: Verdict = "supported" if good else "refuted at this resolution" if chosen[4] < 1 - delta else "too few rows"
+    return Purity(variate, component, against, *chosen, best_lower, verdict)
+
+
+def cross_checks(
+    alphas: list[np.ndarray], weights: np.ndarray, eps: float, level: float
+) -> tuple[list[CrossCheck], list[LabelFreeWeight]]:
+    """Counts of pure rows in two variates against what classifiers as sure as they say would give.
+
+    Args:
+        alphas: V arrays (N, C); weights: (C,).
+        eps: a row is pure where alpha is at least 1 - eps.
+        level: of all bounds together.
+    """
+    num_rows, size = alphas[0].shape
+    pure = [alpha >= 1 - eps for alpha in alphas]
+    pairs = [(t, u) for u in range(len(alphas)) for t in range(u)]
+    checks, shares = [], []
+    tail = (1 - level) / (2 * size * size * len(pairs))
+    for t, u in pairs:
+        counts = pure[t].astype(float).T @ pure[u].astype(float)  # (C, C)
+        first, second = pure[t].sum(0), pure[u].sum(0)
+        for i in range(size):
+            for j in range(size):
+                expected = float(first[i]) * float(second[j]) / num_rows
+                rows = int(counts[i, j])
+                if expected == 0:
+                    continue
+                low, high = (num_rows * bound / expected for bound in clopper_pearson(rows, num_rows, tail))
+                if i == j:
+                    inverse = (rows / expected, low, high)
+                    if rows:
+                        own, least, most = (1 / inverse[k] if inverse[k] > 0 else 1.0 for k in (0, 2, 1))
+                        shares.append(LabelFreeWeight((t, u), i, min(1.0, own), least, min(1.0, most), float(weights[i])))
+                    continue
+                two = 1 / weights[i] + 1 / weights[j]
+                allowed = float(eps * two + eps**2 * ((1 / weights).sum() - two))
+                verdict: Literal["agrees", "disagrees", "too few rows"]
+                verdict = "agrees" if high <= allowed else "disagrees" if low > allowed else "too few rows"
+                checks.append(CrossCheck((t, u), (i, j), rows, expected, low, high, allowed, verdict))
+    return checks, shares
+
+
+def clopper_pearson(successes: int, trials: int, tail: float) -> tuple[float, float]:
+    """Exact bounds of a chance, each missed with a chance of at most ``tail`` (Clopper and Pearson 1934, doi:10.2307/2331986)."""
+    from scipy.stats import beta
+
+    low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, trials - successes + 1))
+    high = 1.0 if successes == trials else float(beta.ppf(1 - tail, successes + 1, trials - successes))
+    return low, high
+
+
+def independence(members: np.ndarray, variate: int, tolerance: float, level: float, seed: int) -> Independence:
+    """Eigenvalues of the Gram matrix of the densities of one variate, with a bootstrap over rows.
+
+    With several members each product takes two different ones, so that their noise does not pass for a difference.
+
+    Args:
+        members: (M, N, C); variate: v.
+        tolerance: densities count as dependent where the lower bound of ``smallest`` does not exceed it.
+        level: of the bounds; seed: of the bootstrap.
+    """
+    num_members, num_rows, size = members.shape
+    mean = members.mean(0)
+    generator = np.random.default_rng(seed)
+    block = generator.permutation(num_rows) % min(NUM_BLOCKS, num_rows)  # rows are exchangeable: blocks of them are resampled
+    by_member, products = [], []
+    for m in range(num_members):
+        rest = mean if num_members == 1 else (mean * num_members - members[m]) / (num_members - 1)
+        sums = _sums_by_block(members[m], rest, block)
+        products.append(sums)
+        by_member.append(_smallest(sums.mean(0)))
+    blocks = np.mean(products, 0)  # (blocks, C, C)
+    gram = blocks.mean(0) * len(blocks) / num_rows
+    smallest = _smallest(gram)
+    resampled = [
+        _smallest(np.tensordot(generator.multinomial(len(blocks), np.full(len(blocks), 1 / len(blocks))), blocks, 1))
+        for _ in range(NUM_RESAMPLES)
+    ]
+    half = one_sided(float(np.var(resampled, ddof=1)), np.asarray(by_member), level)
+    lower, upper = smallest - half, min(1.0, smallest + half)
+    weights = mean.mean(0)
+    values = np.linalg.svd(gram / np.maximum(np.outer(weights, weights), 1e-300), compute_uv=False)
+    verdict: Literal["independent", "near-dependent"] = "independent" if lower > tolerance else "near-dependent"
+    return Independence(variate, tuple(float(value) for value in values), smallest, lower, upper, verdict)
+
+
+def _sums_by_block(first: np.ndarray, second: np.ndarray, block: np.ndarray) -> np.ndarray:
+    """Symmetrised sums of outer products over the rows of each block, (blocks, C, C)."""
+    size = first.shape[1]
+    out = np.empty((int(block.max()) + 1, size, size))
+    for i in range(size):
+        for j in range(size):
+            product = 0.5 * (first[:, i] * second[:, j] + first[:, j] * second[:, i])
+            out[:, i, j] = np.bincount(block, product, len(out))
+    return out
+
+
+def _smallest(gram: np.ndarray) -> float:
+    """Smallest eigenvalue of a Gram matrix scaled to ones on its diagonal."""
+    scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+    return float(np.linalg.eigvalsh(gram / np.outer(scale, scale))[0])
+
+
+def weight_interval(weights: np.ndarray, suprema: np.ndarray) -> tuple[float, float]:
+    r"""All shares of component 1 that some mixture of two components with the same law of two variates can have.
+
+    .. math:: \frac{(\mu_{x2} - w_2)(\mu_{y2} - w_2)}{w_1 w_2} \le \frac{w_1'}{w_2'} \le \frac{w_1 w_2}{(\mu_{x1} - w_1)(\mu_{y1} - w_1)}
+
+    with :math:`\mu_{ti} = \operatorname{ess\,sup} \alpha_t^{(i)}`: one point if, and only if, all of them are one.
+
+    Args:
+        weights: (2,), of the components.
+        suprema: (2, 2), of variate t and component i; a lower bound of each gives an interval that is too wide, never too narrow.
+
+    Raises:
+        ValueError: for other shapes, weights that do not sum to one, or suprema outside (0, 1].
+    """
+    weights, suprema = np.asarray(weights, float), np.asarray(suprema, float)
+    if weights.shape != (2,) or suprema.shape != (2, 2):
+        raise ValueError(f"weight_interval: weights (2,) and suprema (2, 2) were expected, got {weights.shape} and {suprema.shape}")
+    if not ((weights > 0).all() and math.isclose(weights.sum(), 1, abs_tol=1e-6)):
+        raise ValueError(f"weight_interval: weights must be positive and sum to 1, got {weights.tolist()}")
+    if not ((suprema > 0) & (suprema <= 1)).all():
+        raise ValueError(f"weight_interval: suprema must lie in (0, 1], got {suprema.tolist()}")
+    product = float(weights.prod())
+    first, second = (float(np.maximum(suprema[:, i] - weights[i], 0).prod()) for i in (0, 1))
+    lower = second / product
+    upper = math.inf if first == 0 else product / first
+    return lower / (1 + lower), 1.0 if upper == math.inf else upper / (1 + upper)
