@@ -30,6 +30,7 @@ from inference.fitting.fit import fit as fit_one
 from inference.programs.alone import quiet
 from inference.programs.program import Params, Program, simulate
 from inference.structures.registry import structure_of
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ MOST_CELLS = 50_000  # rows of all data sets times data sets, in one batch
 Replicate = tuple[Params, Tensor]  # truth and data
 
 
+@shows_briefly
 @dataclasses.dataclass(frozen=True, eq=False)
 class Calibration:
     """Ranks of the truth among draws, and whether intervals held it.

@@ -30,6 +30,7 @@ from inference.identifiability.of_fit import identifiability_of
 from inference.loo import Prediction, cross_validate, loo
 from inference.programs.alone import quiet
 from inference.programs.data import first_tensor
+from ppl_models.parts.showing import shows_briefly
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +40,7 @@ __all__ = ["Comparison", "compare"]
 SAME = 1e-6  # relative difference up to which a log-likelihood counts as the stored one
 
 
+@shows_briefly
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
     """Fits side by side, best prediction first.

@@ -18,6 +18,7 @@ from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK
 from inference.programs.curvature import data_chunks
 from inference.programs.data import checked
 from inference.uncertainty import Uncertainty, standard_errors
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import is_number
 
 __all__ = ["Estimate", "EstimateTable", "estimates_of"]
@@ -46,6 +47,7 @@ class Estimate:
         return f"{self.site}[{', '.join(self.entry)}]" if self.entry else self.site
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class EstimateTable:
     """The estimates of a fit.

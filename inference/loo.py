@@ -31,6 +31,7 @@ from inference.programs.alone import quiet
 from inference.programs.data import checked, first_tensor, map_tensors
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import is_integer
 
 __all__ = ["Prediction", "cross_validate", "loo"]
@@ -39,6 +40,7 @@ LEAST_DRAWS = 100
 ROUNDS = 10  # of moves a row
 
 
+@shows_briefly
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction:
     """Expected log predictive density, row by row.

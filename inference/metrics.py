@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.parts.showing import shows_briefly
+
 if TYPE_CHECKING:
     from ppl_models.descriptions.layers import GeneralizedLinearLayer
 
@@ -203,6 +205,7 @@ def _check_shape(site: str, estimate: Tensor, truth: Tensor) -> None:
         )
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Match:
     """Estimates paired with truths; pairs in the order of the truths.

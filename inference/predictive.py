@@ -12,11 +12,13 @@ from inference.fitting.observed import as_matrix, can_simulate, observed_sites, 
 from inference.fitting.record import FitRecord
 from inference.fitting.rows import simulate_rows
 from inference.programs.data import checks_data
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 __all__ = ["PredictiveCheck", "predictive_check", "predictive_checks"]
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class PredictiveCheck:
     """Observed and simulated items on the same rows, with the same entries missing.

@@ -45,6 +45,7 @@ from inference.programs.curvature import (
     some_names,
 )
 from inference.programs.program import Params
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
 KINDS = ("hessian", "scores", "sandwich")
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
     """Covariance of an estimate.

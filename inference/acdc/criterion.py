@@ -39,6 +39,7 @@ from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
 from inference.programs.data import checked
 from inference.structures.registry import structure_of
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size, plain_fields
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class BootstrapNull:
 Bootstrap = BootstrapNull  # the public name; inference.Bootstrap is an engine
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class AcdcResult:
     """Component discrepancies and what follows from them.

@@ -9,10 +9,12 @@ from typing import Any
 from torch import Tensor
 
 from inference.programs.program import Params
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["Outcome", "PenaltyChoice", "ConvergenceWarning", "BoundWarning", "DegenerateWarning", "EstimateWarning", "StartsWarning"]
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class PenaltyChoice:
     """What a penalty, and with it a graph, was chosen among: C refits without shrinkage, each on a graph that a penalised fit left.
@@ -54,6 +56,7 @@ class PenaltyChoice:
         )
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """What an engine hands back, for R restarts.

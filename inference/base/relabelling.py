@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Params
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["Alignment", "Labels", "Matching", "align_labels", "match_columns", "relabel_draws"]
 
@@ -115,6 +116,7 @@ def _renamed(params: Params, label: Labels, permutations: Tensor, flips: Tensor,
     return out
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Matching:
     """Which column of an estimate belongs to which column of a reference.
@@ -130,6 +132,7 @@ class Matching:
     cost: float
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Alignment:
     """Parameters in other labels, and the relabelling that led there.

@@ -30,6 +30,7 @@ from inference.programs.data import checks_data, first_tensor, map_tensors
 from inference.programs.program import Params, Program
 from inference.programs.replicates import tables_of
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
+from ppl_models.parts.showing import shows_briefly
 
 if TYPE_CHECKING:
     from inference.base.component_noise import NoiseDraws
@@ -374,6 +375,7 @@ def is_method(value: Any) -> bool:
     return not isinstance(value, type) and callable(getattr(value, "run", None))
 
 
+@shows_briefly
 @dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
     """A model with checked data: what engines are given.

@@ -17,6 +17,7 @@ import numpy as np
 
 from inference.causal.bits import members
 from inference.causal.pdags import Pdag, class_of
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 __all__ = ["MOST_ENUMERATED", "MOST_SAMPLED", "Classes", "all_classes", "all_dags", "likely_classes"]
@@ -52,6 +53,7 @@ def all_dags(num_attributes: int) -> np.ndarray:
     return found
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Classes:
     """The Markov equivalence classes of all DAGs on K attributes.

@@ -18,6 +18,7 @@ from inference.causal.scores import BDeu, Score
 from inference.causal.search import Found, Search
 from inference.causal.strength import EdgeStrength, IndependenceClaim, TripleStrength, strengths
 from inference.causal.tables import Marginals, as_table, check_rows
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import is_number
 
 __all__ = ["CausalReport", "discover"]
@@ -26,6 +27,7 @@ MOST_DOUBTS = 12  # that a text spells out
 FIRM = 0.9  # an arrow with a smaller probability is left open, an edge with a smaller one is in doubt
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class CausalReport:
     """A graph of causes among attributes, and how far to believe it.

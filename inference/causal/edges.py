@@ -24,6 +24,7 @@ from inference.causal.pdags import extension_of
 from inference.causal.scores import BDeu, Score, all_set_scores
 from inference.causal.search import Search
 from inference.causal.tables import as_tables, check_rows
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size
 
 __all__ = ["EdgeProbabilities", "edge_probabilities", "usual_search"]
@@ -34,6 +35,7 @@ CHUNK = 2**22  # numbers held at once
 MUCH = 0.05  # probability of graphs that were not summed over, above which a text says so
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class EdgeProbabilities:
     """Probabilities of adjacency and of directions.

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from inference.causal.tables import as_table, as_tables, profiles
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["EffectiveRows", "effective_rows"]
 
@@ -37,6 +38,7 @@ MOST_PROFILES = 2048  # whose information is inverted as one matrix
 CHUNK = 2**22  # numbers of scaled posteriors held at once
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class EffectiveRows:
     """What a table is worth in rows with known profiles.

@@ -14,6 +14,7 @@ import numpy as np
 from inference.base.drawing import draw
 from inference.causal.bits import mask_of, masks_of_columns, matrix_of_columns, members
 from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, order_of
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = [
     "Cpdag",
@@ -40,6 +41,7 @@ __all__ = [
 MOST_NODES = 62  # so many bits fit the integers that sets are kept in
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Cpdag:
     """The graph of a class of DAGs that no data can tell apart: an arrow where all of them agree on the direction, a line where they do not.

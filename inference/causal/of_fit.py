@@ -21,6 +21,7 @@ from inference.fitting.record import FitRecord
 from inference.fitting.rows import chunks, sums_out
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores
 from inference.programs.program import Program
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 MOST_RIVALS = 5  # graphs that are refitted to the rows beside the best
@@ -28,6 +29,7 @@ MOST_RIVALS = 5  # graphs that are refitted to the rows beside the best
 __all__ = ["AttributeReport", "ProfilePosterior", "discover_attributes", "profile_posterior"]
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class ProfilePosterior:
     """What a fit says of the profiles of its rows.
@@ -45,6 +47,7 @@ class ProfilePosterior:
     table: np.ndarray
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class AttributeReport:
     """A graph of causes among the attributes of a fit.

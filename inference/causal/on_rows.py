@@ -22,6 +22,7 @@ from inference.causal.draws import likelihoods_of
 from inference.causal.graphs import Cpdag, as_names, check_graph_matrix, pdag_of
 from inference.causal.pdags import class_of, extension_of, order_of
 from inference.causal.tables import Marginals, profiles
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 __all__ = ["GraphOnRows", "RowComparison", "compare_on_rows"]
@@ -46,6 +47,7 @@ class GraphOnRows:
     bic: float
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class RowComparison:
     """Graphs and the free table by their fit to the rows.

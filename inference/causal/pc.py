@@ -12,6 +12,7 @@ from inference.causal.graphs import Cpdag, as_names
 from inference.causal.independence import Dependence, dependence
 from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, parents_reversed
 from inference.causal.tables import Marginals, as_table, check_rows
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size, is_number
 
 __all__ = ["Conflict", "PcResult", "pc"]
@@ -31,6 +32,7 @@ class Conflict:
     second: tuple[int, int, int]
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class PcResult:
     """What PC made of a table.

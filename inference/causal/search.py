@@ -9,10 +9,12 @@ import numpy as np
 
 from inference.causal.pdags import Pdag
 from inference.causal.scores import Score
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["Found", "Search"]
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class Found:
     """The best class that a search met.

@@ -26,6 +26,7 @@ from inference.fitting.problem import problem_of
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.programs.alone import isolated, listening
+from inference.programs.data import checks_data
 from inference.programs.program import Params, Program
 from inference.structures.registry import structure_of
 from ppl_models.parts.validation import is_integer
@@ -206,7 +207,8 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
             f"under the model that a computer can hold. {REMEDY}"
         )
     params = problem.structure.canonical({name: value[best].clone() for name, value in outcome.params.items()})
-    sites = problem.program_of_one_row().names("local")
+    one_row = problem.program_of_one_row()
+    sites = one_row.names("local")
     local = {name: params.pop(name) for name in sites if name in params}
     draws = outcome.draws or {}
     kept = {name: value for name, value in outcome.params.items() if name not in sites}
@@ -245,7 +247,19 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
         num_free=problem.structure.count_free(problem, params),
         bic_price=problem.structure.bic_price(problem, params),
         choice=outcome.choice,
+        latents=_latents(problem, one_row),
     )
+
+
+def _latents(problem: Problem, program: Program) -> dict[str, tuple[int, ...]] | None:
+    """Latents in a row and values of each, by discrete latent site."""
+    rows = 1 if checks_data(problem.model) else problem.num_rows
+    out: dict[str, tuple[int, ...]] = {}
+    for name in program.names("latent"):
+        site = program.site(name)
+        count = max(1, math.prod(site.shape) // rows)
+        out[name] = (count, 2 if site.is_binary else site.num_values or 0)
+    return out or None
 
 
 def _warn_bounds(at_bound: list[str]) -> None:

@@ -14,10 +14,12 @@ from inference.base.outcome import PenaltyChoice
 from inference.base.structure import Structure
 from inference.programs.program import Params
 from inference.structures.registry import structure_of
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["FitRecord", "Restarts", "Trace"]
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Trace:
     """The course of the best restart.
@@ -33,6 +35,7 @@ class Trace:
     log_likelihood: Tensor
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Restarts:
     """Every restart of a fit, R of them.
@@ -107,6 +110,7 @@ class Restarts:
         return " ".join(words)
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class FitRecord:
     """A fitted model.
@@ -134,6 +138,8 @@ class FitRecord:
         local_draws: posterior draws of the continuous latents of the rows, (chains, draws, N, ...) by site, where the engine drew them.
         choice: what the model's graph was chosen among, where a penalty was left open; None elsewhere. Standard errors and
             intervals take that graph as given.
+        latents: by discrete latent site, how many there are in a row and how many values each has; None where the model sums them out
+            inside a law of its own.
     """
 
     model: Callable[..., Any]
@@ -160,6 +166,7 @@ class FitRecord:
     bic_price: float | None = None
     local_draws: Params | None = None
     choice: PenaltyChoice | None = None
+    latents: dict[str, tuple[int, ...]] | None = None
 
     @property
     def structure(self) -> Structure:

@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from inference.fitting import export, rows, storage
+from inference.fitting import export, rows, showing, storage
 from inference.fitting.record import FitRecord
+from ppl_models.parts.showing import html_table, lines_of
 
 __all__ = ["Fit"]
 
@@ -18,6 +19,12 @@ __all__ = ["Fit"]
 @dataclass(frozen=True, eq=False)
 class Fit(FitRecord):
     """A fitted model: the fields of :class:`~inference.fitting.record.FitRecord`, and what can be asked of them."""
+
+    def __repr__(self) -> str:
+        return f"Fit of {self.model_name}\n{lines_of(showing.facts_of(self))}"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"Fit of {self.model_name}", showing.facts_of(self))
 
     # ---------------------------------------------------------------- rows
 

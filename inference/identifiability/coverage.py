@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ppl_models.parts.showing import shows_briefly
+
 __all__ = ["Certificate", "Coverage", "HallViolator", "best_gain", "cover", "hall_violators"]
 
 INFEASIBLE = 2  # status of scipy's milp
@@ -33,6 +35,7 @@ class Certificate:
     covering: tuple[int, ...]
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class Coverage:
     """Condition C, decided.

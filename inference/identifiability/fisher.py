@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ppl_models.parts.showing import shows_briefly
+
 __all__ = ["Direction", "InformationReport", "information_from_jacobian", "information_from_scores"]
 
 JACOBIAN_ZERO = 1e-8  # singular values, relative to the largest
@@ -31,6 +33,7 @@ SHOWN = 0.1  # entries of a direction worth naming, relative to its largest
 MOST_NAMES = 8
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Direction:
     """A direction in which the parameters are confounded, or nearly so.
@@ -48,6 +51,7 @@ class Direction:
     names: tuple[str, ...]
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class InformationReport:
     """Rank and conditioning of the Fisher information.

@@ -16,6 +16,7 @@ from inference.identifiability.verdicts import (
     EntryChange,
     Repair,
 )
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["layer_text", "missing", "plain_values", "report_text", "IdentifiabilityReport", "LayerReport", "Violation"]
 
@@ -232,6 +233,7 @@ class Violation:
     children: tuple[int, ...] = ()
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class LayerReport:
     """The verdict on one layer and what it rests on; latents and children by number, named by the two tuples of names.
@@ -286,6 +288,7 @@ class LayerReport:
         return plain_values(record)
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class IdentifiabilityReport:
     """The verdict on a model.

@@ -13,6 +13,7 @@ import numpy as np
 
 from inference.identifiability.conditions import Separation, exclusive_children, rest_of, separate, undetermined
 from inference.identifiability.coverage import Coverage, HallViolator, best_gain, cover, hall_violators
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["VERDICTS", "Bottom", "Decision", "EntryChange", "Repair", "decide", "nearest_changes", "repairs"]
 
@@ -21,6 +22,7 @@ VERDICTS = ("not established", "generic", "strict")  # weakest first
 MAX_TABLE_LATENTS = 12
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class Decision:
     """The verdict on one layer with everything it rests on.

@@ -30,6 +30,7 @@ from inference.fitting.record import FitRecord
 from inference.fitting.rows import chunks, sums_out
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["Classification", "Reversal", "attribute_model", "classify_rows", "reversals"]
 
@@ -38,6 +39,7 @@ MAX_ATTRIBUTES = 10  # of one item, for all its profiles
 SLACK = 1e-9
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Classification:
     """What the answers of each row say of its attributes.

@@ -15,12 +15,14 @@ from torch import Tensor
 
 from inference.structures.dictionary.codes import decode
 from inference.structures.dictionary.decoders import Shrinkage
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["ColumnRecovery", "column_recovery", "used_columns"]
 
 RECOVERED = 0.002  # squared distance
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class ColumnRecovery:
     """An estimated dictionary beside a true one.

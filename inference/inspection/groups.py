@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ppl_models.parts.showing import shows_briefly
+
 __all__ = ["GroupMeans", "group_means"]
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class GroupMeans:
     """Means of latents within groups of rows.

@@ -31,6 +31,7 @@ from inference.programs.program import Params
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune, used_latents
 from inference.structures.registry import structure_of
 from ppl_models.descriptions.noisy_or import IndependentCauses
+from ppl_models.parts.showing import shows_briefly
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
@@ -53,6 +54,7 @@ EXPLAINED = 0.1  # share of what a latent says of its items
 EDGE = 0.5  # a failure below it counts as an edge
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class LatentFilter:
     """Verdict of the filter.
@@ -70,6 +72,7 @@ class LatentFilter:
     distance: Tensor
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Recovery:
     """An estimate beside a truth.

@@ -13,6 +13,7 @@ from inference.programs.data import checked
 from inference.structures.options.forward_backward import Along, parts_of, steps_along, steps_of
 from inference.structures.options.paths import MostProbable, Smoothed, filter_, predict, sample_paths, smooth, viterbi
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 from ppl_models.sequences.chain_plan import plan_of
 from ppl_models.sequences.policy_chain import draw_along
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["LikelihoodParts", "filter_options", "log_likelihood_parts", "predict_actions", "sample_options", "simulate_actions", "smooth_options", "viterbi_options"]
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class LikelihoodParts:
     """Log-likelihood of every sequence in parts, each (B,); their sum is the program's.

@@ -26,6 +26,7 @@ from inference.programs.data import checked, checks_data
 from inference.programs.program import Program
 from inference.programs.replicates import present, stems
 from inference.report.page import note, number, paragraph, picture, table
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["Subject", "estimates", "fitted", "latents", "middle", "predictive", "settings", "shape_text"]
 
@@ -33,6 +34,7 @@ MOST_ENTRIES = 40  # of one site, that are listed one by one
 MOST_LINES = 60  # of a table of latents
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Subject:
     """What a page is about.

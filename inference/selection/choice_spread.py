@@ -14,6 +14,7 @@ from inference.fitting.result import Fit
 from inference.metrics import f_measure
 from inference.selection.components import fit_grid
 from inference.selection.reproducibility import reproducibility
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def _default(fits: Mapping[int, Fit], data: Any, seed: int) -> AcdcResult:
     return acdc(fits, data, seed=seed)
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class ChoiceSpread:
     """Choices of several independent repetitions.
@@ -127,6 +129,7 @@ def repeat_choice(
     return ChoiceSpread(choices, tuple(results), best, every[best])
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class LabelledSet:
     """A data set whose rows' groups are known.
@@ -141,6 +144,7 @@ class LabelledSet:
     labels: Any
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class RhoCalibration:
     """A cutoff that served labelled data best.

@@ -20,6 +20,7 @@ from inference.fitting.fit import fit
 from inference.fitting.result import Fit
 from inference.programs.data import checked
 from inference.selection.growing import grow_again
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def aic(result: Fit) -> float:
     return 2 * result.num_parameters - 2 * result.log_likelihood
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class ParallelAnalysis:
     """Eigenvalues beside those of permuted data.

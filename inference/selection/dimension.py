@@ -33,6 +33,7 @@ from inference.selection.growing import grow_again
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish
 from inference.structures.registry import structure_of
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Criterion(Protocol):
     def choose(self, study: Study) -> Selection: ...
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Selection:
     """A chosen size, and why.

@@ -40,6 +40,7 @@ from inference.fitting.result import Fit
 from inference.programs.alone import quiet
 from inference.programs.program import Params, Program, simulate
 from inference.programs.replicates import observed_values, replicate
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 __all__ = ["RatioTest", "likelihood_ratio_test", "simulated_like"]
@@ -53,6 +54,7 @@ FLAT = 1e-7  # relative gain in the last step, likewise
 SETTLED = 1e-6  # relative: a ratio above minus this is not called negative
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class RatioTest:
     """Twice the gain in log-likelihood of a larger size, and how often chance gains as much.

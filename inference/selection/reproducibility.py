@@ -23,6 +23,7 @@ from inference.fitting.result import Fit
 from inference.metrics import match_components
 from inference.programs.alone import quiet
 from inference.programs.data import checked
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ __all__ = ["Reproducibility", "reproducibility"]
 RETURNS = 0.15  # cosine error: one minus the similarity of 0.85 from which signatures are held to be the same
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Reproducibility:
     """How near the components of halves come to those of the whole.

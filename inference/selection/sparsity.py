@@ -22,6 +22,7 @@ from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.structures.layers.sparse_graphs import estimated_graphs, thresholded
 from inference.structures.registry import structure_of
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["Path", "ebic", "graphs_of", "penalty_path", "polish"]
 
@@ -88,6 +89,7 @@ def polish(result: Fit, data: Any, threshold: float | None = None, method: Metho
     return fit(model, data, method or result.method, init=params, seed=result.seed, num_restarts=1)
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Path:
     """Fits along a grid of penalties.

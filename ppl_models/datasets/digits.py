@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ppl_models.parts.showing import shows_briefly
+
 if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["Digits", "load_digits"]
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Digits:
     """Binarised images of digits.

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppl_models.parts.showing import shows_briefly
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -22,6 +24,7 @@ MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL"})
 NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC = b"\x93NUMPY", b"PK\x03\x04", b"PAR1"
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Table:
     """Numbers with column names.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppl_models.datasets.fetch import fetch, local_file, prepared
+from ppl_models.parts.showing import shows_briefly
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +42,7 @@ FIVE = (
 KEPT_OF_FIVE = (1, 3, 5, 6, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19)  # items of the shorter version
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class FractionSubtraction:
     """Answers of 536 students, and the skills each item asks for.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 __all__ = ["SCENES", "Scene", "load_scene", "simulate_scene"]
@@ -16,6 +17,7 @@ __all__ = ["SCENES", "Scene", "load_scene", "simulate_scene"]
 SCENES = {"urban": (("Urban_R162.mat", "end5_groundTruth.mat"), 162), "jasper_ridge": (("jasper_ridge.npz",), 198)}
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Scene:
     """Pixels row by row: pixel (r, c) of an image of width w is row r w + c.

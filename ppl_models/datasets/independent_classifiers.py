@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ppl_models.datasets.mnist import load_mnist_images
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
 
 __all__ = [
@@ -119,6 +120,7 @@ class IndependentMixture(ABC):
         return total
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class IndependentSample:
     """Rows with the truth that made them.
@@ -134,6 +136,7 @@ class IndependentSample:
     truth: IndependentMixture = field(repr=False)
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class NormalComponents(IndependentMixture):
     r"""Normal variates: :math:`x_v \mid i \sim N(\mu_{iv}, \sigma_{iv}^2)`.
@@ -183,6 +186,7 @@ class NormalComponents(IndependentMixture):
         return IndependentSample(data, c, self)
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class UniformCells(IndependentMixture):
     """Densities that are constant on the unit cells [0, 1), [1, 2), ... of each variate.
@@ -273,6 +277,7 @@ def simulate_trivariate(num_rows: int = 1_000_000, seed: int = 0) -> Independent
 # ---------------------------------------------------------------- pairs of images
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class ImagePairs:
     """Pairs of images of one class: two variates that are independent once the class is known.

@@ -29,6 +29,7 @@ from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.latent_attributes import RULES, LatentAttributeModel
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import Normal
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size, is_number
 
 __all__ = ["AttributeDesign", "causal_attributes", "mastery_test"]
@@ -46,6 +47,7 @@ ERRORS = (0.05, 0.25)  # guessing and slipping of the test
 DIFFICULTIES, SLOPE = (1.0, -1.0), 1.5  # of its attributes, from the easiest to the hardest, given the trait
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class AttributeDesign:
     """A model of latent attributes with its true parameters.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppl_models.datasets.timss import load_timss
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 __all__ = ["MixedTable", "load_diabetes_table", "load_timss_table"]
@@ -14,6 +15,7 @@ __all__ = ["MixedTable", "load_diabetes_table", "load_timss_table"]
 MOST_TIMSS_ITEMS = 29
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class MixedTable:
     """A complete table of mixed columns.

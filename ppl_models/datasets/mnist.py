@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppl_models.datasets.fetch import fetch, local_file
+from ppl_models.parts.showing import shows_briefly
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +38,7 @@ PIXEL_SPANS = {
 }  # fmt: skip
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class MnistDigits:
     """0/1 pixels of MNIST digits, training and test set.
@@ -91,6 +93,7 @@ def load_mnist_digits() -> MnistDigits:
     return MnistDigits(*parts, pixels, (28, 28), names)
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class MnistImages:
     """All images of MNIST.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["SYNTHETIC_BREAST", "MutationCounts", "load_breast", "simulate_mutations"]
 
@@ -15,6 +16,7 @@ FILE = "mutational_signatures.npz"
 SYNTHETIC_BREAST = ("well_specified", "perturbed", "contaminated", "overdispersed")
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class MutationCounts:
     """Counts and, where they are synthetic, what made them.

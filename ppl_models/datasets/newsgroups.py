@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppl_models.datasets.fetch import prepared
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["Newsgroups", "load_newsgroups", "split_counts"]
 
@@ -15,6 +16,7 @@ CONTENT_SHA256 = "9ee3004c73acda9963ac64d807a6c0af01a7c5d6a6a9fb569f46480bd4f567
 SOURCE = "20 Newsgroups, split by date (J. Rennie and K. Lang), counts of the 653 words of Lee and Gu"
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Newsgroups:
     """Counts of words in documents, training and test set.

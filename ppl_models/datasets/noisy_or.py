@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ppl_models.datasets.fetch import needed_file, prepared
 from ppl_models.descriptions.noisy_or import weight_of_failure, weight_of_leak
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 __all__ = [
@@ -60,6 +61,7 @@ IMAGES = (
 )
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class NoisyOrSample:
     """One published sample.
@@ -126,6 +128,7 @@ def load_noisy_or_sample(name: str) -> NoisyOrSample:
     return NoisyOrSample(bits.astype(np.float64), truth, generator, flipped, names)
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class PlantRegions:
     """Where plants of North America grow.

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.sequences.trajectories import pack
 
 __all__ = ["OptionSequences", "options_chain", "random_options", "simulate_options", "stationary_law"]
@@ -17,6 +18,7 @@ __all__ = ["OptionSequences", "options_chain", "random_options", "simulate_optio
 MANY_ROWS = 256  # from here on sequences are simply drawn side by side
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class OptionSequences:
     """Simulated or recorded sequences with the options that made them.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppl_models.datasets.fetch import prepared
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["SURVEY_ANSWERS", "ResponseTimes", "load_response_times", "load_timss"]
 
@@ -18,6 +19,7 @@ SKILLS = ("Number", "Algebra", "Geometry", "Data and Probability", "Knowing", "A
 SURVEY_ANSWERS = ("agree a lot", "agree a little", "disagree a little", "disagree a lot")
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class ResponseTimes:
     """Answers and times of students on items, with the skills each item asks for.

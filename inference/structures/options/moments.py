@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inference.structures.options.moment_counts import OptionMoments
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["MomentDiagnostics", "MomentEstimate", "MomentWarning", "state_by_state"]
 
@@ -37,6 +38,7 @@ class MomentWarning(UserWarning):
     """Moments could not give a start, or carry little information about the answer."""
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class MomentDiagnostics:
     """What the assumptions look like in the data; states that are never visited have NaN.
@@ -68,6 +70,7 @@ class MomentDiagnostics:
     drift: float
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class MomentEstimate:
     """Estimates by moments, in one order of the options for all states.

@@ -1,0 +1,72 @@
+"""What a fit shows of itself at a prompt and in a notebook: a few lines, and no tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ppl_models.parts.showing import shown_settings
+
+if TYPE_CHECKING:
+    from inference.fitting.record import FitRecord
+
+__all__ = ["facts_of"]
+
+MOST_SITES = 4
+
+
+def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
+    """What somebody who meets a fit wants to know first, by name."""
+    facts = [
+        ("model", shown_settings(fit.model)),
+        ("data", _data(fit)),
+        ("latents", _latents(fit)),
+        ("engine", f"{shown_settings(fit.method)}: {_course(fit)}"),
+        ("log-likelihood", f"{_number(fit.log_likelihood)}{_given(fit)}"),
+        ("BIC", f"{_number(fit.bic)}, {fit.num_parameters:,} free parameters"),
+    ]
+    if fit.restarts.optimum is not None and fit.restarts.num_ended > 1:
+        facts.append(("starts", f"the best optimum was reached by {fit.restarts.num_reached} of {fit.restarts.num_ended}"))
+    if fit.warnings:
+        facts.append(("warnings", f"{len(fit.warnings)}, read them in fit.warnings"))
+    return facts
+
+
+def _data(fit: FitRecord) -> str:
+    num_items = len(fit.item_names)
+    names = f" of {num_items:,} {'column' if num_items == 1 else 'columns'}" if num_items else ""
+    if fit.num_observations not in (None, fit.num_rows):
+        return f"{fit.num_rows:,} sequences, {fit.num_observations:,} steps in all"
+    return f"{fit.num_rows:,} {'row' if fit.num_rows == 1 else 'rows'}{names}"
+
+
+def _latents(fit: FitRecord) -> str:
+    sites = [f"{name} ({_values(*sizes)})" for name, sizes in (fit.latents or {}).items()]
+    sites += [f"{label.name}" for label in fit.structure.labels() if not fit.latents]
+    continuous = [*(fit.local or {}), *fit.structure.integrated_sites]
+    sites += [f"{name} (continuous)" for name in dict.fromkeys(continuous)]
+    more = f" and {len(sites) - MOST_SITES} more" if len(sites) > MOST_SITES else ""
+    return (", ".join(sites[:MOST_SITES]) + more) or "none"
+
+
+def _values(count: int, num_values: int) -> str:
+    if num_values == 2 and count > 1:
+        return f"{count} bits"
+    return f"{num_values} values" + (f", {count} in a row" if count > 1 else "")
+
+
+def _course(fit: FitRecord) -> str:
+    if fit.draws is not None:
+        chains, draws = next(iter(fit.draws.values())).shape[:2]
+        return f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} draws, {'converged' if fit.converged else 'not converged'}"
+    if fit.converged:
+        return f"converged after {fit.num_iterations:,} iterations"
+    return f"did not converge in {fit.num_iterations:,} iterations"
+
+
+def _given(fit: FitRecord) -> str:
+    return f" (given {' and '.join(fit.structure.local_sites)})" if fit.structure.local_sites else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}" if math.isfinite(value) else "not known"

@@ -1,0 +1,129 @@
+"""What a record shows of itself at a prompt and in a notebook: a few lines, and of what is large its kind and size."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+__all__ = ["html_table", "lines_of", "shown", "shown_settings", "shows_briefly"]
+
+MOST_NUMBERS = 8  # of an array that is shown whole
+MOST_WIDTH = 72  # of a value
+MOST_LINE = 100  # of a record on one line
+MOST_NAMES = 6
+MOST_SETTING = 40
+
+Kind = TypeVar("Kind")
+
+
+def shows_briefly(kind: type[Kind]) -> type[Kind]:
+    """Give a dataclass a ``repr`` of a few lines, and a small table for notebooks, whatever its fields hold.
+
+    The usual ``repr`` writes every number of every field. Here a small record stands on one line, a large one has a line a field, with tensors
+    as their shape, containers as their size and names, and records inside as their kind.
+    """
+    kind.__repr__ = _repr  # type: ignore[method-assign]
+    kind._repr_html_ = _repr_html  # type: ignore[attr-defined]
+    return kind
+
+
+def _repr(self: Any) -> str:
+    name, fields = type(self).__name__, _fields(self)
+    line = f"{name}({', '.join(f'{field}={text}' for field, text in fields)})"
+    return line if len(line) <= MOST_LINE else f"{name}\n{lines_of(fields)}"
+
+
+def _repr_html(self: Any) -> str:
+    return html_table(type(self).__name__, _fields(self))
+
+
+def _fields(record: Any) -> list[tuple[str, str]]:
+    return [(field.name, shown(getattr(record, field.name))) for field in dataclasses.fields(record) if field.repr]
+
+
+def lines_of(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and values in two columns, a line each."""
+    pairs = list(pairs)
+    width = max((len(name) for name, _ in pairs), default=0)
+    return "\n".join(f"  {name:<{width}}  {text}" for name, text in pairs)
+
+
+def html_table(title: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and values as a table for notebooks, every text escaped."""
+    left = "text-align: left"
+    rows = "".join(f'<tr><th style="{left}">{escape(name)}</th><td style="{left}">{escape(text)}</td></tr>' for name, text in pairs)
+    return f'<table><caption style="{left}">{escape(title)}</caption><tbody>{rows}</tbody></table>'
+
+
+def shown(value: Any) -> str:
+    """A value on one short line: whole where it is small, else what it is and how large."""
+    if isinstance(value, Tensor | np.ndarray):
+        return _array(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, str):
+        return _cut(repr(value))
+    if isinstance(value, Mapping):
+        return _mapping(value)
+    if isinstance(value, tuple | list):
+        return _sequence(value)
+    text = repr(value)
+    return text if len(text) <= MOST_WIDTH and "\n" not in text else type(value).__name__
+
+
+def shown_settings(record: Any) -> str:
+    """A model or an engine with those of its settings that are not the usual ones, and short."""
+    if not dataclasses.is_dataclass(record):
+        return str(getattr(record, "__name__", type(record).__name__))
+    parts = []
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        text = shown(value)
+        is_usual = type(value) is type(field.default) and text == shown(field.default)
+        if field.repr and not is_usual and len(text) <= MOST_SETTING:
+            parts.append(f"{field.name}={text}")
+    whole = f"{type(record).__name__}({', '.join(parts)})"
+    return whole if len(whole) <= MOST_LINE else _cut(whole)
+
+
+def _array(value: Tensor | np.ndarray) -> str:
+    kind, is_whole = "array", value.dtype != object
+    if isinstance(value, Tensor):
+        kind, is_whole = "tensor", not value.is_meta
+    if not is_whole or math.prod(value.shape) > MOST_NUMBERS:
+        return f"{kind} of {' x '.join(map(str, value.shape))}"
+    return _cut(_plain(value.tolist()))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_plain, value))}]"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _mapping(value: Mapping[Any, Any]) -> str:
+    whole = "{" + ", ".join(f"{key!r}: {shown(part)}" for key, part in value.items()) + "}" if len(value) <= MOST_NAMES else ""
+    if whole and len(whole) <= MOST_WIDTH:
+        return whole
+    names = ", ".join(str(key) for key in list(value)[:MOST_NAMES]) + (", ..." if len(value) > MOST_NAMES else "")
+    return _cut(f"{len(value)} by name: {names}")
+
+
+def _sequence(value: tuple[Any, ...] | list[Any]) -> str:
+    if len(value) <= MOST_NUMBERS:
+        parts = ", ".join(map(shown, value))
+        whole = f"({parts}{',' if len(value) == 1 else ''})" if isinstance(value, tuple) else f"[{parts}]"
+        if len(whole) <= MOST_WIDTH:
+            return whole
+    kinds = sorted({type(part).__name__ for part in value})
+    return f"{len(value)} of {' and '.join(kinds[:3])}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_WIDTH else text[: MOST_WIDTH - 3] + "..."
