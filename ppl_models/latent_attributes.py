@@ -20,7 +20,7 @@ from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_curves import ACDM, RRUM, CurvedItems
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM, Layout, layout_of_items
-from ppl_models.parts.penalties import Penalty, check_penalty
+from ppl_models.parts.penalties import Penalty, ToBeChosen, check_penalty
 from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson, ResponseFamily
 from ppl_models.parts.validation import as_items, check_number, check_size, numbers_like, plain_fields
 
@@ -93,7 +93,8 @@ class LatentAttributeModel:
         root: the law of the attributes.
         num_attributes: K, where Q is not given.
         num_items: J, where Q is not given.
-        penalty: sparsity penalty of the loadings, where Q is not given.
+        penalty: sparsity penalty of the loadings, where Q is not given. With ``ToBeChosen()`` a plain ``fit(model, data)`` chooses it by EBIC, reads Q off
+            the loadings and fits again on it without shrinkage.
         bound: half-width of the interval of intercepts and loadings; if None, that of each item's family.
         attribute_names: K names; None for those of ``q_matrix``, else 0, 1, ...
         item_names: J names that the columns of the data must have; None for those of ``q_matrix``, else any.
@@ -115,7 +116,7 @@ class LatentAttributeModel:
     root: AttributeLaw = Saturated()
     num_attributes: int | None = None
     num_items: int | None = None
-    penalty: Penalty | None = None
+    penalty: Penalty | ToBeChosen | None = None
     bound: float | None = None
     attribute_names: tuple[str, ...] | None = None
     item_names: tuple[str, ...] | None = None
@@ -230,7 +231,7 @@ class LatentAttributeModel:
                 num_parents=num_attributes,
                 response=self.response,
                 dispersion="dispersion" if self.response.num_dispersed(num_items) else None,
-                penalty=self.penalty,
+                penalty=None if isinstance(self.penalty, ToBeChosen) else self.penalty,
                 graph=graph,
                 bound=self.response.bound if self.bound is None else float(self.bound),
                 item_bounds=bounds if self.bound is None and len(set(bounds)) > 1 else None,

@@ -24,7 +24,12 @@ from inference.programs.program import Program
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
+LEAST_SHARE = 0.05  # of the rows that a table must be worth for a graph to be drawn
 MOST_RIVALS = 5  # graphs that are refitted to the rows beside the best
+NOT_DETERMINED = (
+    "No graph is drawn: with this Q-matrix the answers do not tell enough profiles apart, so that very different tables of the attributes fit alike, "
+    "and with them very different graphs. Each attribute needs items that ask for it alone; the section on identifiability says which ones lack them."
+)
 
 __all__ = ["AttributeReport", "ProfilePosterior", "discover_attributes", "profile_posterior"]
 
@@ -64,9 +69,16 @@ class AttributeReport:
     on_rows: RowComparison
     profiles: ProfilePosterior
 
+    @property
+    def determined(self) -> bool:
+        """Whether the table is worth at least a twentieth of the rows; if not, the items do not tell profiles apart, and no graph should be drawn."""
+        return self.rows is None or self.rows.num_rows >= LEAST_SHARE * self.rows.observed_rows
+
     def text(self) -> str:
         """What the rows are worth, the graph in words, and what the rows say of it and its rivals."""
         parts = [] if self.rows is None else [self.rows.text()]
+        if not self.determined:
+            return "\n\n".join([*parts, NOT_DETERMINED])
         return "\n\n".join([*parts, self.causal.text(), self.on_rows.text()])
 
     def plot(self, ax: Any = None) -> Any:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from inference.base.structure import Method
     from inference.fitting.result import Fit
+    from ppl_models.parts.responses import ResponseFamily
 
 __all__ = ["app"]
 
@@ -38,6 +39,7 @@ study_app = typer.Typer(help="Repeat a published study with data of a known trut
 app.add_typer(study_app, name="study")
 
 USER_ERROR, INTERRUPTED = 2, 130
+RESPONSES = {"bernoulli": "Bernoulli", "poisson": "Poisson", "normal": "Normal", "lognormal": "LogNormal"}
 
 
 class Engine(StrEnum):
@@ -202,6 +204,30 @@ def range_of(text: str, option: str) -> list[int]:
     if not (len(parts) == 2 and all(part.isdigit() for part in parts) and 1 <= int(parts[0]) <= int(parts[1])):
         raise ValueError(f"{option}: FIRST:LAST with 1 <= FIRST <= LAST was expected, got {text!r}")
     return list(range(int(parts[0]), int(parts[1]) + 1))
+
+
+def response_of(text: str) -> ResponseFamily:
+    import ppl_models
+
+    blocks: list[tuple[ResponseFamily, int | None]] = []
+    for name, count in blocks_of(text, "--response"):
+        if name not in RESPONSES:
+            raise ValueError(f"--response: {', '.join(RESPONSES)}, or blocks of them, were expected, got {name!r}")
+        blocks.append((getattr(ppl_models, RESPONSES[name])(), count))
+    return blocks[0][0] if blocks[0][1] is None else ppl_models.Blocks(*blocks)
+
+
+def blocks_of(text: str, option: str) -> list[tuple[str, int | None]]:
+    """Names with numbers of items, NAME:NUMBER,NAME:NUMBER; or one name for all, without a number."""
+    if ":" not in text:
+        return [(text, None)]
+    blocks: list[tuple[str, int | None]] = []
+    for part in text.split(","):
+        name, _, count = part.partition(":")
+        if not count.isdecimal():
+            raise ValueError(f"{option}: blocks are written NAME:NUMBER,NAME:NUMBER, got {text!r}")
+        blocks.append((name, int(count)))
+    return blocks
 
 
 def shape_of(text: str | None) -> tuple[int, int] | None:

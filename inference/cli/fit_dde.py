@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from inference.cli.app import (
+    RESPONSES,
     Engine,
     ImageShape,
     NoProgress,
@@ -21,17 +22,13 @@ from inference.cli.app import (
     fit_app,
     one_line_errors,
     read_frame,
+    response_of,
     run,
     shape_of,
     sizes_of,
 )
 
-if TYPE_CHECKING:
-    from ppl_models.parts.responses import ResponseFamily
-
 __all__ = ["fit_dde"]
-
-RESPONSES = {"bernoulli": "Bernoulli", "poisson": "Poisson", "normal": "Normal", "lognormal": "LogNormal"}
 
 
 class Start(StrEnum):
@@ -143,22 +140,3 @@ def penalty_of(text: str) -> Any:
     except ValueError:
         raise ValueError(f"--penalty: auto, none or SLOPE,THRESHOLD was expected, got {text!r}") from None
     return TruncatedLasso(slope, threshold)
-
-
-def response_of(text: str) -> ResponseFamily:
-    import ppl_models
-
-    def family(name: str) -> ResponseFamily:
-        if name not in RESPONSES:
-            raise ValueError(f"--response: {', '.join(RESPONSES)}, or blocks of them, were expected, got {name!r}")
-        return getattr(ppl_models, RESPONSES[name])()
-
-    if ":" not in text:
-        return family(text)
-    blocks = []
-    for part in text.split(","):
-        name, _, count = part.partition(":")
-        if not count.isdecimal():
-            raise ValueError(f"--response: blocks are written FAMILY:NUMBER,FAMILY:NUMBER, got {text!r}")
-        blocks.append((family(name), int(count)))
-    return ppl_models.Blocks(*blocks)

@@ -4,6 +4,7 @@
 from inference.cli import (  # noqa: F401  (each registers its command)
     fit_options,
     fit_dde,
+    fit_attributes,
     demo,
     report,
     check,
@@ -12,6 +13,7 @@ from inference.cli import (  # noqa: F401  (each registers its command)
     fit_noisy_or,
     select_dde,
     study,
+    causal,
 )
 from inference.cli.app import app
 

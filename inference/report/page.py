@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["note", "number", "paragraph", "picture", "table", "write_page"]
+__all__ = ["bullets", "heading", "note", "number", "paragraph", "picture", "table", "write_page"]
 
 
 def write_page(file: Path, title: str, sections: Sequence[tuple[str, str, str]]) -> Path:
@@ -41,6 +41,14 @@ def paragraph(text: str) -> str:
 
 def note(text: str) -> str:
     return f'<p class="note">{escape(text)}</p>\n'
+
+
+def heading(text: str) -> str:
+    return f"<h3>{escape(text)}</h3>\n"
+
+
+def bullets(texts: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>\n"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Table", "read_table"]
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL"})
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+KINDS = {",": "comma-separated text", "\t": "tab-separated text"}
 NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC = b"\x93NUMPY", b"PK\x03\x04", b"PAR1"
 
 
@@ -32,13 +34,15 @@ class Table:
     Args:
         values: (N, J) float64; NaN where an entry is missing.
         names: J different column names.
+        row_names: N different names of rows, where they were asked for and the file has some.
     """
 
     values: np.ndarray
     names: tuple[str, ...]
+    row_names: tuple[str, ...] | None = None
 
 
-def read_table(path: str | Path) -> Table:
+def read_table(path: str | Path, row_names: bool = False) -> Table:
     r"""Read a table of numbers, rows are units, from a csv, tsv, parquet, npy or npz file.
 
     - ``.csv``, ``.tsv``: UTF-8, separated by commas or tabs. The first line holds the column names; a first line of
@@ -50,6 +54,7 @@ def read_table(path: str | Path) -> Table:
 
     Args:
         path: the file.
+        row_names: take the first column of a csv or tsv file for names of the rows where it holds texts; leave it out where it counts them.
 
     Returns:
         The table. Rows and columns in error messages are counted from 1.
@@ -57,7 +62,7 @@ def read_table(path: str | Path) -> Table:
     Raises:
         ValueError: for a file that is missing, empty, of another kind than its ending says or of an unknown ending;
             for an entry that is no number (naming column and row), rows of unequal length (naming the line), a column
-            name that is empty or occurs twice, an npz file with several arrays and none named, an array that has not
+            name that is empty or occurs twice, a row name likewise, an npz file with several arrays and none named, an array that has not
             two dims, and a table without rows or columns.
     """
     file, key = _split_key(str(path))
@@ -66,7 +71,13 @@ def read_table(path: str | Path) -> Table:
         raise ValueError(f"{file}: a file ending in {', '.join(_READERS)} was expected, got {ending or 'no ending'!r}")
     try:
         _check_file(file)
-        values, names = _READERS[ending](file, key)
+        labels = None
+        if row_names and ending in SEPARATORS:
+            separator = SEPARATORS[ending]
+            text, labels = _without_labels(file, _read_text(file, separator), separator)
+            values, names = _read_lines(file, text, separator)
+        else:
+            values, names = _READERS[ending](file, key)
     except Exception as error:
         raise _in_one_line(file, error) from error
     if values.ndim != 2:
@@ -77,7 +88,7 @@ def read_table(path: str | Path) -> Table:
         )
     names = names or tuple(str(j) for j in range(values.shape[1]))
     _check_names(file, names)
-    return Table(values, names)
+    return Table(values, names, labels)
 
 
 def _check_file(file: Path) -> None:
@@ -128,17 +139,39 @@ def _other_kind(file: Path, expected: str) -> ValueError:
 # Text
 
 
-def _read_delimited(file: Path, separator: str) -> tuple[np.ndarray, tuple[str, ...]]:
+def _read_text(file: Path, separator: str) -> str:
     content = file.read_bytes()
-    kind = "comma-separated text" if separator == "," else "tab-separated text"
     if b"\x00" in content or content.startswith((NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC, b"\x1f\x8b")):
-        raise _other_kind(file, kind)
+        raise _other_kind(file, KINDS[separator])
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{file}: UTF-8 text was expected, got byte {content[error.start]:#x} at {error.start}"
         ) from error
+
+
+def _without_labels(file: Path, text: str, separator: str) -> tuple[str, tuple[str, ...] | None]:
+    """The text without a first column that names the rows or counts them, and the names; the text as it is where there is none."""
+    try:
+        lines = [line for line in csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True) if line]
+    except csv.Error:
+        return text, None  # said where it is read
+    if not lines or len(lines[0]) < 2:
+        return text, None
+    firsts = [line[0].strip() for line in (lines if _header(lines[0][1:]) is None else lines[1:])]
+    counts = len(firsts) >= 3 and any(firsts == [str(j + start) for j in range(len(firsts))] for start in (0, 1))
+    if not counts and all(first in MISSING or _is_number(first) for first in firsts):
+        return text, None
+    for j, name in enumerate(firsts):
+        if not name or name in firsts[:j]:
+            raise ValueError(f"{file}: row {j + 1} is named {name!r}; a name of its own was expected for each")
+    without = io.StringIO(newline="")
+    csv.writer(without, delimiter=separator).writerows(line[1:] for line in lines)
+    return without.getvalue(), None if counts else tuple(firsts)
+
+
+def _read_lines(file: Path, text: str, separator: str) -> tuple[np.ndarray, tuple[str, ...]]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     convert = float if "_" not in text.partition("\n")[2] else _float  # float() would read 1_0 as ten
     names: tuple[str, ...] | None = None
@@ -164,7 +197,7 @@ def _read_delimited(file: Path, separator: str) -> tuple[np.ndarray, tuple[str, 
                 where = (len(numbers) // width + 1, reader.line_num)
                 numbers.extend(_parse(file, names, j, entry, where) for j, entry in enumerate(row))
     except csv.Error as error:
-        raise ValueError(f"{file}: line {reader.line_num}: {kind} was expected, but {error}") from error
+        raise ValueError(f"{file}: line {reader.line_num}: {KINDS[separator]} was expected, but {error}") from error
     if not width:
         raise ValueError(f"{file}: the file holds no line with an entry")
     return np.frombuffer(numbers, dtype=np.float64).reshape(-1, width), names or ()
@@ -314,8 +347,8 @@ def _arrow_numbers(file: Path, name: str, column: pa.ChunkedArray) -> np.ndarray
 Reader = Callable[[Path, "str | None"], tuple[np.ndarray, tuple[str, ...]]]
 
 _READERS: dict[str, Reader] = {
-    ".csv": lambda file, key: _read_delimited(file, ","),
-    ".tsv": lambda file, key: _read_delimited(file, "\t"),
+    ".csv": lambda file, key: _read_lines(file, _read_text(file, ","), ","),
+    ".tsv": lambda file, key: _read_lines(file, _read_text(file, "\t"), "\t"),
     ".parquet": _read_parquet,
     ".npy": _read_npy,
     ".npz": _read_npz,

@@ -28,6 +28,7 @@ from ppl_models import (
     LogNormal,
     Normal,
     Saturated,
+    ToBeChosen,
     TruncatedLasso,
 )
 from ppl_models.matrix_factorization import PoissonFactorization
@@ -136,6 +137,16 @@ def test_a_penalty_finds_the_matrix() -> None:
     orders = [list(order) for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))]
     assert any(torch.equal(found[:, order], torch.tensor(Q).bool()) for order in orders)
     assert model.restricted([found.long()]).q_matrix is not None
+
+
+def test_a_penalty_that_is_left_open_is_none_for_a_named_method() -> None:
+    open_, without = (LatentAttributeModel(num_attributes=2, num_items=6, penalty=penalty) for penalty in (ToBeChosen(), None))
+    assert open_.layers()[0].penalty is None
+    data = (torch.rand(50, 6, generator=torch.Generator().manual_seed(1), dtype=F64) < 0.5).to(F64)
+    short = EM(max_iterations=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert fit(open_, data, short, num_restarts=1).objective == fit(without, data, short, num_restarts=1).objective
 
 
 @pytest.mark.parametrize("root", [HigherOrder(), Dag([(0, k) for k in range(1, 16)]), Hierarchy([(k, k + 1) for k in range(15)])], ids=["trait", "dag", "line"])

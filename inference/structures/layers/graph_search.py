@@ -73,7 +73,7 @@ def search_graphs(
     """
     loose = replace(method, **{name: _looser(getattr(method, name), value) for name, value in LOOSE.items()})
     best = start
-    tried: set[tuple[Any, ...]] = {tuple(start.model.graphs)}
+    tried: set[tuple[Any, ...]] = {_key([layer.graph for layer in start.model.layers()])}
     for _ in range(max_rounds):
         graphs = [layer.graph for layer in best.model.layers()]
         singles = [m for m in _moves(plain, best, graphs, num_moves) if _key(_moved(graphs, [m])) not in tried]

@@ -272,3 +272,26 @@ def test_paths_that_are_none_are_refused(tmp_path):
         (tmp_path / "file.csv").write_text("a\n1\n")
         with pytest.raises(ValueError, match=r"no such file|cannot be read|a file ending in"):
             read_table(path)
+
+
+def test_names_of_rows(tmp_path):
+    path = tmp_path / "q.csv"
+    for head in ("item,add,carry\n", ",add,carry\n", ""):
+        path.write_text(f"{head}one,1,0\ntwo,0,1\nthree,1,1\n")
+        table = read_table(path, row_names=True)
+        assert table.row_names == ("one", "two", "three")
+        assert table.names == (("add", "carry") if head else ("0", "1"))
+        assert table.values.tolist() == [[1, 0], [0, 1], [1, 1]]
+    path.write_text("number,add,carry\n1,1,0\n2,0,1\n3,1,1\n")
+    assert read_table(path, row_names=True).names == ("add", "carry")  # what counts the rows is left out
+    path.write_text("add,carry\n1,0\n0,1\n")
+    table = read_table(path, row_names=True)
+    assert table.row_names is None
+    assert table.values.tolist() == [[1, 0], [0, 1]]
+    for wrong in ("item,add\none,1\none,0\n", "item,add\none,1\n,0\n"):
+        path.write_text(wrong)
+        with pytest.raises(ValueError, match=r"row 2 is named .*; a name of its own"):
+            read_table(path, row_names=True)
+    path.write_text("item,add\none,x\n")
+    with pytest.raises(ValueError, match="column 'add', row 1"):
+        read_table(path, row_names=True)

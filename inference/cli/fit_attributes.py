@@ -1,0 +1,156 @@
+"""``ppl-models fit attributes``: cognitive diagnosis, items that ask for binary attributes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from inference.cli.app import (
+    RESPONSES,
+    Engine,
+    NoProgress,
+    Out,
+    Overwrite,
+    Seed,
+    blocks_of,
+    deliver,
+    fit_app,
+    one_line_errors,
+    read_frame,
+    response_of,
+    run,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ppl_models.descriptions.attribute_law import AttributeLaw
+
+__all__ = ["fit_attributes"]
+
+ROOTS = "saturated, independent, higher-order, hierarchy:A>B,B>C, dag:A>C,B>C"
+MOST_NAMED = 4
+
+
+@fit_app.command("attributes")
+def fit_attributes(
+    data: Annotated[
+        str, typer.Argument(help="Table with one row a person and one column an item: csv, tsv, parquet, npy, npz (file.npz:array).")
+    ],
+    out: Out,
+    q: Annotated[
+        str | None,
+        typer.Option(
+            "--q",
+            metavar="FILE",
+            help="Q-matrix, 0/1, a row an item and a column an attribute; the head names the attributes, a first column of texts the items.",
+        ),
+    ] = None,
+    attributes: Annotated[
+        int | None, typer.Option(min=1, help="Find the Q-matrix of so many attributes, where none is known (additive items).")
+    ] = None,
+    items: Annotated[
+        str | None,
+        typer.Option(
+            help="Rule of the items: dina, dino, additive, acdm, rrum, saturated; or blocks: dina:10,saturated:5. Saturated where it is left "
+            "out, additive with --attributes."
+        ),
+    ] = None,
+    root: Annotated[str, typer.Option(help=f"Law of the attributes: {ROOTS}.")] = "saturated",
+    response: Annotated[
+        str, typer.Option(help=f"Family of the items: {', '.join(RESPONSES)}; or blocks: bernoulli:20,lognormal:20.")
+    ] = "bernoulli",
+    restarts: Annotated[
+        int | None, typer.Option(min=1, help="Starts run as one batch, the best reported; as many as the model recommends.")
+    ] = None,
+    seed: Seed = 0,
+    engine: Annotated[
+        Engine, typer.Option(help="Exact EM, stochastic EM for many attributes; or posterior draws: laplace, svi, nuts.")
+    ] = Engine.auto,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="File that holds the running fit; the same command then resumes from it.")
+    ] = None,
+    no_progress: NoProgress = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Fit a model of latent attributes (cognitive diagnosis) to answers and a Q-matrix, and write fit, ArviZ file, report and summary."""
+    with one_line_errors(checkpoint):
+        from inference.report.results_folder import check_output_folder
+
+        stages = () if checkpoint is None else (checkpoint, *checkpoint.parent.glob(f"{checkpoint.name}.*"))
+        check_output_folder(out, overwrite, stages)
+        frame = read_frame(data)
+        model = _model(frame, q, attributes, items, _root(root), response)
+        result = run(model, frame, "spectral", restarts, seed, checkpoint, not no_progress, engine)
+        deliver(result, frame, out, None)
+
+
+def _model(frame: pd.DataFrame, q: str | None, attributes: int | None, items: str | None, root: AttributeLaw, response: str) -> Any:
+    from ppl_models.latent_attributes import LatentAttributeModel
+    from ppl_models.parts.penalties import ToBeChosen
+
+    if (q is None) == (attributes is None):
+        raise ValueError("--q FILE (a Q-matrix) or --attributes K (to find one) was expected, one of the two")
+    num_items = frame.shape[1]
+    if q is not None:
+        return LatentAttributeModel(_q_matrix(q, frame), response_of(response), _rules(items or "saturated", num_items), root)
+    return LatentAttributeModel(
+        None,
+        response_of(response),
+        _rules(items or "additive", num_items),
+        root,
+        num_attributes=attributes,
+        num_items=num_items,
+        penalty=ToBeChosen(),
+    )
+
+
+def _q_matrix(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The Q-matrix of a file, its rows in the order of the columns of the answers."""
+    import pandas as pd
+
+    from ppl_models.datasets import read_table
+
+    table = read_table(file, row_names=True)
+    columns = [str(name) for name in frame.columns]
+    (num_rows, num_attributes), expected = table.values.shape, len(columns)
+    if table.row_names is not None:
+        for here, there, what in ((table.row_names, columns, "columns of the answers"), (columns, table.row_names, f"rows of {file}")):
+            absent = [name for name in here if name not in there]
+            if absent:
+                shown = ", ".join(map(repr, absent[:MOST_NAMED])) + (f" and {len(absent) - MOST_NAMED} more" if len(absent) > MOST_NAMED else "")
+                raise ValueError(f"--q: items {shown} are not among the {what}; give items the same names in both files")
+    elif num_rows != expected:
+        turned = "; it seems to lie on its side: rows are items, columns attributes" if num_attributes == expected else ""
+        raise ValueError(f"--q: {file} has {num_rows} rows, and the answers have {expected} items; one row an item was expected{turned}")
+    matrix = pd.DataFrame(table.values, index=list(table.row_names or columns), columns=list(table.names))
+    return matrix.loc[columns]
+
+
+def _rules(text: str, num_items: int) -> str | list[str]:
+    blocks = blocks_of(text, "--items")
+    if blocks[0][1] is None:
+        return text
+    rules = [name for name, count in blocks for _ in range(count or 0)]
+    if len(rules) != num_items:
+        raise ValueError(f"--items: the blocks of {text!r} hold {len(rules)} items, and the answers have {num_items}")
+    return rules
+
+
+def _root(text: str) -> AttributeLaw:
+    import ppl_models
+
+    plain: dict[str, AttributeLaw] = {
+        "saturated": ppl_models.Saturated(),
+        "independent": ppl_models.Independent(),
+        "higher-order": ppl_models.HigherOrder(),
+    }
+    if text in plain:
+        return plain[text]
+    kind, _, listed = text.partition(":")
+    pairs = tuple(tuple(part.strip() for part in pair.split(">")) for pair in listed.split(",") if pair.strip())
+    if kind not in ("hierarchy", "dag") or not pairs or any(len(pair) != 2 or not all(pair) for pair in pairs):
+        raise ValueError(f"--root: one of {ROOTS} was expected (A, B, C are attributes), got {text!r}")
+    return ppl_models.Hierarchy(pairs) if kind == "hierarchy" else ppl_models.Dag(pairs)  # type: ignore[arg-type]

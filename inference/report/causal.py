@@ -1,0 +1,174 @@
+"""A graph of causes among attributes on a page: what is firm, what is left open in words, and what such a graph cannot say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inference.causal.of_fit import NOT_DETERMINED, AttributeReport
+from inference.report.page import bullets, heading, note, number, paragraph, picture, table, write_page
+
+__all__ = ["causal_html", "causal_record", "verdict_in_words", "write_causal_report"]
+
+MOST_DOUBTS, MOST_PAIRS = 12, 30  # that a page lists
+LEAST_SHOWN = 0.1  # probability of being joined, below which a pair that the graph does not join is not listed
+PICTURE = "the graph: wide edges are strong, dashed ones have no firm direction, dotted ones may not be there"
+
+
+def verdict_in_words(report: AttributeReport) -> list[str]:
+    """What stands and what does not, in a few sentences."""
+    if not report.determined:
+        return [NOT_DETERMINED]
+    causal = report.causal
+    names, edges = causal.graph.names, len(causal.edges)
+    if not edges:
+        return ["No two attributes are joined: given what the answers tell, they look independent of each other."]
+    doubtful = int(causal.open_edges.sum()) // 2
+    arrows = [(i, j) for i, j in causal.graph.arrows if not causal.open_arrows[i, j] and not causal.open_edges[i, j]]
+    joined = "1 pair of attributes is joined" if edges == 1 else f"{edges} pairs of attributes are joined"
+    words = [f"{joined} directly" + (f", {doubtful} of them with some doubt." if doubtful else ", none of them in doubt.")]
+    if arrows:
+        shown = "; ".join(f"{names[i]} → {names[j]}" for i, j in arrows)
+        words.append(f"Firm directions: {shown}. The other edges have none that such data could decide.")
+    else:
+        words.append("No direction is firm: the graph says which attributes go together directly, and not which comes first.")
+    if causal.ties:
+        words.append(f"{len(causal.ties)} other graph(s) fit exactly as well, so where they differ nothing is claimed.")
+    if causal.nearly_unfaithful:
+        pairs = ", ".join(f"{names[i]} and {names[k]}" for i, k in (edge.pair for edge in causal.nearly_unfaithful))
+        words.append(f"Take care with {pairs}: their dependence all but vanishes in part of the data (near-broken faithfulness).")
+    if causal.probabilities is not None:
+        words.append(f"The most probable graph as a whole has probability {causal.probabilities.classes[0][1]:.2f}.")
+    return words
+
+
+def causal_html(report: AttributeReport) -> str:
+    """The graph, its edges with probabilities, what is in doubt, how well it explains the rows, and what it takes for granted."""
+    rows = "" if report.rows is None else paragraph(" ".join(report.rows.text().split("\n")))
+    text = "".join(paragraph(sentence) for sentence in verdict_in_words(report)) + rows
+    if not report.determined:
+        return text
+    causal = report.causal
+    if causal.edges:
+        text += picture(report.plot, PICTURE)
+    text += _edges(report)
+    doubts = causal.doubts
+    if doubts:
+        text += heading("What is not firm") + bullets(doubts[:MOST_DOUBTS])
+        text += note(f"The first {MOST_DOUBTS} of {len(doubts)}.") if len(doubts) > MOST_DOUBTS else ""
+    text += heading("The graph against the answers themselves")
+    text += paragraph(
+        "The search sees the table of profiles only. Here each graph is refitted to the answers, the items held; a BIC below zero means "
+        "that the graph explains them better than a table without any graph, for its number of probabilities."
+    )
+    lines = [
+        [
+            "no graph (free table)" if found.graph is None else "; ".join(found.graph.text().splitlines()),
+            f"{found.bic:+.1f}",
+            str(found.num_free),
+            f"{found.gain:+.1f}",
+        ]
+        for found in report.on_rows.ranked
+    ]
+    text += table(("graph", "BIC against no graph", "probabilities", "log-likelihood against no graph"), lines)
+    if report.on_rows.best.graph is None:
+        text += paragraph("No graph explains the answers as well as a free table does: some dependence is left out of all of them.")
+    return text + paragraph(
+        "An arrow is a cause only if no common cause of two attributes was left out, if independences in the table are no accident, and if the "
+        "items measure the attributes that they are said to measure. A line means that both directions fit alike."
+    )
+
+
+def _edges(report: AttributeReport) -> str:
+    causal = report.causal
+    names, found, matrix = causal.graph.names, causal.probabilities, causal.graph.matrix
+    own = {edge.pair: edge for edge in causal.edges}
+    pairs = [(i, k) for i in range(len(names)) for k in range(i + 1, len(names))]
+    chance = np.zeros(matrix.shape) if found is None else found.adjacent
+    kept = sorted((pair for pair in pairs if pair in own or chance[pair] >= LEAST_SHOWN), key=lambda pair: (-chance[pair], pair))
+    if not kept:
+        return ""
+    lines = []
+    for i, k in kept[:MOST_PAIRS]:
+        if (i, k) in own and matrix[k, i] and not matrix[i, k]:
+            i, k = k, i
+        mark = "→" if matrix[i, k] and not matrix[k, i] and not causal.open_arrows[i, k] else "—"
+        edge = own.get((min(i, k), max(i, k)))
+        if edge is None:
+            shown, remark = [f"{names[i]}, {names[k]}", ""], "not joined in this graph"
+        else:
+            strength = edge.direct
+            shown = [f"{names[i]} {mark} {names[k]}", f"{strength.information:.3f} ({strength.low:.3f} to {strength.high:.3f})"]
+            remark = "may not be there" if causal.open_edges[i, k] else "direction not firm" if causal.open_arrows[i, k] else ""
+            remark = remark or ("firm" if mark == "→" else "either direction fits alike")
+        three = [] if found is None else [number(value) for value in (found.adjacent[i, k], found.arrow[i, k], found.arrow[k, i])]
+        lines.append([*shown, *three, remark])
+    chances = () if found is None else ("P(joined)", "P(first → second)", "P(second → first)")
+    more = note(f"The {MOST_PAIRS} most probable of {len(kept)} pairs.") if len(kept) > MOST_PAIRS else ""
+    return table(("attributes", "dependence given the other causes, nats (95 %)", *chances, ""), lines) + more
+
+
+def causal_record(report: AttributeReport) -> dict[str, Any]:
+    """All of it for ``graph.json``: arrows and lines with their strength, probabilities, ties and doubts."""
+    causal = report.causal
+    names = causal.graph.names
+
+    def edges_of(matrix: np.ndarray) -> list[dict[str, Any]]:
+        pairs = [(i, j) for i, j in np.argwhere(matrix).tolist() if not (matrix[j, i] and i > j)]
+        return [{"from": names[i], "to": names[j], "directed": not bool(matrix[j, i])} for i, j in pairs]
+
+    strength = {edge.pair: edge.direct for edge in causal.edges}
+    edges = []
+    for edge in edges_of(causal.graph.matrix):
+        i, j = names.index(edge["from"]), names.index(edge["to"])
+        found = strength[min(i, j), max(i, j)]
+        edges.append(
+            edge
+            | {
+                "direction_firm": bool(edge["directed"] and not causal.open_arrows[i, j]),
+                "edge_firm": not bool(causal.open_edges[i, j]),
+                "given": [names[k] for k in found.given],
+                "nats": found.information,
+                "nats_low": found.low,
+                "nats_high": found.high,
+            }
+        )
+    own = causal.probabilities
+    return {
+        "attributes": list(names),
+        "determined": report.determined,
+        "verdict": verdict_in_words(report),
+        "edges": edges,
+        "ties": [edges_of(other.matrix) for other in causal.ties],
+        "optimal": causal.optimal,
+        "score": causal.score,
+        "num_rows": causal.num_rows,
+        "observed_rows": report.on_rows.num_rows,
+        "probabilities": None
+        if own is None
+        else {
+            "adjacent": own.adjacent.tolist(),
+            "arrow": own.arrow.tolist(),
+            "line": own.line.tolist(),
+            "graphs": [{"edges": edges_of(graph.matrix), "probability": share} for graph, share in own.classes],
+            "num_tables": own.num_tables,
+        },
+        "on_rows": [
+            {"edges": None if found.graph is None else edges_of(found.graph.matrix), "bic": found.bic, "log_likelihood": found.gain}
+            for found in report.on_rows.ranked
+        ],
+        "doubts": list(causal.doubts),
+    }
+
+
+def write_causal_report(report: AttributeReport, path: str | Path) -> Path:
+    """Write the page: one file, the picture inside, nothing fetched from elsewhere, every text escaped.
+
+    Args:
+        report: of :func:`inference.causal.discover_attributes`.
+        path: the file, replaced if it exists.
+    """
+    names = report.causal.graph.names
+    return write_page(Path(path), f"What may cause what among {len(names)} attributes", [("graph", "The graph", causal_html(report))])
