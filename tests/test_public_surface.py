@@ -38,8 +38,8 @@ PUBLIC = {
     "inference.selection": "ComponentNoise HeldOut InformationCriterion LikelihoodRatio Selection SpectralRatio select_dimension",
     "inference.acdc": "AcdcResult Bootstrap Choice NoNull PlugIn Table acdc",
     "inference.identifiability": """
-        ClassifierIdentifiability IdentifiabilityReport LayerReport Violation check_classifiers check_graph
-        check_identifiability weight_interval
+        ClassifierIdentifiability IdentifiabilityReport LayerReport QMatrixReport Violation check_classifiers check_graph
+        check_identifiability check_q_matrix weight_interval
     """,
     "inference.alignment": "Alignment Matching align align_layers canonical_signs match_columns relabel",
     "inference.uncertainty": """

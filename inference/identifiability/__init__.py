@@ -19,6 +19,7 @@ from inference.identifiability.fisher import (
 )
 from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of, report_of
 from inference.identifiability.options import OptionIdentifiability, check_options, exact_moments
+from inference.identifiability.q_matrix import QMatrixReport, check_q_matrix
 from inference.identifiability.report import (
     IdentifiabilityReport,
     LayerReport,
@@ -70,6 +71,8 @@ __all__ = [
     "OptionIdentifiability",
     "check_options",
     "exact_moments",
+    "QMatrixReport",
+    "check_q_matrix",
     "layer_text",
     "missing",
     "report_text",

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from inference.identifiability.q_matrix import ItemKind, QMatrixReport, judge
 from inference.identifiability.report import IdentifiabilityReport, LayerReport, Violation
 from inference.identifiability.verdicts import (
     MAX_TABLE_LATENTS,
@@ -35,8 +36,10 @@ from inference.identifiability.verdicts import (
     nearest_changes,
     repairs,
 )
+from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.registry import structure_of
 from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.responses import LogNormal, Normal, Poisson
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
@@ -53,8 +56,9 @@ ZERO_SUM = 1e-12
 # ---------------------------------------------------------------- public
 
 
+@overload
 def check_identifiability(
-    fit: FitRecord | Mapping[str, Tensor],
+    fit: Mapping[str, Tensor],
     threshold: float | None = None,
     item_names: Sequence[str] | None = None,
     latent_names: Mapping[str, Sequence[str]] | None = None,
@@ -62,13 +66,42 @@ def check_identifiability(
     root: Root | None = None,
     bottom: Bottom | None = None,
     predictors: Tensor | None = None,
-) -> IdentifiabilityReport:
-    r"""Decide the conditions for every layer of a fit.
+) -> IdentifiabilityReport: ...
+
+
+@overload
+def check_identifiability(
+    fit: Any,
+    threshold: float | None = None,
+    item_names: Sequence[str] | None = None,
+    latent_names: Mapping[str, Sequence[str]] | None = None,
+    layers: Sequence[GeneralizedLinearLayer] | None = None,
+    root: Root | None = None,
+    bottom: Bottom | None = None,
+    predictors: Tensor | None = None,
+) -> Any: ...
+
+
+def check_identifiability(
+    fit: FitRecord | Mapping[str, Tensor] | Any,
+    threshold: float | None = None,
+    item_names: Sequence[str] | None = None,
+    latent_names: Mapping[str, Sequence[str]] | None = None,
+    layers: Sequence[GeneralizedLinearLayer] | None = None,
+    root: Root | None = None,
+    bottom: Bottom | None = None,
+    predictors: Tensor | None = None,
+) -> IdentifiabilityReport | QMatrixReport:
+    r"""Decide the conditions for every layer of a fit, or those of the Q-matrix of a latent attribute model.
 
     An edge is a loading with :math:`|W_{jk}| \ge` threshold, not zero, and in the layer's graph where that is given.
 
+    A :class:`~ppl_models.LatentAttributeModel` with a Q-matrix, or a fit of one, is judged by its Q, rules, responses and law of the attributes
+    (:mod:`inference.identifiability.q_matrix`), which says more than the conditions of a layer.
+
     Args:
-        fit: a fit of a model with ``layers()``, or parameters by site name (then ``layers`` is needed).
+        fit: a fit of a model with ``layers()``, or parameters by site name (then ``layers`` is needed); or a
+            :class:`~ppl_models.LatentAttributeModel` before any fit.
         threshold: least size of an edge, in every layer; None for the penalty's own, and 0 where there is no penalty or
             the graph is given.
         item_names: J names; None for the fit's.
@@ -85,6 +118,10 @@ def check_identifiability(
         ValueError: if there are no layers, a site is missing or has another shape or values that are not finite, the
             threshold is negative, or names do not fit.
     """
+    if all(argument is None for argument in (threshold, layers, root, bottom, predictors)) and not isinstance(fit, Mapping):
+        report = _attribute_report(fit, item_names, latent_names)
+        if report is not None:
+            return report
     params, layers, root, item_names = _unpack(fit, layers, root, item_names)
     if threshold is not None and not threshold >= 0:
         raise ValueError(f"check_identifiability: threshold must not be negative, got {threshold!r}")
@@ -119,7 +156,7 @@ def check_identifiability(
             graph = structure
         else:
             raise ValueError(f"check_identifiability: a {bottom!r} bottom layer must have its graph given, got None")
-        report = _check_layer(
+        own_report = _check_layer(
             graph,
             loadings,
             kind,
@@ -130,7 +167,7 @@ def check_identifiability(
             "item" if d == 0 else "child",
             proportions,
         )
-        reports.append(report)
+        reports.append(own_report)
     verdict = min((report.verdict for report in reports), key=VERDICTS.index)
     return IdentifiabilityReport(verdict, tuple(reports), tuple(thresholds))
 
@@ -174,6 +211,61 @@ def check_graph(
 
 
 # ---------------------------------------------------------------- parts
+
+
+def _attribute_report(given: Any, item_names: Sequence[str] | None, latent_names: Mapping[str, Sequence[str]] | None) -> QMatrixReport | None:
+    """The verdict on a latent attribute model with a Q-matrix, or on a fit of one; None for another model."""
+    params = getattr(given, "params", None)
+    structure = structure_of(given if params is None else given.model) if callable(given if params is None else given.model) else None
+    if not isinstance(structure, AttributeStructure) or structure.layers[0].edges is None:
+        return None
+    layer, root = structure.layers[0], structure.root
+    graph = layer.edges.cpu().numpy().astype(bool)  # type: ignore[union-attr]
+    binary = np.zeros(layer.num_children, dtype=bool)
+    for family, columns, _ in layer.response.blocks(layer.num_children):
+        binary[columns] = not isinstance(family, Normal | LogNormal | Poisson)
+    profiles = None if root.profiles is None else root.profiles.cpu().numpy().astype(int)
+    num_profiles = 2.0**layer.num_parents if profiles is None else len(profiles)
+    predictors = None
+    if params is not None and layer.num_parents <= MAX_TABLE_LATENTS:
+        predictors = _table(params, layer, root.profiles)
+    return judge(
+        graph,
+        _kinds(layer),
+        binary,
+        profiles,
+        root.num_free == num_profiles - 1,
+        predictors,
+        _own_names(item_names or getattr(structure.model, "item_names", None) or getattr(given, "item_names", None), "item", layer.num_children),
+        _own_names((latent_names or {}).get(layer.parent) or getattr(structure.model, "attribute_names", None), "attribute", layer.num_parents),
+    )
+
+
+def _own_names(names: Sequence[str] | None, noun: str, size: int) -> tuple[str, ...]:
+    """Names to be read in a sentence: numbers get a noun."""
+    numbered = names is None or tuple(names) == tuple(str(i) for i in range(len(names)))
+    return _names([f"{noun} {i}" for i in range(size)] if numbered else names, noun, size)
+
+
+def _kinds(layer: GeneralizedLinearLayer) -> list[ItemKind]:
+    """How each item depends on its attributes."""
+    if layer.terms is None or layer.graph is None or layer.edges is None:
+        raise ValueError("_kinds: a layer with a graph was expected")
+    out: list[ItemKind] = []
+    sizes = layer.terms.sum(-1)
+    curved = {j: group.curve for group in layer.curved for j in group.items.tolist()}
+    for j, uses in enumerate(layer.graph):
+        own = uses.nonzero().ravel()
+        if int(layer.edges[j].sum()) == 1:
+            out.append("pure")
+        elif j in curved or bool((sizes[own] == 1).all()):
+            out.append("additive")
+        elif len(own) == 1:
+            is_any = layer.disjunctive is not None and bool(layer.disjunctive[own[0]])
+            out.append("disjunctive" if is_any else "conjunctive")
+        else:
+            out.append("general")
+    return out
 
 
 def _check_layer(
@@ -253,12 +345,13 @@ def _not_highest(graph: np.ndarray, table: np.ndarray | None) -> tuple[Violation
     return (Violation("not the highest", latents, children=tuple(int(j) for j in low)),) if len(low) else ()
 
 
-def _table(params: Mapping[str, Tensor], layer: GeneralizedLinearLayer) -> np.ndarray:
-    """Predictors under all configurations of the parents, (2^K, J)."""
+def _table(params: Mapping[str, Tensor], layer: GeneralizedLinearLayer, profiles: Tensor | None = None) -> np.ndarray:
+    """Predictors under all configurations of the parents, or some, (C, J)."""
     loadings = _array(params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_features))
     intercepts = _array(params.get(layer.intercepts), layer.intercepts, (layer.num_children,))
     intercepts, loadings = (value.numpy() for value in layer.coefficients(torch.as_tensor(intercepts), torch.as_tensor(loadings)))
-    return layer.features(binary_configurations(layer.num_parents)).numpy() @ loadings.T + intercepts
+    configurations = binary_configurations(layer.num_parents) if profiles is None else profiles.cpu().to(torch.float64)
+    return layer.features(configurations).numpy() @ loadings.T + intercepts
 
 
 def _unpack(
