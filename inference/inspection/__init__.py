@@ -1,7 +1,9 @@
 """What to make of fitted latents: topics, groups, causes, dictionaries, options."""
 
 from inference.inspection.attributes import Classification, Reversal, classify_rows, reversals
+from inference.inspection.conditional_independence import ComponentDependence, conditional_independence
 from inference.inspection.dictionary import ColumnRecovery, column_recovery, used_columns
+from inference.inspection.discriminator import Discriminator
 from inference.inspection.groups import GroupMeans, group_means
 from inference.inspection.limited_information import LimitedInformationFit, limited_information_fit
 from inference.inspection.noisy_or import (
@@ -34,8 +36,14 @@ from inference.inspection.topics import (
     topic_similarity,
     word_probabilities,
 )
+from inference.inspection.total_correlation import TotalCorrelation, total_correlation
 
 __all__ = [
+    "ComponentDependence",
+    "conditional_independence",
+    "Discriminator",
+    "TotalCorrelation",
+    "total_correlation",
     "Classification",
     "Reversal",
     "classify_rows",
