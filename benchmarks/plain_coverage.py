@@ -1,7 +1,8 @@
 """Do the 95 % intervals of the plain call hold the truth in 95 %? ``fit(model, data)`` with nothing named, then ``standard_errors``.
 
-A deep discrete encoder (graph given), mixtures of Bernoulli and of Normal items, and a noisy-OR network, each with the library's default
-priors, engine and starts, on fresh rows of one truth. Estimates are brought under the truth's names by ``align``. One line a family: for each
+A deep discrete encoder (graph given), mixtures of Bernoulli and of Normal items, a noisy-OR network, and latent attribute models of four rules
+of the items, each with the library's default priors, engine and starts, on fresh rows of one truth. Estimates are brought under the truth's names by
+``align``, but for attributes, which have theirs. One line a family: for each
 site the share of entries whose interval holds the truth, and its standard error over data sets; ``held``, the share of entries on a bound,
 which have no interval and are not counted (an edge that noisy-OR's search leaves out is one; entries whose true value is a bound are left out
 altogether); ``refused``, data sets for which ``standard_errors`` gave no interval at all, by reason.
@@ -25,13 +26,26 @@ from inference import fit
 from inference.alignment import align
 from inference.programs import Program
 from inference.uncertainty import standard_errors
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr, Normal
+from ppl_models import Bernoulli, DeepDiscreteEncoder, LatentAttributeModel, Mixture, NoisyOr, Normal
 
 GRAPH = ((1, 0), (1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1), (0, 1))
 
 
 def tensor(values: object) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
+
+
+SKILLS = ((1, 0), (0, 1)) * 5 + ((1, 1),) * 4
+PAIR = {"dina": [[0.0, 0.0, 3.0]], "gdm": [[0.8, 0.6, 1.6]], "acdm": [[-0.2, 0.3, 0.0]], "additive": [[1.5, 2.0]]}  # loadings of an item with both skills
+
+
+def attributes(rule: str) -> tuple[LatentAttributeModel, dict[str, torch.Tensor]]:
+    """Ten items with one of two skills, four with both; most rows have both skills or none."""
+    pair = tensor(PAIR[rule])
+    singles = torch.nn.functional.pad(2.6 * torch.eye(2, dtype=torch.float64), (0, 0 if rule == "additive" else 1)).repeat(5, 1)
+    intercepts = tensor([-1.3] * 10 + [-1.0 if rule == "acdm" else -1.6] * 4)
+    truth = {"profiles": tensor([0.35, 0.15, 0.15, 0.35]), "loadings": torch.cat([singles, pair.expand(4, -1)]), "intercepts": intercepts}
+    return LatentAttributeModel(SKILLS, items=rule), truth
 
 
 LOW, HIGH = math.log(0.2 / 0.8), math.log(0.8 / 0.2)
@@ -48,6 +62,7 @@ TRUTHS = {
         Mixture(2, Normal(), 3),
         {"weights": tensor([0.6, 0.4]), "predictors": tensor([[0.0, 0.0, 0.0], [2.5, 2.0, -2.0]]), "dispersion": tensor([[1.0] * 3, [1.5] * 3])},
     ),
+    **{f"attributes, {rule}": attributes(rule) for rule in PAIR},
     "noisy-or": (
         NoisyOr(8, 2),
         {"prior": tensor([0.45, 0.3]), "failure": tensor([[0.2] * 4 + [1.0] * 4, [1.0] * 4 + [0.25] * 4]), "leak": torch.full((8,), 0.1, dtype=torch.float64)},
@@ -56,8 +71,8 @@ TRUTHS = {
 
 
 def at_its_bound(site: str, truth: torch.Tensor) -> torch.Tensor:
-    """Entries whose true value has no neighbourhood: loadings off the graph, failures of edges that are not there."""
-    return truth == {"loadings_1": 0.0, "failure": 1.0}.get(site, math.nan)
+    """Entries whose true value has no neighbourhood: loadings off the graph or that are zero, failures of edges that are not there."""
+    return truth == {"loadings_1": 0.0, "loadings": 0.0, "failure": 1.0}.get(site, math.nan)
 
 
 def measure(args: argparse.Namespace) -> Lines:
@@ -70,7 +85,7 @@ def measure(args: argparse.Namespace) -> Lines:
         for seed in seeds(args):
             data = Program(model, None, args.rows).simulate(truth, seed)["items"]
             plain = fit(model, data, seed=seed)
-            own = replace(plain, params=align(plain, truth).params)
+            own = plain if isinstance(model, LatentAttributeModel) else replace(plain, params=align(plain, truth).params)
             try:
                 limits = standard_errors(own, data, hold_bounds=True).intervals()
             except ValueError as reason:

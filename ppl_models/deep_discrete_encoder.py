@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior, RootLayer
 from ppl_models.parts.distributions import BinaryVector, Flat, ProductEffects, Scattered
+from ppl_models.parts.item_curves import CurvedIntercepts, CurvedLoadings
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, Layout, layout
 from ppl_models.parts.penalties import Penalty, PenaltyPrior, ToBeChosen, check_penalty
@@ -178,11 +179,7 @@ class DeepDiscreteEncoder:
         if self.bound is not None:
             return None
         num_children, _ = self._child_parent(d)
-        response = self.response if d == 0 else Bernoulli()
-        scales: list[tuple[float, float]] = []
-        for family, columns, _ in response.blocks(num_children):
-            scales += [family.prior_scales] * (columns.stop - columns.start)
-        return PredictorPrior(tuple(level for level, _ in scales), tuple(effect for _, effect in scales))
+        return PredictorPrior.of(self.response if d == 0 else Bernoulli(), num_children)
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         """The layers, bottom-up, as engines see them."""
@@ -314,11 +311,13 @@ def loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistribu
     shape = torch.Size([layer.num_children, layer.num_features])
     effect = None if layer.prior is None else zero.new_tensor(layer.prior.effect)
     if effect is not None and layer.terms is not None and layer.graph is not None:
-        return ProductEffects(layer.graph.to(zero.device), layer.spread(zero), effect)
+        graph = layer.graph.to(zero.device)
+        if layer.curved:
+            return CurvedLoadings(graph, layer.spread(zero), effect, layer.curved)
+        return ProductEffects(graph, layer.spread(zero), effect)
     width: float | Tensor = layer.bound
-    if effect is not None or layer.item_bounds is not None:
-        own = layer.bounds(zero) if effect is None else effect
-        width = own.unsqueeze(-1).expand(shape)
+    if effect is not None:
+        width = effect.unsqueeze(-1).expand(shape)
         width = width if layer.graph is None else width[layer.graph.to(width.device)]
     kind: dict[str, Any] = {"dtype": zero.dtype, "device": zero.device}
     prior: TorchDistributionMixin
@@ -337,4 +336,5 @@ def intercepts_prior(layer: GeneralizedLinearLayer, loadings: Tensor) -> TorchDi
         bounds = layer.bounds(loadings)
         return Flat(-bounds, bounds).to_event(1)
     level = loadings.new_tensor(layer.prior.level)
-    return dist.Normal(-(loadings @ layer.centre(loadings)), level).to_event(1)
+    normal = dist.Normal(-(loadings @ layer.centre(loadings)), level)
+    return CurvedIntercepts(normal, loadings, layer.curved) if layer.curved else normal.to_event(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,10 +12,10 @@ import pyro
 import torch
 from torch import Tensor
 
-from ppl_models.deep_discrete_encoder import DISPERSION_RANGE, loadings_prior
+from ppl_models.deep_discrete_encoder import DISPERSION_RANGE, intercepts_prior, loadings_prior
 from ppl_models.descriptions.attribute_law import AttributeLaw, AttributeRoot
 from ppl_models.descriptions.dag import Dag
-from ppl_models.descriptions.layers import GeneralizedLinearLayer
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior
 from ppl_models.descriptions.profile_table import Hierarchy, Saturated
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_curves import ACDM, RRUM, CurvedItems
@@ -77,8 +78,18 @@ class LatentAttributeModel:
     that some item uses, zero where an item does not use it; ``intercepts`` b (J,); ``dispersion`` :math:`\gamma` (variances
     of Normal and LogNormal items); latent ``attributes`` (K,) in {0, 1}; observed ``items`` (J,), NaN where missing.
 
-    Priors: flat on [-bound, bound] for intercepts and loadings, or with a penalty for the loadings; dispersion flat; the root's
-    are its own. With flat priors the estimate is that of maximum likelihood.
+    Priors: intercepts and loadings have a weak normal prior, which keeps them finite where the data separate (an item that everybody with an
+    attribute solves has no finite maximum-likelihood estimate) and says next to nothing elsewhere: an attribute changes the predictor of
+    item j by about :math:`u_j`, and the predictor of a random profile lies within about :math:`s_j` of zero. For additive items
+
+    .. math:: W_{jk} \sim N(0, u_j^2), \qquad b_j \mid W_j \sim N(-\tfrac{1}{2} \textstyle\sum_k W_{jk}, s_j^2),
+
+    with u = 4 and s = 5 for log-odds and log means, as in :class:`~ppl_models.DeepDiscreteEncoder`, whose documentation says why; for
+    the other rules :class:`~ppl_models.descriptions.layers.PredictorPrior`, the same law of the predictors. Means of Normal and LogNormal
+    items, in units that are not known, have u = 20,000 and s = 10,000. What ``"acdm"`` and ``"rrum"`` make a chance of has the prior of half a row in
+    each cell, Dirichlet(1/2, ...) for the shares :math:`g, \delta_k, 1 - g - \sum_k \delta_k` and Beta(1/2, 1/2) for :math:`\pi` and each :math:`r_k`. With a
+    ``bound`` intercepts and loadings are flat on [-bound, bound] instead: maximum likelihood, in whose reports separated items stand on the bound. A
+    ``penalty`` multiplies the prior of the loadings by exp(-penalty). The dispersion is flat; the root's priors are its own.
 
     With ``q_matrix`` the attributes have names, its columns, and no fit exchanges them; which of the two values of an
     attribute is called 1 is settled by its mean effect being positive. Without it (``num_attributes`` and ``num_items``)
@@ -95,7 +106,8 @@ class LatentAttributeModel:
         num_items: J, where Q is not given.
         penalty: sparsity penalty of the loadings, where Q is not given. With ``ToBeChosen()`` a plain ``fit(model, data)`` chooses it by EBIC, reads Q off
             the loadings and fits again on it without shrinkage.
-        bound: half-width of the interval of intercepts and loadings; if None, that of each item's family.
+        bound: half-width of the interval of intercepts and loadings on which their prior is flat, such as 15 (maximum likelihood, as
+            papers have it); if None, the weak prior above.
         attribute_names: K names; None for those of ``q_matrix``, else 0, 1, ...
         item_names: J names that the columns of the data must have; None for those of ``q_matrix``, else any.
 
@@ -220,7 +232,6 @@ class LatentAttributeModel:
         num_items, num_attributes = self._sizes
         terms, graph, disjunctive = self._layout() or (None, None, None)
         curved, graph = self._curved(terms, graph)
-        bounds = self.response.item_bounds(num_items)
         return (
             GeneralizedLinearLayer(
                 loadings="loadings",
@@ -233,8 +244,8 @@ class LatentAttributeModel:
                 dispersion="dispersion" if self.response.num_dispersed(num_items) else None,
                 penalty=None if isinstance(self.penalty, ToBeChosen) else self.penalty,
                 graph=graph,
-                bound=self.response.bound if self.bound is None else float(self.bound),
-                item_bounds=bounds if self.bound is None and len(set(bounds)) > 1 else None,
+                bound=math.inf if self.bound is None else float(self.bound),
+                prior=PredictorPrior.of(self.response, num_items) if self.bound is None else None,
                 terms=terms,
                 disjunctive=disjunctive,
                 curved=curved,
@@ -362,8 +373,7 @@ class LatentAttributeModel:
         root, (layer,) = self.root_law(), self.layers()
         law = {name: pyro.sample(name, prior) for name, prior in root.priors(zero).items()}
         loadings = pyro.sample(layer.loadings, loadings_prior(layer, zero))
-        bounds = layer.bounds(zero)
-        intercepts = pyro.sample(layer.intercepts, Flat(-bounds, bounds).to_event(1))
+        intercepts = pyro.sample(layer.intercepts, intercepts_prior(layer, loadings))
         floors, made_of = layer.coefficients(intercepts, loadings)
         dispersion = None
         if layer.dispersion is not None:

@@ -68,6 +68,14 @@ class PredictorPrior:
     level: tuple[float, ...]
     effect: tuple[float, ...]
 
+    @classmethod
+    def of(cls, response: ResponseFamily, num_children: int) -> PredictorPrior:
+        """The default scales of each child's own family."""
+        scales: list[tuple[float, float]] = []
+        for family, columns, _ in response.blocks(num_children):
+            scales += [family.prior_scales] * (columns.stop - columns.start)
+        return cls(tuple(level for level, _ in scales), tuple(effect for _, effect in scales))
+
 
 @dataclass(frozen=True, eq=False)
 class GeneralizedLinearLayer:
@@ -92,7 +100,8 @@ class GeneralizedLinearLayer:
             the parents themselves.
         disjunctive: bool (num_features,), True where a feature is 1 as soon as one of its parents is; None for products only.
         curved: children whose coefficients of all products follow from their intercept and the loadings of single parents.
-        prior: a normal prior of the predictors, in whose place the interval is the whole line; None for none.
+        prior: a normal prior of the predictors, in whose place the interval is the whole line; None for none. Curved children have
+            that of their curve then.
         estimated: whether ``graph`` was read off data: the law that it was chosen in has all edges, and does not know the
             latents by their names.
     """

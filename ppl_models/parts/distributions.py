@@ -11,7 +11,7 @@ from pyro.distributions import TorchDistribution, Uniform
 from torch import Tensor
 from torch.distributions import Distribution, biject_to, constraints, transform_to, transforms
 
-__all__ = ["BinaryVector", "Flat", "ProductEffects", "Scattered", "binary_configurations", "pairwise_dot", "support_size"]
+__all__ = ["BinaryVector", "Flat", "OnGraph", "ProductEffects", "Scattered", "binary_configurations", "pairwise_dot", "support_size"]
 
 MAX_ENUMERABLE = 24  # 2^24 configurations; beyond it exact enumeration is a mistake, not a wait
 
@@ -157,7 +157,7 @@ class Flat(Uniform):
         return torch.where(inside, -(self.high - self.low).log(), -torch.inf)
 
 
-class _OnGraph(constraints.Constraint):
+class OnGraph(constraints.Constraint):
     """Matrices whose free entries satisfy ``base`` and whose other entries are zero."""
 
     event_dim = 2
@@ -203,9 +203,9 @@ class _Scatter(transforms.Transform):
         return shape[:-2] + torch.Size([int(self.graph.sum())])
 
 
-@biject_to.register(_OnGraph)
-@transform_to.register(_OnGraph)
-def _biject_to_graph(constraint: _OnGraph) -> transforms.Transform:
+@biject_to.register(OnGraph)
+@transform_to.register(OnGraph)
+def _biject_to_graph(constraint: OnGraph) -> transforms.Transform:
     free = transforms.IndependentTransform(biject_to(constraint.base), 1)
     return transforms.ComposeTransform([free, _Scatter(constraint.graph)])
 
@@ -231,7 +231,7 @@ class Scattered(TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        return _OnGraph(self.base.support or constraints.real, self.graph)
+        return OnGraph(self.base.support or constraints.real, self.graph)
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         own = torch.Size() if self.base.batch_shape else torch.Size([int(self.graph.sum())])
@@ -266,7 +266,7 @@ class ProductEffects(TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        return _OnGraph(constraints.real, self.graph)
+        return OnGraph(constraints.real, self.graph)
 
     def _groups(self) -> list[tuple[Tensor, Tensor]]:
         """Children with the same products, and those products."""

@@ -53,7 +53,7 @@ def test_sums_by_hand(tested: tuple[AttributeDesign, Fit, torch.Tensor, torch.Te
 
 
 def test_an_attribute_that_few_items_ask_for_is_flagged() -> None:
-    model = LatentAttributeModel([[1, 0]] * 6 + [[0, 1]], attribute_names=("asked", "hardly"))
+    model = LatentAttributeModel([[1, 0]] * 6 + [[0, 1]], attribute_names=("asked", "hardly"), bound=15.0)
     loadings = torch.tensor([[3.0, 0.0]] * 6 + [[0.0, 1.0]], dtype=F64)
     params = {"loadings": loadings, "intercepts": -loadings.sum(-1) / 2, "profiles": torch.full((4,), 0.25, dtype=F64)}
     items = Program(model, None, 300).simulate(params, 1)["items"]

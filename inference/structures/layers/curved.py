@@ -7,7 +7,8 @@ With expected rows :math:`n_l` of each profile l of the child's parents and :mat
     g = J^\top (s - n \sigma(\eta)), \quad I = J^\top \mathrm{diag}(n \sigma (1 - \sigma)) J,
 
 or, where draws are averaged, the quadratic :math:`r \cdot \beta - \beta^\top H \beta / 2` in the coefficients :math:`\beta = D^{-1} \eta(x)`
-of the products, with gradient :math:`(D^{-1} J)^\top (r - H \beta)` and information :math:`(D^{-1} J)^\top H (D^{-1} J)`.
+of the products, with gradient :math:`(D^{-1} J)^\top (r - H \beta)` and information :math:`(D^{-1} J)^\top H (D^{-1} J)`. A weak prior of (b, W)
+adds its log-density and derivatives to either.
 """
 
 from __future__ import annotations
@@ -52,12 +53,13 @@ def curved_by_counts(
 
         def objective(x: Tensor, group: CurvedItems = group, sums: Tensor = sums, seen: Tensor = seen) -> Tensor:
             eta = group.log_odds(x)
-            return (sums * eta - seen * softplus(eta)).sum(-1)
+            return (sums * eta - seen * softplus(eta)).sum(-1) + _log_prior(layer, group, x)
 
         def step(x: Tensor, group: CurvedItems = group, sums: Tensor = sums, seen: Tensor = seen) -> tuple[Tensor, Tensor]:
             chance, slopes = torch.sigmoid(group.log_odds(x)), group.slopes(x)
             weight = (seen * chance * (1 - chance)).unsqueeze(-1)
-            return ((sums - seen * chance).unsqueeze(-2) @ slopes).squeeze(-2), slopes.mT @ (weight * slopes)
+            gradient = ((sums - seen * chance).unsqueeze(-2) @ slopes).squeeze(-2)
+            return _with_prior(layer, group, x, gradient, slopes.mT @ (weight * slopes))
 
         out.append(_climbed(layer, group, x, objective, step, max(MIN_STEPS, num_steps)))
     return out
@@ -76,12 +78,12 @@ def curved_by_quadratic(layer: GeneralizedLinearLayer, linear: Tensor, hessian: 
 
         def objective(x: Tensor, group: CurvedItems = group, r: Tensor = r, h: Tensor = h) -> Tensor:
             own = group.coefficients(x)
-            return ((r - (h @ own.unsqueeze(-1)).squeeze(-1) / 2) * own).sum(-1)
+            return ((r - (h @ own.unsqueeze(-1)).squeeze(-1) / 2) * own).sum(-1) + _log_prior(layer, group, x)
 
         def step(x: Tensor, group: CurvedItems = group, r: Tensor = r, h: Tensor = h, inverse: Tensor = inverse) -> tuple[Tensor, Tensor]:
             own, slopes = group.coefficients(x), inverse @ group.slopes(x)
             residual = r - (h @ own.unsqueeze(-1)).squeeze(-1)
-            return (residual.unsqueeze(-2) @ slopes).squeeze(-2), slopes.mT @ h @ slopes
+            return _with_prior(layer, group, x, (residual.unsqueeze(-2) @ slopes).squeeze(-2), slopes.mT @ h @ slopes)
 
         out.append(_climbed(layer, group, x, objective, step, MIN_STEPS))
     return out
@@ -95,6 +97,19 @@ def put_curved(layer: GeneralizedLinearLayer, beta: Tensor, found: list[Tensor])
         beta[..., group.items, 0] = x[..., 0]
         beta[..., group.items.unsqueeze(-1), group.singles + 1] = x[..., 1:]
     return beta
+
+
+def _log_prior(layer: GeneralizedLinearLayer, group: CurvedItems, x: Tensor) -> Tensor:
+    return x.new_zeros(()) if layer.prior is None else group.log_prior(x)
+
+
+def _with_prior(
+    layer: GeneralizedLinearLayer, group: CurvedItems, x: Tensor, gradient: Tensor, information: Tensor
+) -> tuple[Tensor, Tensor]:
+    if layer.prior is None:
+        return gradient, information
+    more, curvature = group.prior_step(x)
+    return gradient + more, information + curvature
 
 
 def _climbed(

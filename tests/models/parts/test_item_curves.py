@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pyro
 import pytest
 import torch
+from pyro import poutine
 from torch import Tensor
 
 from inference import EM, SAEM, fit
@@ -117,3 +119,41 @@ def test_one_attribute_is_one_model() -> None:
 def test_bad_input(make: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         make()
+
+
+@curves
+def test_the_weak_prior_is_half_a_row_in_each_cell(curve: str) -> None:
+    """The Dirichlet and Beta densities of torch, times the Jacobian of the way from (b, W) to shares and factors."""
+    group, x = group_of(curve), drawn((5, 4))
+    half = torch.tensor(0.5, dtype=F64)
+
+    def parts(own: Tensor) -> Tensor:
+        return torch.nn.functional.pad(own, (0, 1)).softmax(-1)[:-1] if curve == "acdm" else torch.cat([own[:1].sigmoid(), (-own[1:]).sigmoid()])
+
+    for own in x:
+        found, jacobian = parts(own), torch.autograd.functional.jacobian(parts, own)
+        if curve == "acdm":
+            density = torch.distributions.Dirichlet(half.expand(5)).log_prob(torch.cat([found, 1 - found.sum(-1, keepdim=True)]))
+        else:
+            density = torch.distributions.Beta(half, half).log_prob(found).sum()
+        torch.testing.assert_close(group.log_prior(own), density + torch.linalg.slogdet(jacobian)[1])
+        gradient, information = group.prior_step(own)
+        torch.testing.assert_close(gradient, torch.autograd.functional.jacobian(group.log_prior, own))
+        torch.testing.assert_close(information, -torch.autograd.functional.hessian(group.log_prior, own))
+
+
+@curves
+def test_draws_of_the_weak_prior(curve: str) -> None:
+    model = LatentAttributeModel((*PURE, (1, 1, 1)), items=("additive", "gdm", "dina", curve))
+    group = model.layers()[0].curved[0]
+    with pyro.plate("draws", 4000), torch.random.fork_rng():
+        torch.manual_seed(0)
+        trace = poutine.trace(model).get_trace(num_rows=1)
+    loadings, intercepts = trace.nodes["loadings"]["value"], trace.nodes["intercepts"]["value"]
+    x = group.own(intercepts, loadings)[:, 0]
+    shares = torch.nn.functional.pad(x, (0, 1)).softmax(-1) if curve == "acdm" else x.sigmoid()
+    mean, square = (1 / 5, (0.5 * 1.5) / (2.5 * 3.5)) if curve == "acdm" else (0.5, (0.5 * 1.5) / (1 * 2))
+    torch.testing.assert_close(shares.mean(0), torch.full_like(shares[0], mean), rtol=0.0, atol=0.03)
+    torch.testing.assert_close(shares.square().mean(0), torch.full_like(shares[0], square), rtol=0.0, atol=0.03)
+    assert float(loadings[:, 0, 0].std()) == pytest.approx(4.0, rel=0.06)  # of an item without a curve, in the same site
+    assert float((intercepts[:, 0] + loadings[:, 0, 0] / 2).std()) == pytest.approx(5.0, rel=0.06)
