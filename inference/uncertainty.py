@@ -49,11 +49,13 @@ from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 __all__ = [
+    "Information",
     "Uncertainty",
     "check_information",
     "data_chunks",
     "inverse_information",
     "minus_hessian",
+    "observed_information",
     "row_scores",
     "simulated_data",
     "some_names",
@@ -61,6 +63,8 @@ __all__ = [
 ]
 
 KINDS = ("hessian", "scores", "sandwich")
+FLAT = 1e-8  # share of the largest eigenvalue of an information scaled to unit diagonal
+UPWARD = 1e-5  # likewise, of a negative one
 
 
 @shows_briefly
@@ -131,10 +135,7 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     """
     if kind not in KINDS:
         raise ValueError(f"standard_errors: kind must be one of {KINDS}, got {kind!r}")
-    why = None if fit.draws is not None else fit.structure.why_no_standard_errors(fit.params)
-    if why is not None:
-        raise ValueError(f"standard_errors: {why}")
-    coordinates = coordinates_of(fit, data)
+    coordinates = _coordinates(fit, data)
     held = coordinates.at_bound()
     if held and not hold_bounds:
         raise ValueError(
@@ -144,10 +145,89 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     coordinates = coordinates.without(held)
     if not coordinates.names:
         raise ValueError("standard_errors: every estimate lies on the bound of its interval")
-    free = coordinates.vector()
     prior = _curvature_of_prior(fit, data, coordinates)
     is_flat = not bool((prior != 0).any())
-    asked = "sandwich" if kind == "hessian" and not is_flat else kind
+    num_rows, scores, hessian = _summed(fit, data, coordinates, "sandwich" if kind == "hessian" and not is_flat else kind)
+    information = scores if hessian is None else hessian
+    if information is None:
+        raise ValueError("standard_errors: data without rows")
+    if not is_flat and scores is not None:
+        refuse_flat(scores, information, prior, coordinates.names)
+    covariance = inverse_information(information + prior, coordinates.names)
+    if kind == "sandwich" and scores is not None:
+        covariance = covariance @ scores @ covariance
+    return Uncertainty(coordinates.names, coordinates, coordinates.vector(), covariance, kind, num_rows)
+
+
+@shows_briefly
+@dataclass(frozen=True, eq=False)
+class Information:
+    """The observed information at an estimate, whether or not it determines all of it.
+
+    Args:
+        names: (P,), free entries, those on a bound among them.
+        coordinates: how the free vector and the parameters belong together.
+        estimate: (P,), on the scale of the coordinates.
+        matrix: (P, P), with the curvature of priors.
+        num_rows: rows of the data.
+    """
+
+    names: tuple[str, ...]
+    coordinates: Coordinates
+    estimate: Tensor
+    matrix: Tensor
+    num_rows: int
+
+    def covariance(self) -> tuple[Tensor, Tensor]:
+        """A generalised inverse of the information, (P, P), and its flat directions, (P, F), along which the data say nothing.
+
+        What the law of the data determines (means of answers, fit statistics) does not move along flat directions, and has the spread that
+        this covariance gives it. What does move along them has none.
+
+        Raises:
+            ValueError: where the log-likelihood curves up, so that the estimate is no maximum.
+        """
+        scale = self.matrix.diagonal().clamp(min=0).sqrt()
+        scale = torch.where(scale > 0, scale, 1.0)
+        values, vectors = torch.linalg.eigh(self.matrix / torch.outer(scale, scale))
+        if float(values[0]) < -UPWARD * float(values[-1]):
+            place = int(vectors[:, 0].abs().argmax())
+            raise ValueError(
+                f"the log-likelihood curves up along {self.names[place]}: the estimate is not at a maximum; fit again with a smaller tolerance or "
+                "more starts"
+            )
+        kept = values > FLAT * values[-1]
+        vectors = vectors / scale.unsqueeze(-1)
+        return (vectors[:, kept] / values[kept]) @ vectors[:, kept].mT, vectors[:, ~kept]
+
+
+@torch.enable_grad()
+def observed_information(fit: FitRecord, data: Any) -> Information:
+    """The observed information of all free entries, also where it is singular.
+
+    Args:
+        fit: a converged point estimate; data: the data of the fit.
+
+    Raises:
+        ValueError: as :func:`standard_errors`, but for entries on a bound and for what the data do not determine.
+    """
+    coordinates = _coordinates(fit, data)
+    num_rows, _, hessian = _summed(fit, data, coordinates, "hessian")
+    if hessian is None:
+        raise ValueError("observed_information: data without rows")
+    return Information(coordinates.names, coordinates, coordinates.vector(), hessian + _curvature_of_prior(fit, data, coordinates), num_rows)
+
+
+def _coordinates(fit: FitRecord, data: Any) -> Coordinates:
+    why = None if fit.draws is not None else fit.structure.why_no_standard_errors(fit.params)
+    if why is not None:
+        raise ValueError(f"standard_errors: {why}")
+    return coordinates_of(fit, data)
+
+
+def _summed(fit: FitRecord, data: Any, coordinates: Coordinates, asked: str) -> tuple[int, Tensor | None, Tensor | None]:
+    """Rows, the sum of squared scores and minus the Hessian of the log-likelihood, as far as they are asked for."""
+    free = coordinates.vector()
     num_rows, scores, hessian = 0, None, None
     for program in data_chunks(fit.model, data):
         rows, own_scores, own_hessian = derivatives(program, coordinates, free, asked)
@@ -157,15 +237,7 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
             scores = gram if scores is None else scores + gram
         if own_hessian is not None:
             hessian = own_hessian if hessian is None else hessian + own_hessian
-    information = scores if hessian is None else hessian
-    if information is None:
-        raise ValueError("standard_errors: data without rows")
-    if not is_flat and scores is not None:
-        refuse_flat(scores, information, prior, coordinates.names)
-    covariance = inverse_information(information + prior, coordinates.names)
-    if kind == "sandwich" and scores is not None:
-        covariance = covariance @ scores @ covariance
-    return Uncertainty(coordinates.names, coordinates, free, covariance, kind, num_rows)
+    return num_rows, scores, hessian
 
 
 def _curvature_of_prior(fit: FitRecord, data: Any, coordinates: Coordinates) -> Tensor:

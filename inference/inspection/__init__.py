@@ -5,7 +5,9 @@ from inference.inspection.conditional_independence import ComponentDependence, c
 from inference.inspection.dictionary import ColumnRecovery, column_recovery, used_columns
 from inference.inspection.discriminator import Discriminator
 from inference.inspection.groups import GroupMeans, group_means
+from inference.inspection.item_fit import ItemFit, item_fit
 from inference.inspection.limited_information import LimitedInformationFit, limited_information_fit
+from inference.inspection.local_dependence import LocalDependence, local_dependence
 from inference.inspection.noisy_or import (
     LatentFilter,
     Recovery,
@@ -48,8 +50,12 @@ __all__ = [
     "Reversal",
     "classify_rows",
     "reversals",
+    "ItemFit",
+    "item_fit",
     "LimitedInformationFit",
     "limited_information_fit",
+    "LocalDependence",
+    "local_dependence",
     "ColumnRecovery",
     "column_recovery",
     "used_columns",

@@ -1,0 +1,190 @@
+"""Item fit against enumeration of all answers and numerical derivatives; a wrong row of Q is found, and named by its attribute."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2
+
+from inference import EM, BoundWarning, Fit, fit
+from inference.inspection import item_fit
+from inference.inspection.attribute_moments import answers_of, holm, moments_of, profiles_of
+from inference.programs.program import Program
+from inference.uncertainty import observed_information, standard_errors
+from ppl_models import Bernoulli, Blocks, LatentAttributeModel, LogNormal, Normal, Poisson, TruncatedLasso
+from ppl_models.datasets import mastery_test
+
+F64 = torch.float64
+Q = ((1, 0), (0, 1), (1, 0), (0, 1), (1, 0), (0, 1), (1, 1), (1, 1))
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[Fit, torch.Tensor]:
+    model = LatentAttributeModel(Q, items=("additive",) * 6 + ("dina", "additive"))
+    graph = model.layers()[0].graph
+    assert graph is not None
+    truth = {"loadings": 2.5 * graph.double(), "intercepts": torch.full((8,), -1.0, dtype=F64), "profiles": torch.tensor([0.35, 0.15, 0.1, 0.4], dtype=F64)}
+    items = Program(model, None, 800).simulate(truth, 3)["items"]
+    return fit(model, items, EM(tolerance=1e-7), num_restarts=1), items
+
+
+def test_the_score_statistic_by_enumeration(small: tuple[Fit, torch.Tensor]) -> None:
+    result, items = small
+    patterns = np.array(list(itertools.product((0, 1), repeat=8)), dtype=float)
+    law = Program(result.model, torch.tensor(patterns)).log_marginal_rows(result.params).exp().numpy()
+    found, x = item_fit(result, items, "score"), items.numpy()
+    own = [2, 2, 2, 2, 2, 2, 2, 3]
+    for j in range(8):
+        rest, seen = patterns.sum(1) - patterns[:, j], x.sum(1) - x[:, j]
+        cells = []
+        for r in range(8):
+            expected = (law * patterns[:, j])[rest == r].sum() / law[rest == r].sum()
+            rows = (seen == r).sum()
+            cells.append(np.array([rows * expected, rows * (1 - expected), x[seen == r, j].sum(), rows * expected * (1 - expected)]))
+        groups: list[np.ndarray] = [np.zeros(4)]
+        for cell in cells:
+            groups[-1] = groups[-1] + cell
+            if groups[-1][:2].min() >= 5:
+                groups.append(np.zeros(4))
+        if len(groups) > 1:
+            rest_of_it = groups.pop()
+            groups[-1] = groups[-1] + rest_of_it
+        statistic = sum((g[2] - g[0]) ** 2 / g[3] for g in groups)
+        if len(groups) > own[j]:
+            assert found.statistic[j] == pytest.approx(statistic)
+            assert found.degrees[j] == len(groups) - own[j]
+            assert found.p_value[j] == pytest.approx(chi2.sf(statistic, len(groups) - own[j]))
+        else:
+            assert np.isnan(found.statistic[j])
+            assert np.isnan(found.p_holm[j])
+    assert np.isfinite(found.statistic).sum() >= 3
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_residuals_by_numerical_derivatives(small: tuple[Fit, torch.Tensor], missing: bool) -> None:
+    result, items = small
+    if missing:
+        items = items.masked_fill(torch.rand(items.shape, generator=torch.Generator().manual_seed(1)) < 0.1, torch.nan)
+        items = items[(~items.isnan()).sum(1) > 1]
+        result = fit(result.model, items, EM(tolerance=1e-7), num_restarts=1)
+    errors = standard_errors(result, items)
+    profiles = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=F64)
+
+    def predicted(free: torch.Tensor, j: int) -> tuple[torch.Tensor, torch.Tensor]:
+        params = errors.coordinates.params(free)
+        hidden = items.clone()
+        hidden[:, j] = torch.nan
+        posterior = Program(result.model, hidden).latent_marginals(params)["attributes"]
+        return posterior, posterior @ result.model.expected_responses(params, profiles)[:, j]
+
+    found = item_fit(result, items)
+    for j in (0, 6, 7):
+        seen = ~items[:, j].isnan()
+        posterior, expected = (part[seen] for part in predicted(errors.estimate, j))
+        weights = torch.cat([torch.ones_like(posterior[:, :1]), posterior @ profiles], 1)
+        residual = weights.mT @ (items[seen, j] - expected)
+        whole = (weights.mT * (expected * (1 - expected))) @ weights
+        slopes = []
+        for p in range(len(errors.estimate)):
+            step = torch.zeros_like(errors.estimate)
+            step[p] = 1e-5
+            slopes.append(weights.mT @ (predicted(errors.estimate + step, j)[1] - predicted(errors.estimate - step, j)[1])[seen] / 2e-5)
+        slope = torch.stack(slopes, 1)
+        left = whole - slope @ errors.covariance @ slope.mT
+        shares = torch.linalg.eigvals(torch.linalg.solve(whole, left)).real.clamp(0, 1)
+        statistic = residual @ torch.linalg.solve(whole, residual)
+        assert found.statistic[j] == pytest.approx(float(statistic * shares.sum() / shares.square().sum()), rel=1e-5)
+        assert found.degrees[j] == pytest.approx(float(shares.sum() ** 2 / shares.square().sum()), rel=1e-5)
+        known = ~np.isnan(found.z[j])
+        assert np.allclose(found.z[j][known], (residual / left.diagonal().sqrt())[1:].numpy()[known], rtol=1e-4)
+    assert not np.isnan(found.statistic).any()
+
+
+def test_the_moments_of_every_family() -> None:
+    response = Blocks((Bernoulli(), 3), (Normal(), 2), (LogNormal(), 2), (Poisson(), 2))
+    model = LatentAttributeModel([(1, 0), (0, 1), (1, 1)] * 3, response)
+    graph = model.layers()[0].graph
+    assert graph is not None
+    params = {
+        "loadings": 0.8 * graph.double(), "intercepts": torch.linspace(-0.5, 0.5, 9, dtype=F64), "dispersion": torch.tensor([0.5, 1.0, 0.3, 0.7], dtype=F64),
+        "profiles": torch.tensor([0.35, 0.15, 0.1, 0.4], dtype=F64),
+    }  # fmt: skip
+    items = Program(model, None, 400).simulate(params, 3)["items"]
+    items[3, :4] = torch.nan
+    result = fit(model, items, EM(tolerance=1e-4), num_restarts=1)
+    structure, params, answers = answers_of(result, items, "test")
+    moments = moments_of(structure, params, profiles_of(structure, "test"))
+    posterior = Program(model, items).latent_marginals(params)["attributes"]
+    assert torch.allclose(torch.softmax(moments.log_joint(answers), -1), posterior, atol=1e-12)
+    expected = model.expected_responses(params, profiles_of(structure, "test"))
+    assert torch.allclose(moments.mean[:, [0, 1, 2, 3, 4, 7, 8]], expected[:, [0, 1, 2, 3, 4, 7, 8]])
+    assert torch.allclose(moments.variance[:, :3], expected[:, :3] * (1 - expected[:, :3]))
+    assert torch.allclose(moments.variance[:, 3:7], params["dispersion"].expand(4, -1))
+    assert torch.allclose(moments.variance[:, 7:], expected[:, 7:])
+    assert torch.allclose((moments.mean + moments.variance / 2).exp()[:, 5:7], expected[:, 5:7])
+    found = item_fit(result, items)
+    assert np.isfinite(found.p_value).sum() >= 8
+    assert found.num_rows.tolist() == [399] * 4 + [400] * 5
+
+
+def test_a_wrong_row_is_found_and_its_attribute_named() -> None:
+    design = mastery_test(16, 3, seed=2)
+    items, _ = design.draw(1500, seed=1)
+    matrix = torch.tensor(design.model.q_matrix)
+    j = int((matrix.sum(-1) == 2).nonzero()[0])
+    gone = int(matrix[j].nonzero()[0])
+    matrix[j, gone] = 0
+    model = LatentAttributeModel(matrix, items="dina", attribute_names=("add", "carry", "borrow"))
+    result = fit(model, items, EM(tolerance=1e-8))
+    found = item_fit(result, items)
+    assert found.misfitting[0] == str(j) if len(found.misfitting) == 1 else str(j) in found.misfitting
+    assert found.suspects[j] == ("add", "carry", "borrow")[gone]
+    assert found.z[j, gone] > 3
+    assert f"{j} (see attribute {found.suspects[j]})" in found.text()
+    assert found.table.loc[str(j), "attribute"] == found.suspects[j]
+    right = item_fit(fit(design.model, items, EM(tolerance=1e-8)), items)
+    assert right.p_value[j] > 0.01
+    assert right.rmsea[j] < found.rmsea[j]
+    assert "None of 16 items" in right.text() or right.misfitting
+
+
+def test_items_on_their_bound_do_not_stop_it() -> None:
+    """A saturated item of which one profile solves everything has a flat direction; nothing that the data determine moves along it."""
+    design = mastery_test(12, 3, "saturated", seed=1)
+    items, _ = design.draw(400, seed=3)
+    model = LatentAttributeModel(design.model.q_matrix, items="saturated", bound=15.0)
+    with pytest.warns(BoundWarning, match="on the bound"):
+        result = fit(model, items, EM(tolerance=1e-8), num_restarts=1)
+    found = item_fit(result, items)
+    assert np.isfinite(found.p_value).sum() >= 6
+    information = observed_information(result, items)
+    covariance, flat = information.covariance()
+    assert torch.isfinite(covariance).all()
+    assert covariance.shape == (len(information.names),) * 2
+    assert torch.allclose(information.matrix @ covariance @ information.matrix, information.matrix, atol=1e-4 * float(information.matrix.abs().max()))
+    assert flat.shape[0] == len(information.names)
+
+
+def test_holm_by_hand() -> None:
+    assert np.allclose(holm(np.array([0.01, 0.04, 0.03])), [0.03, 0.06, 0.06])
+    assert np.allclose(holm(np.array([0.5, np.nan, 0.02])), [0.5, np.nan, 0.04], equal_nan=True)
+
+
+def test_bad_input(small: tuple[Fit, torch.Tensor]) -> None:
+    result, items = small
+    with pytest.raises(ValueError, match="how must be one of"):
+        item_fit(result, items, "total")
+    gone = items.clone()
+    gone[3, 4] = torch.nan
+    with pytest.raises(ValueError, match="an answer is missing; use how='attributes'"):
+        item_fit(result, gone, "score")
+    normal: Any = fit(LatentAttributeModel(Q, Normal()), items + 0.3 * torch.randn(items.shape, dtype=F64), EM(tolerance=1e-3), num_restarts=1)
+    with pytest.raises(ValueError, match=r"the items are Normal\(\)"):
+        item_fit(normal, items, "score")
+    open_model = LatentAttributeModel(num_attributes=2, num_items=8, penalty=TruncatedLasso(1.0, 0.1))
+    with pytest.raises(ValueError, match="item_fit: the loadings are penalised"):
+        item_fit(fit(open_model, items, EM(tolerance=1e-3), num_restarts=1), items)
