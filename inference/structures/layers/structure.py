@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from scipy.special import ndtri
 from torch import Tensor
 
 from inference.base.draw_steps import DrawSteps
@@ -24,6 +25,7 @@ from inference.structures.layers.alignment import align_layers, canonical_signs,
 from inference.structures.layers.choose_penalty import ChoosePenalty, is_open
 from inference.structures.layers.draw_steps import LayeredDraws
 from inference.structures.layers.em_steps import LayeredSteps
+from inference.structures.layers.free_table import table_gain
 from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.many_data_sets import SetSteps
 from inference.structures.layers.sparse_graphs import estimated_graphs
@@ -54,6 +56,8 @@ ROWS_OF_A_GAP = 200  # with fewer rows, singular values are too rough to say tha
 RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 MOST_SHOWN = 8  # items of a warning
+MOST_TABLED, MOST_CELLS = 10, 2**22  # latents, and rows times profiles, whose free table is tried
+PAIR_LEVEL = 1e-3  # of the tests that call latents dependent, all pairs together
 
 
 class LayeredStructure(Structure):
@@ -198,6 +202,34 @@ class LayeredStructure(Structure):
         return found
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
+        """0/1 items whose slip and guess add up to more than one, and latents that the model holds to be independent though they go together."""
+        return [*self._upside_down(problem, params), *self._go_together(problem, params)]
+
+    def _go_together(self, problem: Problem, params: Params) -> list[str]:
+        """One layer of independent latents under a graph that was given, where the data say that some depend on each other."""
+        (layer, *deeper), size = self.layers, self.layers[0].num_parents
+        if deeper or size < 2 or size > MOST_TABLED or layer.graph is None or getattr(self.model, "graphs_estimated", False):
+            return []
+        if problem.num_rows * 2**size > MOST_CELLS:
+            return []
+        program = problem.program()
+        profiles = program.latent_values(params)[layer.parent]
+        law = self.root.distribution(params).log_prob(profiles.to(params[layer.intercepts])).exp()
+        found = table_gain(program.latent_marginals(params)[layer.parent], profiles, law)
+        num_pairs = size * (size - 1) // 2
+        if float(found.z.abs().max()) < float(ndtri(1 - PAIR_LEVEL / (2 * num_pairs))):
+            return []
+        place = int(found.z.abs().argmax())
+        j, k = sorted((place // size, place % size))
+        more = 2**size - 1 - size
+        return [
+            f"this model holds that its {size} latents are independent, and the answers say otherwise: most clearly latents {j} and {k}, counted from 0 (correlation "
+            f"{float(found.correlations[j, k]):.2f}). A free table of the {2**size} profiles would raise the log-likelihood by about {found.gain:.0f} nats with the "
+            f"items as they are, where chance alone gives about {more / 2:.0f}. Use LatentAttributeModel(Q, root=Saturated()), which has such a table, "
+            "or add a layer above (latent_sizes=(K, 1))"
+        ]
+
+    def _upside_down(self, problem: Problem, params: Params) -> list[str]:
         """0/1 items that are answered less often by those who have what the item asks for: slip plus guess above one."""
         layer = self.layers[0]
         if layer.terms is None or layer.graph is None or bool((layer.graph.sum(-1) != 1).any()):  # several coefficients: none is a slip

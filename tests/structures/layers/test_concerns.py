@@ -1,4 +1,4 @@
-"""Estimates that contradict their names are said: slip and guess above one."""
+"""Estimates that contradict their names are said: slip and guess above one, and independent latents that go together."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import torch
 
 from inference import EM, EstimateWarning, fit
 from inference.fitting.problem import problem_of
+from inference.programs.program import Program
 from inference.report.fit import write_report
-from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, ExpDINA, Normal
+from inference.structures.layers.free_table import table_gain
+from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, ExpDINA, LatentAttributeModel, Normal
+from ppl_models.datasets import mastery_test
+from ppl_models.parts.distributions import binary_configurations
 
 F64 = torch.float64
 Q = ((1, 0), (0, 1), (1, 1), (1, 0), (0, 1), (1, 1))
@@ -47,7 +51,64 @@ def test_only_zeros_and_ones_have_slips():
     layer = problem.structure.layers[0]
     assert layer.graph is not None
     params = {layer.loadings: -2.0 * layer.graph.to(F64), layer.intercepts: torch.ones(6, dtype=F64)}
-    (text,) = problem.structure.concerns(problem, params)
+    params |= {"proportions": torch.full((2,), 0.5, dtype=F64), "dispersion": torch.ones(4, dtype=F64)}
+    (text,) = [said for said in problem.structure.concerns(problem, params) if "slip" in said]
     assert "in a (slip 0.73 + guess 0.73); b (slip 0.73 + guess 0.73): rows" in text
     params[layer.loadings][:2] *= -1
-    assert problem.structure.concerns(problem, params) == []
+    assert not [said for said in problem.structure.concerns(problem, params) if "slip" in said]
+
+
+def one_layer(profiles: torch.Tensor | None = None, num_rows: int = 1000):
+    """An encoder of one layer with its Q-matrix given, fitted to a test whose skills follow a table."""
+    design = mastery_test(12, 3, "additive", seed=3)
+    if profiles is not None:
+        design.params["profiles"] = profiles
+    items, _ = design.draw(num_rows, seed=4)
+    model = DeepDiscreteEncoder(12, (3,), graphs=(design.model.q_matrix,), bound=15.0)
+    return model, items
+
+
+def test_independent_latents_that_go_together_are_named_with_what_a_table_would_gain(tmp_path):
+    model, items = one_layer()
+    with pytest.warns(EstimateWarning, match=r"holds that its 3 latents are independent, .* LatentAttributeModel\(Q, root=Saturated\(\)\)") as caught:
+        result = fit(model, items, EM(tolerance=1e-8))
+    (text,) = [str(found.message) for found in caught]
+    assert text in result.warnings
+    assert "its 3 latents are independent" in write_report(result, None, tmp_path / "page.html").read_text(encoding="utf-8")
+    refit = fit(LatentAttributeModel(model.graphs[0], items="additive", bound=15.0), items, EM(tolerance=1e-8))
+    said = float(text.partition("by about ")[2].split()[0])
+    gain = refit.log_likelihood - result.log_likelihood
+    assert gain > 20
+    assert 0.8 * gain < said < gain + 0.5  # the items do not move, so a little less
+
+
+def test_independent_latents_that_are_so_are_left_alone():
+    values = binary_configurations(3).to(F64)
+    share = torch.tensor([0.6, 0.5, 0.4], dtype=F64)
+    model, items = one_layer((values * share + (1 - values) * (1 - share)).prod(-1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EstimateWarning)
+        fit(model, items, EM(tolerance=1e-8))
+
+
+def test_the_gain_of_a_table():
+    """Against the log-likelihood of the program with the table written into it, which no other table surpasses."""
+    design = mastery_test(12, 3, "additive", seed=3)
+    items, _ = design.draw(300, seed=4)
+    program = Program(design.model, items)
+
+    def log_likelihood(params):
+        return program.log_marginal_rows(params).sum()
+
+    profiles = program.latent_values(design.params)["attributes"]
+    law = torch.full((8,), 0.125, dtype=F64)
+    at_law = {**design.params, "profiles": law}
+    found = table_gain(program.latent_marginals(at_law)["attributes"], profiles, law)
+    assert float(found.table.sum()) == pytest.approx(1)
+    reached = float(log_likelihood({**design.params, "profiles": found.table}) - log_likelihood(at_law))
+    assert found.gain == pytest.approx(reached, abs=2e-3)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        other = found.table + 0.02 * torch.rand(8, generator=generator, dtype=F64)
+        other = other / other.sum()
+        assert float(log_likelihood({**design.params, "profiles": other}) - log_likelihood(at_law)) < found.gain + 0.01
