@@ -42,13 +42,21 @@ class Labels:
     kinds: Tensor | None = None
 
 
-def relabel_draws(params: Params, labels: Sequence[Labels], reference: Params | int = 0) -> tuple[Params, Tensor]:
+def relabel_draws(
+    params: Params, labels: Sequence[Labels], reference: Params | int = 0, inside: Callable[[Params], Tensor] | None = None
+) -> tuple[Params, Tensor]:
     """Rename the latents of every draw.
+
+    A prior on an interval, which the user may have named, is not always the same under other names: an intercept takes up the
+    loadings of a latent whose two values change names. A draw that would leave the interval is renamed without flips, and keeps the
+    names it has where it would leave it still.
 
     Args:
         params: (D, ...) by site name.
         labels: what may be renamed, in the order in which it is to be done.
         reference: parameters without leading dim that the first names come from, or the index of a draw.
+        inside: parameters (D, ...) -> which of them the prior allows, (D,), as :meth:`inference.programs.program.Program.inside` says;
+            None where it allows every name.
 
     Returns:
         The renamed parameters, and which draws another name was given in, (D,).
@@ -65,14 +73,28 @@ def relabel_draws(params: Params, labels: Sequence[Labels], reference: Params | 
             features = label.features(params)
             permutations, flips = match_all(features, target, label.signs, label.kinds)
             size = permutations.shape[1]
-            differs = (permutations != torch.arange(size)).any(-1) | flips.any(-1)
-            moved |= differs
-            params = _renamed(params, label, permutations, flips, differs)
+            differs = _differs(permutations, flips)
+            renamed = _renamed(params, label, permutations, flips, differs)
+            if inside is not None and differs.any():
+                for signs in (False, None):  # other names without flips, then its own
+                    outside = differs & ~inside(renamed).cpu() & inside(params).cpu()
+                    if not outside.any():
+                        break
+                    permutations, flips = permutations.clone(), flips & ~outside.unsqueeze(-1)
+                    permutations[outside] = torch.arange(size) if signs is None else match_all(features[outside], target, False, label.kinds)[0]
+                    differs = _differs(permutations, flips)
+                    renamed = _renamed(params, label, permutations, flips, differs)
+            params, moved = renamed, moved | differs
             target = label.features(params).mean(0)
             if not differs.any():
                 break
         changed |= moved
     return params, changed
+
+
+def _differs(permutations: Tensor, flips: Tensor) -> Tensor:
+    """The draws (D,) that a renaming gives other names."""
+    return (permutations != torch.arange(permutations.shape[1])).any(-1) | flips.any(-1)
 
 
 def match_all(features: Tensor, target: Tensor, signs: bool, kinds: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -41,7 +41,8 @@ def posterior_outcome(problem: Problem, params: Params, sample_stats: Params, lo
     labels = problem.structure.labels() if relabel else ()
     best = int(log_density.reshape(-1).nan_to_num(nan=-torch.inf).argmax())
     reference = problem.structure.canonical({name: value[best] for name, value in flat.items()})
-    flat, changed = relabel_draws(flat, labels, reference)
+    program = problem.program()
+    flat, changed = relabel_draws(flat, labels, reference, program.inside)
     sample_stats = dict(sample_stats)
     if labels:
         sample_stats["relabelled"] = changed.reshape(num_chains, num_draws)
@@ -57,7 +58,6 @@ def posterior_outcome(problem: Problem, params: Params, sample_stats: Params, lo
             stacklevel=3,
         )
     mean = {name: value.mean(0, keepdim=True) for name, value in flat.items()}
-    program = problem.program()
     with torch.no_grad():
         log_likelihood = program.log_marginal(mean).double().cpu().reshape(1)
         objective = log_likelihood + program.log_prior(mean).double().cpu()

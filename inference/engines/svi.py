@@ -124,7 +124,7 @@ class SVI:
         ratio = (log_joint - log_guide).double().cpu()
         labels = problem.structure.labels()
         reference = problem.structure.canonical({name: value.mean(0) for name, value in draws.items()})
-        draws, changed = relabel_draws(draws, labels, reference)
+        draws, changed = relabel_draws(draws, labels, reference, program.inside)
         is_point = all(bool((value == value[:1]).all()) for value in draws.values())
         sample_stats: Params = {"lp": log_joint[None].double().cpu()}
         if not is_point:

@@ -467,6 +467,11 @@ class Program:
         """The inverse of :meth:`unconstrained`."""
         return {name: biject_to(self.site(name).support)(value) for name, value in free.items()}
 
+    def inside(self, params: Params) -> Tensor:
+        """Which parameters (D, ...) the supports of their sites hold, (D,)."""
+        held = [self.site(name).support.check(value) for name, value in params.items()]
+        return torch.stack([own.reshape(len(own), -1).all(-1) for own in held]).all(0)
+
     def draw_prior(self, num_draws: int, seed: int, local: bool = False) -> Params:
         """Parameters drawn from the prior, (num_draws, \\*shape); with ``local`` the continuous latents of the rows too."""
         names = [site.name for site in self.sites if site.kind == "parameter" or (local and site.kind == "local")]
@@ -489,8 +494,6 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
     with isolated(seed), torch.no_grad():
         _, trace, _ = first_run(prepared(model, floating_dtype([args, params])), args, params)
     return {name: _value(trace, name) for name in sample_nodes(trace) if name not in params}
-
-
 
 
 def _total(log_probs: Iterator[Tensor], restarts: int | None) -> Tensor:

@@ -63,3 +63,29 @@ def test_renamed_draws_carry_one_name_and_the_same_law(kind):
     for name, value in renamed.items():
         assert float((value - truth[name]).abs().max()) < 0.05, name
     torch.testing.assert_close(program.log_marginal(renamed), program.log_marginal(draws), rtol=1e-9, atol=1e-9)
+
+
+def test_draws_are_not_renamed_out_of_the_interval_that_the_user_named():
+    """Flips move loadings into the intercepts; where a draw would leave the box for it, it is exchanged only, or keeps its names."""
+    model = DeepDiscreteEncoder(6, (2,), bound=1.0)
+    data = torch.ones(1, 6, dtype=F64)
+    program, structure = Program(model, data), structure_of(model)
+    one = {"proportions": torch.tensor([0.3, 0.6], dtype=F64), "loadings_1": torch.full((6, 2), -0.2, dtype=F64), "intercepts_1": torch.zeros(6, dtype=F64)}
+    one["loadings_1"][:3, 0], one["loadings_1"][3:, 1] = 0.9, 0.8
+    (label,) = structure.labels()
+    batch = {name: value[None] for name, value in one.items()}
+    both, none, own, other = torch.tensor([True, True]), torch.tensor([False, False]), torch.tensor([0, 1]), torch.tensor([1, 0])
+    far = {**batch, "loadings_1": -batch["loadings_1"], "intercepts_1": torch.full((1, 6), -0.9, dtype=F64)}  # turned back they are at -1.6
+    cases = [batch, label.rename(batch, own, both), label.rename(batch, other, none), far]
+    draws = {name: torch.cat([case[name] for case in cases]) for name in one}
+    assert bool(program.inside(draws).all())
+    unlimited, _ = relabel_draws(draws, structure.labels(), one)
+    renamed, changed = relabel_draws(draws, structure.labels(), one, program.inside)
+    assert program.inside(unlimited).tolist() == [True, True, True, False]
+    assert program.inside(renamed).tolist() == [True] * 4
+    for name, value in one.items():
+        torch.testing.assert_close(renamed[name][:3], value.expand(3, *value.shape))
+        torch.testing.assert_close(renamed[name][:3], unlimited[name][:3])
+    assert not torch.allclose(unlimited["loadings_1"][3], renamed["loadings_1"][3])
+    assert changed.tolist()[:3] == [False, True, True]
+    torch.testing.assert_close(program.log_marginal(renamed), program.log_marginal(draws))
