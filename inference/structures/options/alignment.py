@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from inference.base.relabelling import Alignment
+from inference.base.relabelling import Alignment, match_columns
 from inference.programs.program import Params
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription, with_high
+from ppl_models.parts.policies import Network
 from ppl_models.sequences.policy_chain import switch_order
 
 __all__ = ["align_options", "align_policies", "policy_error", "permute_policy_options", "permute_options"]
@@ -63,24 +64,22 @@ def align_policies(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]
     """Rename options so that the weights of policies along continuous states are as near as possible to a reference's.
 
     Up to seven options every order is tried, by the squared differences of all weights and intercepts; beyond, options are
-    matched by their low-level policies.
+    matched by their low-level policies. Hidden units are first matched by the weights that lead to them: those of a network have
+    neither names nor signs, as :math:`w \\tanh(x) = -w \\tanh(-x)`.
 
     Raises:
-        ValueError: if the features have parameters of their own (hidden units have no names: compare the options of the
-            steps instead), or a site is missing from ``reference`` or has another shape.
+        ValueError: if a site is missing from ``reference`` or has another shape.
     """
     from scipy.optimize import linear_sum_assignment
 
-    if about.policy.sites(about.num_features):
-        raise ValueError(
-            f"align: {about.policy!r} has hidden units without names; compare decode_latents of both fits instead of parameters"
-        )
-    sites = [name for name in params if name.startswith(("low_", "high_"))]
+    sites = [name for name in params if name != "initial"]
     for site in sites:
         if site not in reference or tuple(reference[site].shape) != tuple(params[site].shape):
             found = tuple(reference[site].shape) if site in reference else "nothing"
             raise ValueError(f"align: reference must hold {site} of shape {tuple(params[site].shape)}, got {found}")
     target = {site: reference[site].to(params[site]) for site in sites}
+    if isinstance(about.policy, Network):
+        params = _match_units(params, target)
 
     def cost(order: Tensor) -> float:
         moved = permute_policy_options(dict(params), order)
@@ -94,6 +93,20 @@ def align_policies(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]
     new = permute_policy_options(dict(params), order.to(params["initial"].device))
     kept = torch.zeros(about.num_options, dtype=torch.bool)
     return Alignment(new, {"options": order}, {"options": kept}, cost(order))
+
+
+def _match_units(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> Params:
+    """The same functions of the state, hidden units in the order and with the signs of a reference."""
+    into, other = (torch.cat([own["hidden_weights"], own["hidden_intercepts"][:, None]], 1) for own in (params, target))  # (H, D + 1)
+    matching = match_columns(into.mT, other.mT, signs=True)
+    sign = torch.where(matching.flips, -1.0, 1.0).to(into)
+    out = dict(params)
+    for name in ("hidden_weights", "hidden_intercepts"):
+        out[name] = params[name][matching.permutation] * (sign[:, None] if name == "hidden_weights" else sign)
+    for name in ("low_weights", "high_weights"):
+        if name in params:
+            out[name] = params[name][..., matching.permutation] * sign
+    return out
 
 
 def permute_policy_options(params: Params, order: Tensor) -> Params:

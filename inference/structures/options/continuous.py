@@ -20,6 +20,7 @@ from inference.structures.options.em_steps import MAX_ELEMENTS, mode
 from inference.structures.options.logistic import newton_step
 from inference.structures.options.structure import NUM_CANDIDATES, NUM_STARTS
 from ppl_models.descriptions.options import PolicyDescription
+from ppl_models.parts.policies import Network
 from ppl_models.sequences.policy_chain import PolicyPlan, draw_along, policy_plan_of, switch_order
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ __all__ = ["ContinuousOptionsStructure", "PolicySteps", "random_functions"]
 SHORT_RUN = 15  # iterations by which random starts are judged
 NUM_SPLIT = 3  # columns of the state, cut at their medians, that tell contexts apart
 STAY = 2.0  # log-odds of keeping an option in a random start
-NUM_GRADIENT_STEPS = 10  # of one M-step where the features have parameters
+NUM_GRADIENT_STEPS = 40  # of one M-step where the features have parameters
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class PolicySteps(Steps):
         about: the model's description of itself.
         plan: what of the data never changes.
         program: the program on one sequence, for its prior.
-        num_inner: Newton steps, or tens of gradient steps, of one M-step.
+        num_inner: Newton steps, or forties of gradient steps, of one M-step.
     """
 
     about: PolicyDescription
@@ -115,22 +116,52 @@ class PolicySteps(Steps):
         return out
 
     def _gradient_steps(self, statistics: PairPosteriors, params: Params) -> Params:
-        """All weights together, the first options as they are."""
+        """All weights together, the first options as they are; weights into hidden units in coordinates of about equal curvature."""
         initial = {"initial": params["initial"]}
         free = {name: value for name, value in params.items() if name != "initial"}
-        return maximise_free(
+        factor = self._factor_of_inputs() if isinstance(self.about.policy, Network) else None
+        found = maximise_free(
             self.program,
-            lambda values: self.expected(statistics, initial | values),
-            free,
+            lambda values: self.expected(statistics, initial | _units_from(values, factor)),
+            free if factor is None else _units_to(free, factor),
             NUM_GRADIENT_STEPS * self.num_inner,
         )
+        return _units_from(found, factor)
+
+    def _factor_of_inputs(self) -> Tensor | None:
+        r"""The Cholesky factor L, (D + 1, D + 1), of :math:`\tfrac14 X^\top X + I / s^2` with the states and a column of ones in X: a state whose
+        columns lie far from zero ties the weights of a hidden unit to its intercept, and a search in them would creep. None where no such factor is a number."""
+        x = torch.nn.functional.pad(self.plan.states, (0, 1), value=1.0)
+        scale = self.about.policy.sites(self.about.num_features)["hidden_weights"][1]
+        factor, failed = torch.linalg.cholesky_ex(x.mT @ x / 4 + torch.eye(x.shape[1]).to(x) / scale**2)
+        return factor if int(failed) == 0 and bool(factor.isfinite().all()) else None
 
     def expected(self, statistics: PairPosteriors, params: Params) -> Tensor:
-        """E[log p(actions, options)] under given posteriors of pairs, and the log-prior, (R,)."""
+        """E[log p(actions, options)] under given posteriors of pairs, and the log-prior but for its constant, (R,)."""
         pairs = statistics.pairs
         log_leaves = self.plan.log_leaves(params, self.about.policy)
-        product = torch.where(pairs == 0, torch.zeros_like(pairs), pairs * log_leaves)  # 0 * -inf is 0
-        return product.sum((1, 2, 3)) + self.program.log_prior(params)
+        total = torch.where(pairs == 0, torch.zeros_like(pairs), pairs * log_leaves).sum((1, 2, 3))  # 0 * -inf is 0
+        total = total + torch.special.xlogy(self.about.concentration - 1, params["initial"]).sum(-1)
+        scales = {name: scale for name, (_, scale) in self.about.policy.sites(self.about.num_features).items()}
+        for name, value in params.items():
+            if name != "initial":
+                total = total - 0.5 * (value / scales.get(name, self.about.prior_scale)).square().flatten(1).sum(1)
+        return total
+
+
+def _units_to(params: Params, factor: Tensor) -> Params:
+    """The weights and the intercept of each hidden unit as L' (weights, intercept)."""
+    z = torch.cat([params["hidden_weights"], params["hidden_intercepts"][..., None]], -1) @ factor
+    return params | {"hidden_weights": z[..., :-1], "hidden_intercepts": z[..., -1]}
+
+
+def _units_from(params: Params, factor: Tensor | None) -> Params:
+    """The inverse of :func:`_units_to`."""
+    if factor is None:
+        return params
+    z = torch.cat([params["hidden_weights"], params["hidden_intercepts"][..., None]], -1)
+    both = torch.linalg.solve_triangular(factor, z, upper=False, left=False)
+    return params | {"hidden_weights": both[..., :-1], "hidden_intercepts": both[..., -1]}
 
 
 def random_functions(
