@@ -163,6 +163,7 @@ def cross_validate(result: Fit, data: Any = None, num_folds: int = 10, seed: int
         ValueError: for fewer than 2 folds or more than rows, or local sites.
     """
     check_asked("cross_validate", result, data)
+    checked(result.model, data)  # refused before any work
     count = len(first_tensor(data))
     if not is_integer(num_folds, least=2) or num_folds > count:
         raise ValueError(f"cross_validate: num_folds must be an integer from 2 to {count}, got {num_folds!r}")
@@ -272,8 +273,10 @@ def _steps(points: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _rows(data: Any, index: np.ndarray) -> Any:
-    """Some rows of a table, a frame, or a dict of tensors, of which those that are not as long as the rows stay whole."""
+    """Some rows of a table, a frame, a list, or a dict of these, of which those that are not as long as the rows stay whole."""
     if isinstance(data, dict):
         count = len(first_tensor(data))
-        return {name: value[index] if np.shape(value)[:1] == (count,) else value for name, value in data.items()}
+        return {name: _rows(value, index) if np.ndim(value) and len(value) == count else value for name, value in data.items()}
+    if isinstance(data, list | tuple):  # which the model's own check makes a table of, or refuses
+        return [data[i] for i in index]
     return data.iloc[index] if hasattr(data, "iloc") else data[index]

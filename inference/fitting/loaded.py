@@ -47,11 +47,22 @@ def check_loaded(fields: Mapping[str, Any]) -> None:
     for name, objective in (("objective", fields["objective"]), ("restarts.objective of the best", float(restarts.objective[restarts.best]))):
         if not math.isfinite(objective):
             raise ValueError(f"{name} must be finite, got {objective}")
+    _check_log_likelihood(fields)
     for name in ("params", "local"):
         for site, value in (fields.get(name) or {}).items():
             if not torch.isfinite(value).all():
                 raise ValueError(f"{name}.{site} holds numbers that are not finite")
     _check_sites(fields, num)
+
+
+def _check_log_likelihood(fields: Mapping[str, Any]) -> None:
+    """It is a number, but where a lower bound stands for it, or where latents of the rows were drawn and nothing sums them out."""
+    log_likelihood, elbo = fields["log_likelihood"], fields.get("elbo")
+    if elbo is not None and not math.isfinite(elbo):
+        raise ValueError(f"elbo must be finite, got {elbo}")
+    is_drawn = fields["objective_name"].startswith("log-posterior of parameters and ")
+    if not math.isfinite(log_likelihood) and not (math.isnan(log_likelihood) and (elbo is not None or is_drawn)):
+        raise ValueError(f"log_likelihood must be finite where the fit has no lower bound of it, got {log_likelihood}")
 
 
 # ---------------------------------------------------------------- types

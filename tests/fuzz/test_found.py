@@ -12,6 +12,7 @@ from fuzz import programs
 
 from inference import EM, NUTS, SVI, AlternatingMinimization, ChoosePenalty, Fit, GrowAndPrune, Laplace, fit
 from inference.estimates import estimates_of
+from inference.loo import cross_validate
 from inference.predictive import predictive_check
 from inference.uncertainty import check_information, standard_errors
 from ppl_models import (
@@ -185,3 +186,21 @@ def test_options_that_end_are_drawn_under_one_naming():
     found = fit(model, data, NUTS(num_chains=2, num_warmup=20, num_draws=10, warm_start=None))
     assert {"termination", "choice"} <= set(found.draws)
     assert math.isfinite(found.objective)
+
+
+def test_a_saved_log_likelihood_is_a_number_where_nothing_stands_for_it(tmp_path):
+    found = fit(Mixture(2, num_items=4), normals(), EM(max_iterations=3))
+    for name, wrong in (("log_likelihood", math.nan), ("log_likelihood", -math.inf), ("elbo", math.nan)):
+        dataclasses.replace(found, **{name: wrong}).save(tmp_path / "fit")
+        with pytest.raises(ValueError, match=f"{name} must be finite"):
+            Fit.load(tmp_path / "fit")
+    dataclasses.replace(found, log_likelihood=math.nan, elbo=-3.0).save(tmp_path / "fit")
+    assert Fit.load(tmp_path / "fit").elbo == -3.0
+
+
+def test_rows_of_a_list_are_left_out():
+    data = normals()
+    found = fit(Mixture(2, num_items=4), data, EM(max_iterations=3))
+    assert cross_validate(found, data.tolist(), 2).elpd == cross_validate(found, data, 2).elpd
+    with pytest.raises(ValueError, match="rows of unequal length"):
+        cross_validate(found, [*data.tolist(), [1.0]], 2)
