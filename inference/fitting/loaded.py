@@ -58,10 +58,10 @@ def check_loaded(fields: Mapping[str, Any]) -> None:
 def _check_log_likelihood(fields: Mapping[str, Any]) -> None:
     """It is a number, but where a lower bound stands for it, or where latents of the rows were drawn and nothing sums them out."""
     log_likelihood, elbo = fields["log_likelihood"], fields.get("elbo")
-    if elbo is not None and not math.isfinite(elbo):
-        raise ValueError(f"elbo must be finite, got {elbo}")
+    if elbo is not None and math.isnan(elbo):
+        raise ValueError("elbo must be a number, got nan")
     is_drawn = fields["objective_name"].startswith("log-posterior of parameters and ")
-    if not math.isfinite(log_likelihood) and not (math.isnan(log_likelihood) and (elbo is not None or is_drawn)):
+    if not math.isfinite(log_likelihood) and not (math.isnan(log_likelihood) and (is_drawn or (elbo is not None and math.isfinite(elbo)))):
         raise ValueError(f"log_likelihood must be finite where the fit has no lower bound of it, got {log_likelihood}")
 
 

@@ -192,7 +192,7 @@ def test_a_saved_log_likelihood_is_a_number_where_nothing_stands_for_it(tmp_path
     found = fit(Mixture(2, num_items=4), normals(), EM(max_iterations=3))
     for name, wrong in (("log_likelihood", math.nan), ("log_likelihood", -math.inf), ("elbo", math.nan)):
         dataclasses.replace(found, **{name: wrong}).save(tmp_path / "fit")
-        with pytest.raises(ValueError, match=f"{name} must be finite"):
+        with pytest.raises(ValueError, match=f"{name} must be (finite|a number)"):
             Fit.load(tmp_path / "fit")
     dataclasses.replace(found, log_likelihood=math.nan, elbo=-3.0).save(tmp_path / "fit")
     assert Fit.load(tmp_path / "fit").elbo == -3.0
