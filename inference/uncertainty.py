@@ -39,6 +39,7 @@ from inference.identifiability.scores import coordinates_of, derivatives, row_sc
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import (
     data_chunks,
+    generalised_inverse,
     inverse_information,
     minus_hessian,
     refuse_flat,
@@ -63,8 +64,6 @@ __all__ = [
 ]
 
 KINDS = ("hessian", "scores", "sandwich")
-FLAT = 1e-8  # share of the largest eigenvalue of an information scaled to unit diagonal
-UPWARD = 1e-5  # likewise, of a negative one
 
 
 @shows_briefly
@@ -187,18 +186,7 @@ class Information:
         Raises:
             ValueError: where the log-likelihood curves up, so that the estimate is no maximum.
         """
-        scale = self.matrix.diagonal().clamp(min=0).sqrt()
-        scale = torch.where(scale > 0, scale, 1.0)
-        values, vectors = torch.linalg.eigh(self.matrix / torch.outer(scale, scale))
-        if float(values[0]) < -UPWARD * float(values[-1]):
-            place = int(vectors[:, 0].abs().argmax())
-            raise ValueError(
-                f"the log-likelihood curves up along {self.names[place]}: the estimate is not at a maximum; fit again with a smaller tolerance or "
-                "more starts"
-            )
-        kept = values > FLAT * values[-1]
-        vectors = vectors / scale.unsqueeze(-1)
-        return (vectors[:, kept] / values[kept]) @ vectors[:, kept].mT, vectors[:, ~kept]
+        return generalised_inverse(self.matrix, self.names)
 
 
 @torch.enable_grad()

@@ -5,7 +5,9 @@ from inference.inspection.conditional_independence import ComponentDependence, c
 from inference.inspection.dictionary import ColumnRecovery, column_recovery, used_columns
 from inference.inspection.discriminator import Discriminator
 from inference.inspection.groups import GroupMeans, group_means
+from inference.inspection.item_curves import ItemCurves, ProfileShares, item_curves, profile_shares
 from inference.inspection.item_fit import ItemFit, item_fit
+from inference.inspection.item_rules import ItemRules, item_rules
 from inference.inspection.limited_information import LimitedInformationFit, limited_information_fit
 from inference.inspection.local_dependence import LocalDependence, local_dependence
 from inference.inspection.noisy_or import (
@@ -50,8 +52,14 @@ __all__ = [
     "Reversal",
     "classify_rows",
     "reversals",
+    "ItemCurves",
+    "ProfileShares",
+    "item_curves",
+    "profile_shares",
     "ItemFit",
     "item_fit",
+    "ItemRules",
+    "item_rules",
     "LimitedInformationFit",
     "limited_information_fit",
     "LocalDependence",

@@ -13,6 +13,7 @@ from inference.plots.components import (
 )
 from inference.plots.estimates import plot_estimates
 from inference.plots.fit import plot_check, plot_posterior_predictive, plot_restarts, plot_trace
+from inference.plots.item_curves import plot_item_curves, plot_mastery
 from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings, plot_reconstructions
 from inference.plots.noisy_or import plot_failures, plot_latents, plot_matching_stability
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policies, plot_policy_tables
@@ -36,6 +37,8 @@ __all__ = [
     "plot_posterior_predictive",
     "plot_restarts",
     "plot_trace",
+    "plot_item_curves",
+    "plot_mastery",
     "plot_latent_graph",
     "plot_loading_images",
     "plot_loadings",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from inference.fitting.names import Names, labels_of
 from inference.inspection.attributes import attribute_model
+from inference.inspection.item_curves import profile_shares
 from inference.plots._common import short_name, symmetric_limit, tick_labels
 from inference.plots.fit import DIVERGING, _axes, _colour_bar
 from ppl_models.parts.distributions import binary_configurations
@@ -63,7 +64,7 @@ def plot_q_matrix(fit: Fit, ax: Axes | None = None, names: Names | None = None) 
     return ax
 
 
-def plot_profiles(fit: Fit, ax: Axes | None = None, names: Names | None = None, max_profiles: int = 16) -> Axes:
+def plot_profiles(fit: Fit, ax: Axes | None = None, names: Names | None = None, max_profiles: int = 16, data: Any = None) -> Axes:
     """The most common profiles of attributes in the population, as bars.
 
     Args:
@@ -71,9 +72,10 @@ def plot_profiles(fit: Fit, ax: Axes | None = None, names: Names | None = None, 
         ax: where to draw; a new figure if None.
         names: names of the entries by dim, ``"attribute"``.
         max_profiles: bars, at most.
+        data: the rows that the model was fitted to; where they are given the bars have 95 % intervals.
 
     Raises:
-        ValueError: for another model, or more profiles than can be listed.
+        ValueError: for another model, or more profiles than can be listed; with ``data``, what :func:`inference.inspection.profile_shares` refuses.
     """
     structure = attribute_model(fit, "plot_profiles")
     size, root, params = structure.layers[0].num_parents, structure.root, fit.params
@@ -89,7 +91,11 @@ def plot_profiles(fit: Fit, ax: Axes | None = None, names: Names | None = None, 
         has = [name for name, bit in zip(attributes, profiles[c].tolist(), strict=True) if bit]
         texts.append("none" if not has else "all" if len(has) == size else short_name(", ".join(has), 40))
     ax = _axes(ax, 7.0, 1.2 + 0.3 * len(order))
-    ax.barh(np.arange(len(order)), chances[order].cpu().numpy(), color="#4c72b0")
+    reach = None
+    if data is not None:
+        found = profile_shares(fit, data)
+        reach = np.nan_to_num(np.stack([found.shares - found.low, found.high - found.shares]))[:, order]
+    ax.barh(np.arange(len(order)), chances[order].cpu().numpy(), color="#4c72b0", xerr=reach, ecolor="#222222", capsize=2.5)
     ax.set_yticks(np.arange(len(order)), texts, fontsize=8)
     ax.invert_yaxis()
     rest = float(1 - chances[order].sum())

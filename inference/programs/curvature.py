@@ -12,10 +12,12 @@ from torch import Tensor
 from inference.programs.data import checked, checks_data, first_tensor, map_tensors
 from inference.programs.program import Program
 
-__all__ = ["data_chunks", "inverse_information", "minus_hessian", "refuse_flat", "some_names"]
+__all__ = ["data_chunks", "generalised_inverse", "inverse_information", "minus_hessian", "refuse_flat", "some_names"]
 
 
 LEAST_SHARE = 0.75  # of the log-likelihood in the curvature of the log-posterior, where rows are silent
+FLAT = 1e-8  # eigenvalues of the information scaled to unit diagonal, where singular is no refusal
+UPWARD = 1e-5  # likewise, of a negative one
 SINGULAR = 1e-9  # eigenvalues of the information scaled to unit diagonal
 SHOWN = 0.1
 MOST_NAMES = 8
@@ -77,6 +79,25 @@ def inverse_information(information: Tensor, names: tuple[str, ...], caller: str
             f"{float(values[0]):.2g}) along {some_names(involved)}: these are confounded, or the fit is not at a maximum"
         )
     return (vectors / values) @ vectors.mT / scale / scale[:, None]
+
+
+def generalised_inverse(information: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
+    """A generalised inverse of an information (P, P), and its flat directions (P, F), along which the data say nothing.
+
+    Raises:
+        ValueError: where the information is clearly negative, so that the estimate is no maximum.
+    """
+    scale = information.diagonal().clamp(min=0).sqrt()
+    scale = torch.where(scale > 0, scale, 1.0)
+    values, vectors = torch.linalg.eigh(information / torch.outer(scale, scale))
+    if float(values[0]) < -UPWARD * float(values[-1]):
+        place = int(vectors[:, 0].abs().argmax())
+        raise ValueError(
+            f"the log-likelihood curves up along {names[place]}: the estimate is not at a maximum; fit again with a smaller tolerance or more starts"
+        )
+    kept = values > FLAT * values[-1]
+    vectors = vectors / scale.unsqueeze(-1)
+    return (vectors[:, kept] / values[kept]) @ vectors[:, kept].mT, vectors[:, ~kept]
 
 
 def refuse_flat(

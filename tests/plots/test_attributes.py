@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from inference import EM, Fit, fit
-from inference.plots import plot_profiles, plot_q_matrix
+from inference.inspection import classify_rows, item_curves, profile_shares
+from inference.plots import plot_item_curves, plot_mastery, plot_profiles, plot_q_matrix
 from ppl_models import DeepDiscreteEncoder, LatentAttributeModel, Normal
 from ppl_models.datasets import mastery_test
 
@@ -41,9 +42,43 @@ def test_profiles(fitted: Fit) -> None:
     assert "the other 3 hold" in ax.get_title()
 
 
+def test_profiles_with_intervals(fitted: Fit) -> None:
+    items = mastery_test(12, 3, seed=1).draw(600, seed=2)[0]
+    ax, found = plot_profiles(fitted, data=items), profile_shares(fitted, items)
+    order = np.argsort(-found.shares, kind="stable")
+    (lines,) = (container for container in ax.containers if type(container).__name__ == "ErrorbarContainer")
+    segments = np.array([segment[:, 0] for segment in lines[2][0].get_segments()])
+    assert np.allclose(segments, np.stack([found.low, found.high], 1)[order])
+
+
+def test_item_curves(fitted: Fit) -> None:
+    items = mastery_test(12, 3, seed=1).draw(600, seed=2)[0]
+    figure, found = plot_item_curves(fitted, items, items=["0", "8"]), item_curves(fitted, items)
+    assert len(figure.axes) == 2
+    for ax, name in zip(figure.axes, ("0", "8"), strict=True):
+        own = found.item == int(name)
+        assert np.allclose([bar.get_height() for bar in ax.patches], found.expected[own])
+        assert ax.get_title() == name
+    assert len([ax for ax in plot_item_curves(fitted, items).axes if ax.get_visible()]) == 12
+    with pytest.raises(ValueError, match="items must be names of the fit's items"):
+        plot_item_curves(fitted, items, items=["nine"])
+
+
+def test_mastery(fitted: Fit) -> None:
+    items = mastery_test(12, 3, seed=1).draw(600, seed=2)[0]
+    ax = plot_mastery(fitted, items)
+    shown = np.asarray(ax.images[0].get_array())
+    assert np.allclose(np.sort(shown, 0), np.sort(classify_rows(fitted, items).probabilities, 0))
+    assert (np.diff(shown.sum(1)) <= 1e-12).all()
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["add", "carry", "borrow"]
+
+
 def test_another_model() -> None:
     items = torch.randn(40, 4, dtype=torch.float64)
     other = fit(DeepDiscreteEncoder(4, (1,), Normal()), items, EM(max_iterations=200), num_restarts=1)
     for draw in (plot_q_matrix, plot_profiles):
         with pytest.raises(ValueError, match="LatentAttributeModel was expected"):
             draw(other)
+    for ask in (plot_item_curves, plot_mastery):
+        with pytest.raises(ValueError, match="LatentAttributeModel was expected"):
+            ask(other, items)

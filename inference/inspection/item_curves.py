@@ -1,0 +1,231 @@
+r"""Expected answers of an item at each profile of its attributes, and probabilities of profiles, with standard errors and intervals.
+
+Both are functions g of the parameters, of information I at the estimate; by the delta method
+
+.. math:: \mathrm{Var}\, g(\hat\theta) = g'(\hat\theta)\, I^{-1} g'(\hat\theta)^\top,
+
+and an interval is normal on a scale on which g has no ends, and taken back: log-odds of chances, logarithms of positive means, the mean itself of Normal
+items. So no interval leaves the range of what it is for. I is that of all parameters, items and law of the attributes together. What the data do
+not determine (a flat direction of I), and a profile whose estimated probability is zero, have NaN.
+
+Source: C. R. Rao (1973), Linear Statistical Inference and its Applications, section 6a.2 (delta method); M. Philipp, C. Strobl, J. de la Torre and A.
+Zeileis (2018), doi:10.3102/1076998617719728 (information of diagnosis models).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from scipy.special import expit, logit
+from scipy.stats import norm
+from torch import Tensor
+
+from inference.fitting.names import labels_of
+from inference.fitting.record import FitRecord
+from inference.inspection.attribute_moments import answers_of, profiles_of, refuse_penalty
+from inference.uncertainty import Information, observed_information
+from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.responses import Bernoulli, ResponseFamily
+from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.validation import is_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ItemCurves", "ProfileShares", "item_curves", "profile_shares"]
+
+MAX_ATTRIBUTES = 10  # of one item, for all its profiles
+UNDETERMINED = 1e-4  # share of a slope, in standard errors, that may lie along flat directions
+ABSENT = 2e-6  # a profile's probability below it counts as zero
+
+
+@shows_briefly
+@dataclass(frozen=True, eq=False)
+class ItemCurves:
+    """Expected answers with intervals, one entry an item and profile of its attributes, M of them.
+
+    Args:
+        items: J names; item: the number of each entry's, (M,).
+        profiles: the attributes that are present, by name, M of them.
+        expected: the chance of a right answer, or the mean, (M,); standard_errors: of it.
+        low, high: limits at ``level``.
+        level: of the intervals.
+    """
+
+    items: tuple[str, ...]
+    item: np.ndarray
+    profiles: tuple[tuple[str, ...], ...]
+    expected: np.ndarray
+    standard_errors: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    level: float
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One line an item and profile."""
+        import pandas as pd
+
+        labels = [_label(profile) for profile in self.profiles]
+        index = pd.MultiIndex.from_arrays([[self.items[j] for j in self.item], labels], names=("item", "attributes"))
+        columns = {"expected": self.expected, "standard_error": self.standard_errors, "low": self.low, "high": self.high}
+        return pd.DataFrame(columns, index=index)
+
+
+@shows_briefly
+@dataclass(frozen=True, eq=False)
+class ProfileShares:
+    """Probabilities of profiles of attributes with intervals, C of them.
+
+    Args:
+        attributes: K names; profiles: (C, K) of 0 and 1.
+        shares, standard_errors, low, high: (C,); level: of the intervals.
+        mastery: P(attribute = 1), (K,), and mastery_errors: its standard errors; mastery_low, mastery_high: limits.
+    """
+
+    attributes: tuple[str, ...]
+    profiles: np.ndarray
+    shares: np.ndarray
+    standard_errors: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    level: float
+    mastery: np.ndarray
+    mastery_errors: np.ndarray
+    mastery_low: np.ndarray
+    mastery_high: np.ndarray
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One line a profile, the most common first."""
+        import pandas as pd
+
+        labels = [_label([name for name, bit in zip(self.attributes, row, strict=True) if bit > 0]) for row in self.profiles]
+        columns = {"share": self.shares, "standard_error": self.standard_errors, "low": self.low, "high": self.high}
+        return pd.DataFrame(columns, index=pd.Index(labels, name="attributes")).sort_values("share", ascending=False)
+
+    @property
+    def mastery_table(self) -> pd.DataFrame:
+        """One line an attribute: the share of the population that has it."""
+        import pandas as pd
+
+        columns = {"share": self.mastery, "standard_error": self.mastery_errors, "low": self.mastery_low, "high": self.mastery_high}
+        return pd.DataFrame(columns, index=pd.Index(self.attributes, name="attribute"))
+
+
+def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
+    """The expected answer of each item at each profile of its own attributes, with standard errors and intervals.
+
+    Args:
+        fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty.
+        data: the rows it was fitted to, (N, J).
+        level: of the intervals.
+
+    Raises:
+        ValueError: for another model, a penalty, an item with more than ten attributes, data that do not fit, a level that is none, or an
+            estimate that is not at a maximum.
+    """
+    _check_level("item_curves", level)
+    structure, _, answers = answers_of(fit, data, "item_curves")
+    layer = structure.layers[0]
+    refuse_penalty(layer, "item_curves")
+    names = [str(name) for name in labels_of(fit, "attribute", layer.num_parents)]
+    edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool) if layer.edges is None else layer.edges
+    found = observed_information(fit, data)
+    values, slopes, item, present = [], [], [], []
+    free = found.estimate.clone().requires_grad_()
+    with torch.enable_grad():
+        params = found.coordinates.params(free)
+        for own in edges.unique(dim=0):
+            asked = own.nonzero().ravel().tolist()
+            if len(asked) > MAX_ATTRIBUTES:
+                raise ValueError(f"item_curves: items with at most {MAX_ATTRIBUTES} attributes were expected, got one with {len(asked)}")
+            cells = binary_configurations(len(asked))
+            profiles = torch.zeros(len(cells), layer.num_parents, dtype=cells.dtype)
+            profiles[:, asked] = cells
+            expected = structure.expected_responses(params, profiles)
+            for j in (edges == own).all(-1).nonzero().ravel().tolist():
+                for c, cell in enumerate(cells):
+                    slopes.append(torch.autograd.grad(expected[c, j], free, retain_graph=True)[0])
+                    values.append(float(expected[c, j].detach()))
+                    item.append(j)
+                    present.append(tuple(names[k] for k, bit in zip(asked, cell.tolist(), strict=True) if bit))
+    order = np.argsort(np.array(item), kind="stable")
+    value, error = np.array(values), _errors(torch.stack(slopes), found)
+    families = [family for family, columns, _ in layer.response.blocks(layer.num_children) for _ in range(layer.num_children)[columns]]
+    limits = np.array([_limits(_scale(families[j]), v, e, level) for j, v, e in zip(item, value, error, strict=True)])
+    return ItemCurves(
+        answers.items, np.array(item)[order], tuple(present[i] for i in order), value[order], error[order], limits[order, 0], limits[order, 1], level
+    )
+
+
+def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileShares:
+    """The share of the population that has each profile, and each attribute, with standard errors and intervals.
+
+    Args:
+        fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty.
+        data: the rows it was fitted to, (N, J).
+        level: of the intervals.
+
+    Raises:
+        ValueError: for another model, a penalty, more than fourteen attributes, data that do not fit, a level that is none, or an estimate that is not at
+            a maximum.
+    """
+    _check_level("profile_shares", level)
+    structure, _, _ = answers_of(fit, data, "profile_shares")
+    layer = structure.layers[0]
+    refuse_penalty(layer, "profile_shares")
+    profiles = profiles_of(structure, "profile_shares")
+    found = observed_information(fit, data)
+    free = found.estimate.clone().requires_grad_()
+    with torch.enable_grad():
+        shares = structure.root.distribution(found.coordinates.params(free)).log_prob(profiles).exp()
+        slopes = torch.stack([torch.autograd.grad(share, free, retain_graph=True)[0] for share in shares])
+    share, mastery = shares.detach().numpy(), (profiles.mT @ shares.detach()).numpy()
+    error = np.where(share < ABSENT, np.nan, _errors(slopes, found))
+    mastery_error = _errors(profiles.mT @ slopes, found)
+    by_profile, by_attribute = (
+        np.array([_limits("logit", v, e, level) for v, e in zip(value, own, strict=True)]) for value, own in ((share, error), (mastery, mastery_error))
+    )
+    names = tuple(str(name) for name in labels_of(fit, "attribute", layer.num_parents))
+    return ProfileShares(
+        names, profiles.numpy(), share, error, by_profile[:, 0], by_profile[:, 1], level, mastery, mastery_error, by_attribute[:, 0], by_attribute[:, 1]
+    )
+
+
+def _errors(slopes: Tensor, found: Information) -> np.ndarray:
+    """Standard errors of functions with these derivatives, (M, P); NaN for those that move along a flat direction, or not at all."""
+    covariance, flat = found.covariance()
+    error = ((slopes @ covariance) * slopes).sum(-1).clamp(min=0).sqrt()
+    scale = found.matrix.diagonal().clamp(min=0).sqrt()
+    lengths = (slopes / torch.where(scale > 0, scale, 1.0)).norm(dim=-1)
+    away = ((slopes @ flat).norm(dim=-1) > UNDETERMINED * lengths) | (lengths == 0)
+    return error.masked_fill(away, torch.nan).numpy()
+
+
+def _scale(family: ResponseFamily) -> str:
+    """On which an expected answer has no ends."""
+    return "logit" if isinstance(family, Bernoulli) else "identity" if bool(family.expected_response(torch.tensor([-1.0]), torch.ones(1)) < 0) else "log"
+
+
+def _limits(scale: str, value: float, error: float, level: float) -> tuple[float, float]:
+    width = float(norm.ppf((1 + level) / 2)) * error
+    if scale == "identity" or not np.isfinite(error):
+        return value - width, value + width
+    if scale == "log":
+        return value * float(np.exp(-width / value)), value * float(np.exp(width / value))
+    step = width / (value * (1 - value)) if 0 < value < 1 else np.nan
+    return float(expit(logit(value) - step)), float(expit(logit(value) + step))
+
+
+def _label(present: Sequence[str]) -> str:
+    return ", ".join(present) if present else "none"
+
+
+def _check_level(owner: str, level: float) -> None:
+    if not (is_number(level) and 0 < level < 1):
+        raise ValueError(f"{owner}: level must lie in (0, 1), got {level!r}")

@@ -1,0 +1,90 @@
+"""Pictures of what items and rows say of attributes: expected answers with intervals, and who has mastered what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from inference.fitting.names import Names, labels_of
+from inference.inspection.attributes import attribute_model, classify_rows
+from inference.inspection.item_curves import item_curves
+from inference.plots._common import short_name, tick_labels
+from inference.plots.fit import _axes, _colour_bar
+
+if TYPE_CHECKING:
+    from inference.fitting.result import Fit
+
+__all__ = ["plot_item_curves", "plot_mastery"]
+
+MAX_ITEMS = 30  # of one figure
+COLUMNS = 5
+BAR = "#4c72b0"
+
+
+def plot_item_curves(fit: Fit, data: Any, items: Sequence[str] | None = None, level: float = 0.95) -> Figure:
+    """The expected answer of each item at each profile of its attributes, as bars with intervals; one panel an item.
+
+    Args:
+        fit: of a :class:`~ppl_models.LatentAttributeModel`.
+        data: the rows it was fitted to, (N, J).
+        items: names of the items; the first thirty if None.
+        level: of the intervals.
+
+    Raises:
+        ValueError: for another model, an item that there is not, or what :func:`inference.inspection.item_curves` refuses.
+    """
+    curves = item_curves(fit, data, level)
+    wanted = list(curves.items[:MAX_ITEMS]) if items is None else [str(name) for name in items]
+    unknown = [name for name in wanted if name not in curves.items]
+    if unknown or not wanted:
+        raise ValueError(f"plot_item_curves: items must be names of the fit's items, {', '.join(curves.items[:8])}, ..., got {unknown or wanted!r}")
+    across = min(COLUMNS, len(wanted))
+    down = -(-len(wanted) // across)
+    figure = Figure(figsize=(2.6 * across, 2.2 * down), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    for ax in panels[len(wanted) :]:
+        ax.set_visible(False)
+    for ax, name in zip(panels, wanted, strict=False):
+        own = np.flatnonzero(curves.item == curves.items.index(name))
+        value = curves.expected[own]
+        reach = np.nan_to_num(np.stack([value - curves.low[own], curves.high[own] - value]))
+        ax.bar(np.arange(len(own)), value, color=BAR, yerr=reach, ecolor="#222222", capsize=2.5)
+        labels = [short_name(" + ".join(curves.profiles[i]) or "none", 16) for i in own]
+        ax.set_xticks(np.arange(len(own)), labels, fontsize=6, rotation=60 if max(map(len, labels)) > 4 or len(own) > 4 else 0)
+        if bool(((curves.expected >= 0) & (curves.expected <= 1)).all()):
+            ax.set_ylim(0, 1)
+        ax.tick_params("y", labelsize=7)
+        ax.set_title(short_name(name), fontsize=8)
+    figure.supylabel("expected answer", fontsize=9)
+    figure.supxlabel("attributes of the item that a row has", fontsize=9)
+    return figure
+
+
+def plot_mastery(fit: Fit, data: Any, ax: Axes | None = None, names: Names | None = None) -> Axes:
+    """The chance that each row has each attribute, as a heat map; rows in the order of how many they are expected to have.
+
+    Args:
+        fit: of a :class:`~ppl_models.LatentAttributeModel`.
+        data: rows, (N, J).
+        ax: where to draw; a new figure if None.
+        names: names of the entries by dim, ``"attribute"``.
+
+    Raises:
+        ValueError: for another model, data that do not fit it, or more profiles than can be listed.
+    """
+    size = attribute_model(fit, "plot_mastery").layers[0].num_parents
+    chances = classify_rows(fit, data).probabilities
+    order = np.lexsort((*chances.T[::-1], chances.sum(1)))[::-1]
+    ax = _axes(ax, min(12.0, 3.0 + 0.5 * size), 5.0)
+    image = ax.imshow(chances[order], cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    attributes = labels_of(fit, "attribute", size, names)
+    ax.set_xticks(*tick_labels(attributes, 30), fontsize=8)
+    if max(len(str(name)) for name in attributes) > 3:
+        ax.tick_params("x", rotation=60)
+    ax.set(xlabel="attribute", ylabel=f"{len(chances):,} rows, from the most attributes to the fewest", title="Who has which attribute")
+    _colour_bar(ax, image, "probability given the row's answers", False)
+    return ax
