@@ -25,6 +25,8 @@ from inference.engines.svi import SVI
 from inference.fitting.fit import fit
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
+from inference.structures.classifiers.terms import CrossTotalCorrelation, EvenWeights, KnownWeights, Labels
+from inference.structures.classifiers.train import TrainClassifiers
 from inference.structures.dictionary.alternating import AlternatingMinimization, GradientAlternation
 from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
 from inference.structures.factorization.factorize import Factorize
@@ -62,14 +64,18 @@ __all__ = [
     "BoundWarning",
     "ChoosePenalty",
     "ConvergenceWarning",
+    "CrossTotalCorrelation",
     "DegenerateWarning",
     "EstimateWarning",
+    "EvenWeights",
     "Factorize",
     "Fit",
     "FullRank",
     "GradientAlternation",
     "GrowAndPrune",
     "HardThresholding",
+    "KnownWeights",
+    "Labels",
     "Laplace",
     "LowRank",
     "MeanField",
@@ -80,6 +86,7 @@ __all__ = [
     "Shrinkage",
     "StartsWarning",
     "Trace",
+    "TrainClassifiers",
     "fit",
 ]
 

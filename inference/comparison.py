@@ -104,6 +104,7 @@ def compare(
         raise ValueError(f"compare: a dict of at least two fits by name was expected, got {type(fits).__name__}{size}")
     if data is None:
         raise ValueError("compare: the data of the fits were expected, got None; a fit holds no rows: compare(fits, data)")
+    _check_same_kind(fits)
     for name, one in fits.items():
         _check_same_data(name, one, data)
     predictions = {name: _predict(one, data, num_folds, refit, seed) for name, one in fits.items()}
@@ -141,6 +142,18 @@ def compare(
 
 
 # ---------------------------------------------------------------- parts
+
+
+def _check_same_kind(fits: Mapping[str, Fit]) -> None:
+    """A likelihood relative to something is compared with its own kind alone."""
+    relative = {name: one.structure.relative_to for name, one in fits.items()}
+    if len(set(relative.values())) > 1:
+        ratios = [f"{name!r} (relative to {what})" for name, what in relative.items() if what is not None]
+        raise ValueError(
+            f"compare: the likelihoods of {', '.join(ratios)} are ratios, and those of {[name for name, what in relative.items() if what is None]} "
+            "are densities or probabilities of the data: no table can hold both. Compare such a fit with other fits of its kind to the same rows and "
+            "variates; beside others, compare what they say of the rows (posterior_latents, simulated rows)"
+        )
 
 
 def _check_same_data(name: str, one: Fit, data: Any) -> None:

@@ -12,9 +12,13 @@ from ppl_models.descriptions.dag import Dag
 from ppl_models.descriptions.higher_order import HigherOrder
 from ppl_models.descriptions.profile_table import Hierarchy, Saturated
 from ppl_models.factor_analysis import FactorAnalysis
+from ppl_models.inclass_net import InClassNet
 from ppl_models.latent_attributes import LatentAttributeModel
 from ppl_models.matrix_factorization import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
 from ppl_models.mixture import Mixture
+from ppl_models.networks.dense import Dense
+from ppl_models.networks.lookup import KnownDensities, Lookup
+from ppl_models.networks.modules import FromModule
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
 from ppl_models.parts.item_curves import ACDM, RRUM
@@ -38,17 +42,22 @@ __all__ = [
     "ContinuousOptionsHMM",
     "Dag",
     "DeepDiscreteEncoder",
+    "Dense",
     "ExpDINA",
     "ExpDINO",
     "ExpGDM",
     "DeepNoisyOr",
     "FactorAnalysis",
+    "FromModule",
     "GaussianFactorization",
     "Hierarchy",
     "HigherOrder",
+    "InClassNet",
     "Independent",
+    "KnownDensities",
     "LatentAttributeModel",
     "LogNormal",
+    "Lookup",
     "Mixture",
     "MultivariateNormal",
     "Network",

@@ -17,7 +17,7 @@ PACKAGES = ("inference", "ppl_models")
 # from the lowest floor to the highest: a place may import from its own floor and from those listed before it
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("ppl_models/parts",),
-    ("ppl_models/descriptions", "ppl_models/sequences"),
+    ("ppl_models/descriptions", "ppl_models/sequences", "ppl_models/networks"),
     ("ppl_models/*.py",),  # families
     ("ppl_models/datasets",),
     ("inference/programs",),

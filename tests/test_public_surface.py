@@ -24,8 +24,8 @@ ON_FIRST_USE = [
 # what each module promised before the files moved into folders
 PUBLIC = {
     "inference": """
-        Bootstrap BoundWarning ConvergenceWarning EM EstimateWarning Fit FullRank GrowAndPrune Laplace LowRank MeanField NUTS
-        SAEM SVI fit
+        Bootstrap BoundWarning ConvergenceWarning CrossTotalCorrelation EM EstimateWarning EvenWeights Fit FullRank GrowAndPrune KnownWeights Labels
+        Laplace LowRank MeanField NUTS SAEM SVI TrainClassifiers fit
     """,
     "inference.plots": """
         plot_latent_graph plot_loading_images plot_loadings plot_posterior_predictive plot_reconstructions
@@ -48,8 +48,8 @@ PUBLIC = {
     """,
     "inference.cli": "app main",
     "ppl_models": """
-        Additive Bernoulli Blocks ContinuousOptionsHMM DeepDiscreteEncoder DeepNoisyOr ExpDINA ExpGDM
-        FactorAnalysis GaussianFactorization LogNormal Mixture MultivariateNormal NegativeBinomialFactorization
+        Additive Bernoulli Blocks ContinuousOptionsHMM DeepDiscreteEncoder DeepNoisyOr Dense ExpDINA ExpGDM
+        FactorAnalysis FromModule GaussianFactorization InClassNet KnownDensities LogNormal Lookup Mixture MultivariateNormal NegativeBinomialFactorization
         Network NoisyOr Normal OptionsHMM Poisson PoissonFactorization Ridge SCAD SoftmaxLinear SparseCoding
         TruncatedLasso UsageFactorization
     """,

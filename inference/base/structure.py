@@ -100,6 +100,7 @@ class Structure:
 
     local_sites: tuple[str, ...] = ()  # continuous latents of the rows, for which a fit holds point estimates
     integrated_sites: tuple[str, ...] = ()  # those that are integrated in closed form
+    relative_to: str | None = None  # what the likelihood is a ratio to, in words; None where it is a density or probability of the data
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -240,6 +241,17 @@ class Structure:
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """What in these estimates contradicts the names of the parameters or latents, as sentences that name items and a remedy."""
         return []
+
+    def check_method(self, method: Any) -> None:
+        """Refuse an engine that cannot fit this kind of model.
+
+        Raises:
+            ValueError: saying which can.
+        """
+
+    def stand_in(self) -> Any:
+        """Data of one row to run the program on where it is only asked what sites it has, for programs that can draw no rows; None for all others."""
+        return None
 
     def check_start(self, params: Params) -> None:
         """Refuse a user's parameters, inside their supports, from which no engine gets away.

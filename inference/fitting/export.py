@@ -113,7 +113,7 @@ def to_arviz(
     picked = np.arange(num_predictive)
     if not point:
         picked = np.unique(np.linspace(0, num_draws - 1, num_predictive).round().astype(int))
-    if len(picked) and can_simulate(fit):
+    if len(picked) and can_simulate(fit, data):
         groups["posterior_predictive"] = _predictive(fit, data, draws, picked, seed)
 
     attributes = _attributes(fit, num_chains, num_draws)
@@ -218,7 +218,7 @@ def _log_likelihood(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> V
     num_chains, num_draws = next(iter(draws.values())).shape[:2]
     values = as_array(log_likelihood_of_draws(fit, _joined(draws), data))  # (chains * draws, N)
     observed = observed_sites(fit, data)
-    name = observed[0] if len(observed) == 1 else "log_likelihood"
+    name = observed[0] if len(observed) == 1 else "log_likelihood" if fit.structure.relative_to is None else "log_likelihood_ratio"
     dims = ("unit", *(f"log_likelihood_dim_{i}" for i in range(1, values.ndim - 1)))[: values.ndim - 1]
     return {name: (("chain", "draw", *dims), values.reshape(num_chains, num_draws, *values.shape[1:]))}
 
@@ -254,7 +254,9 @@ def _latents(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> Variable
 
 def _prior(fit: FitRecord, data: Any, num_draws: int, seed: int) -> tuple[Variables, Variables]:
     """Draws of the parameters from their prior, and a data set from each."""
-    program = Program(fit.model, None, 2) if data is None else next(chunks(fit, data))
+    stand_in = fit.structure.stand_in()
+    rows = (None, 2) if stand_in is None else (stand_in,)
+    program = Program(fit.model, *rows) if data is None else next(chunks(fit, data))
     drawn = program.draw_prior(num_draws, seed)
     prior = {name: (("chain", "draw", *dims_of(fit, name, value.shape[1:])), as_array(value)[None]) for name, value in drawn.items()}
     parts: dict[str, list[np.ndarray]] = {site: [] for site in observed_sites(fit, data)}
@@ -339,6 +341,7 @@ def _attributes(fit: FitRecord, num_chains: int, num_draws: int) -> dict[str, st
         "objective_name": fit.objective_name,
         "objective": fit.objective,
         "log_likelihood_at_estimate": fit.log_likelihood,  # under "log_likelihood" ArviZ would take it for that of the rows
+        "log_likelihood_relative_to": fit.structure.relative_to or "nothing: densities and probabilities of the data",
         "leave_one_out": LOO_NOTE,
         "converged": int(fit.converged),
         "seed": fit.seed,

@@ -97,6 +97,7 @@ def fit(
             search = advice.search if num_restarts is None and not problem.start_given else None
             method = advice.method or (NUTS() if sampled_sites(problem.structure, problem.program_of_one_row()) else EM())
             init, num_restarts = init or advice.init, num_restarts or advice.num_restarts
+        problem.structure.check_method(method)
         if path is not None:
             problem.fingerprint(method, {})  # a program whose contents cannot be read is refused before any work
         init = "spectral" if init is None else init
@@ -146,7 +147,7 @@ def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Par
     params = init.params if isinstance(init, Fit) else init
     if not isinstance(params, Mapping):
         raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
-    program = problem.program()
+    program = problem.program_of_one_row()  # parameters alone matter, whatever the rows
     params = {name: torch.as_tensor(value) for name, value in params.items()}
     for site in program.sites:
         if site.kind != "parameter":

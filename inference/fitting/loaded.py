@@ -16,6 +16,7 @@ from torch.distributions import constraints
 from inference.fitting.record import FitRecord, Restarts, Trace
 from inference.programs.data import checks_data
 from inference.programs.program import Params, Program
+from inference.structures.registry import structure_of
 
 __all__ = ["check_loaded"]
 
@@ -110,7 +111,8 @@ def _check_sites(fields: Mapping[str, Any], num_restarts: int) -> None:
     model = fields["model"]
     if not checks_data(model):
         return
-    program = Program(model, None, 1)
+    stand_in = structure_of(model).stand_in()
+    program = Program(model, None, 1) if stand_in is None else Program(model, stand_in)
     sites = {site.name: site for site in program.sites if site.kind == "parameter"}
     needed = {name for name, site in sites.items() if not site.plates}  # what stands in a plate is of the rows, and drawn without data
     params: Params = fields["params"]

@@ -36,8 +36,10 @@ def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:
     return observed_names(Program(fit.model, checked(fit.model, data)[0]))
 
 
-def can_simulate(fit: FitRecord) -> bool:
-    """Whether the program can be called as ``model(None, num_rows)``, to draw rows."""
+def can_simulate(fit: FitRecord, data: Any = None) -> bool:
+    """Whether the program can be called as ``model(None, num_rows)``, to draw rows; of one that draws rows like others, whether these are given."""
+    if fit.structure.stand_in() is not None:
+        return data is not None
     names = list(inspect.signature(fit.model).parameters)
     return len(names) > 1 and names[1] == "num_rows"
 

@@ -118,7 +118,8 @@ class FitRecord:
     Args:
         model: the program; method: the engine's settings.
         params: the estimate, by site name.
-        log_likelihood: at the estimate, latents summed out.
+        log_likelihood: at the estimate, latents summed out; of a model of independent classifiers that relative to independence of the
+            variates (:attr:`log_likelihood_ratio`), which is comparable with no density.
         objective: what was maximised, at the estimate; objective_name: what it is.
         trace: its course; restarts: all starts.
         converged, num_iterations: of the reported restart; seconds: of the whole call.
@@ -188,6 +189,17 @@ class FitRecord:
         """The model's class, or the name of the user's function."""
         named = type(self.model).__name__ if dataclasses.is_dataclass(self.model) else getattr(self.model, "__name__", "program")
         return str(named)
+
+    @property
+    def log_likelihood_ratio(self) -> float:
+        """``log_likelihood`` of a model whose likelihood is a ratio to that of another one, such as independence of the variates.
+
+        Raises:
+            ValueError: for a model whose likelihood is a density or probability of the data.
+        """
+        if self.structure.relative_to is None:
+            raise ValueError(f"log_likelihood_ratio: the likelihood of {self.model_name} is that of the data, not a ratio; see log_likelihood")
+        return self.log_likelihood
 
     @property
     def num_parameters(self) -> int:

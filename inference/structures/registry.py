@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inference.base.structure import Structure
+from inference.structures.classifiers.structure import ClassifierStructure
 from inference.structures.dictionary.structure import DictionaryStructure
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
@@ -30,6 +31,7 @@ STRUCTURES: tuple[type[Structure], ...] = (
     FactorAnalysisStructure,
     DictionaryStructure,
     MixtureStructure,
+    ClassifierStructure,
 )
 
 

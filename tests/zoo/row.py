@@ -31,6 +31,8 @@ class Row:
         relabel: (fit, truth) -> the fit's parameters in the truth's labels; None for the alignment of layers.
         local: continuous latents of the rows. Laws of the density hold given their values, which stand among the parameters.
         method: engine of a short fit; one iteration of EM if None.
+        data: (number of rows, seed) -> rows, for a program that cannot draw any: a law of rows that are given, such as one relative to their marginals.
+        statistics: parameters that are computed from the rows and not estimated, so that they are not counted.
     """
 
     name: str
@@ -43,3 +45,5 @@ class Row:
     relabel: Callable[[Fit, Params], Params] | None = None
     local: tuple[str, ...] = ()
     method: Any = None
+    data: Callable[[int, int], Tensor] | None = None
+    statistics: tuple[str, ...] = ()

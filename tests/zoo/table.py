@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from zoo.row import F64, Params, Row
 from zoo.rows_attributes import attribute_rows
+from zoo.rows_classifiers import classifier_rows
 from zoo.rows_continuous_options import continuous_rows
 from zoo.rows_encoder import encoders
 from zoo.rows_factorization import factorization_rows
@@ -39,17 +40,22 @@ ZOO = (
     *options_rows(Row),
     *continuous_rows(Row),
     *mixture_rows(Row),
+    *classifier_rows(Row),
 )
 WITH_LOCAL = (*ZOO, *factorization_rows(Row))
 LAYERED = tuple(row for row in ZOO if hasattr(row.model, "layers"))
 UNPENALISED = tuple(row for row in LAYERED if all(layer.penalty is None for layer in row.model.layers()))
+DRAWN = tuple(row for row in WITH_LOCAL if row.data is None)
+rows_that_draw = pytest.mark.parametrize("row", DRAWN, ids=lambda row: row.name)
 every_row = pytest.mark.parametrize("row", WITH_LOCAL, ids=lambda row: row.name)
 rows_without_local = pytest.mark.parametrize("row", ZOO, ids=lambda row: row.name)  # EM has nothing but parameters to move
 layered_rows = pytest.mark.parametrize("row", LAYERED, ids=lambda row: row.name)
 
 
 def simulated(row: Row, num_rows: int, seed: int) -> Tensor:
-    """Data of the truth, by a plain run of the program, with missing entries where the row asks for them."""
+    """Data of the truth, by a plain run of the program, with missing entries where the row asks for them; given rows where it draws none."""
+    if row.data is not None:
+        return row.data(num_rows, seed)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         data = pyro.poutine.condition(row.model, row.truth | local_of(row, num_rows))(None, num_rows)
@@ -73,7 +79,7 @@ def local_of(row: Row, num_rows: int = NUM_ROWS) -> Params:
 def near(row: Row, num: int, seed: int, size: float = 0.3) -> Params:
     """``num`` parameter values scattered about the truth, inside the supports, zeros left alone, (num, ...)."""
     generator = torch.Generator().manual_seed(seed)
-    nodes = plain_trace(row.model, row.truth, None, 2).nodes
+    nodes = plain_trace(row.model, row.truth, *((None, 2) if row.data is None else (row.data(3, 0),))).nodes
     out = {}
     for name, value in row.truth.items():
         support = nodes[name]["fn"].support

@@ -37,6 +37,7 @@ from zoo.table import (
     params_of,
     program_of,
     quick_fit,
+    rows_that_draw,
     rows_without_local,
     simulated,
     truth_by_hand,
@@ -67,7 +68,7 @@ from ppl_models.descriptions.layers import RootLayer
 # ---------------------------------------------------------------- laws of the density
 
 
-@every_row
+@rows_that_draw
 def test_a_prior_draw_has_the_declared_shapes(row: Row) -> None:
     trace = plain_trace(row.model, {}, None, 7)
     samples = {name: node for name, node in trace.nodes.items() if node["type"] == "sample" and name != "rows"}

@@ -47,6 +47,8 @@ def free_numbers(row: Row, fit: Fit) -> int:
         trace = pyro.poutine.trace(row.model).get_trace(data_of(row))
     total = 0
     for name, value in (fit.params | (fit.local or {})).items():
+        if name in row.statistics:
+            continue
         support = trace.nodes[name]["fn"].support
         while hasattr(support, "base_constraint"):
             support = support.base_constraint
@@ -56,7 +58,7 @@ def free_numbers(row: Row, fit: Fit) -> int:
         elif isinstance(support, type(constraints.positive_definite)):
             size = value.shape[-1]
             total += math.prod(value.shape[:-2]) * size * (size + 1) // 2
-        elif name.startswith("loadings"):
+        elif name.startswith(("loadings", "layer_")):  # of columns that a variate does not have
             total += int((value != 0).sum())
         elif name == "failure":
             total += int((value < 1 - 1e-5).sum())

@@ -1,0 +1,194 @@
+"""Networks while they are trained: all weights of all restarts in one vector, outputs and gradients of many rows at once.
+
+A training step of a small network on few rows is ruled by the number of operations and not by their size. The dense networks that most
+models have are therefore evaluated and differentiated by hand, all variates and restarts as one batch of matrix products, and their gradient is
+written in place. Any other network goes through automatic differentiation, and gives the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from inference.programs.program import Params
+from ppl_models.descriptions.classifiers import ClassifierDescription
+from ppl_models.networks import Dense, side_by_side
+
+__all__ = ["AnyNetworks", "DenseNetworks", "TrainedNetworks", "networks_of"]
+
+
+class TrainedNetworks(Protocol):
+    """Weights as one vector, and what is asked of them."""
+
+    theta: Tensor  # (P,)
+    owner: Tensor  # which restart each entry belongs to, (P,)
+
+    def prepare(self, inputs: Sequence[Tensor]) -> Any:
+        """Standardised rows by variate, (n, \\*shape), in the form in which they are evaluated."""
+        ...
+
+    def some(self, prepared: Any, begin: int, end: int) -> Any:
+        """Consecutive ones of prepared rows."""
+        ...
+
+    def log_scores(self, prepared: Any, keep: bool) -> Tensor:
+        """Log-outputs (R, V, n, C); ``keep`` what a gradient needs."""
+        ...
+
+    def add_gradient(self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool) -> None:
+        """The gradient with respect to the weights, into or on top of ``gradient`` (P,).
+
+        Args:
+            slope: with respect to the log-outputs of the rows last evaluated, (R, V, n, C); log_scores, scores: these outputs.
+        """
+        ...
+
+    def params(self, theta: Tensor) -> Params:
+        """Weights (R, ...) by site of the program."""
+        ...
+
+
+def networks_of(about: ClassifierDescription, start: Params, by_hand: bool = True) -> TrainedNetworks:
+    """The networks of a model with their weights from ``start`` (R, ...).
+
+    Args:
+        about: the model's description; by_hand: whether dense networks have their gradient by hand.
+    """
+    group = about.groups[0]
+    if by_hand and len(about.groups) == 1 and type(group.network) is Dense:
+        return DenseNetworks(about, start)
+    return AnyNetworks(about, start)
+
+
+class DenseNetworks:
+    """Dense networks of one architecture; R restarts of G networks are B = R G matrices a layer.
+
+    Args:
+        about: the model's description; start: weights (R, ...) by site.
+    """
+
+    def __init__(self, about: ClassifierDescription, start: Params) -> None:
+        self.about, group = about, about.groups[0]
+        first = start["layer_1_weights"]
+        self.num_restarts, self.num_networks, self.num_variates = len(first), group.num_networks, about.num_variates
+        self.num_layers = len(group.shapes) // 2
+        batch = self.num_restarts * self.num_networks
+        pieces, owner = [], []
+        self.shapes: list[tuple[int, ...]] = []
+        for layer in range(1, self.num_layers + 1):
+            for value in (start[f"layer_{layer}_weights"].mT, start[f"layer_{layer}_intercepts"].unsqueeze(-2)):
+                pieces.append(value.reshape(-1))
+                self.shapes.append((batch, *value.shape[-2:]))
+                owner.append(torch.arange(self.num_restarts, device=first.device).repeat_interleave(value[0].numel()))
+        self.theta, self.owner = torch.cat(pieces), torch.cat(owner)
+        self._layers = self._views(self.theta)
+        self._of_gradient: tuple[Tensor, list[Tensor]] | None = None
+        self._kept: list[Tensor] = []
+
+    def _views(self, theta: Tensor) -> list[Tensor]:
+        return [part.view(shape) for part, shape in zip(theta.split([math.prod(shape) for shape in self.shapes]), self.shapes, strict=True)]
+
+    def prepare(self, inputs: Sequence[Tensor]) -> Tensor:
+        width = self.shapes[0][1]
+        rows = side_by_side(inputs, width)  # (V, n, D)
+        return rows.contiguous()
+
+    def some(self, prepared: Tensor, begin: int, end: int) -> Tensor:
+        return prepared[:, begin:end]
+
+    def log_scores(self, prepared: Tensor, keep: bool) -> Tensor:
+        hidden = prepared
+        if self.num_networks == 1 < self.num_variates:
+            hidden = hidden.reshape(1, -1, hidden.shape[-1])
+        if self.num_restarts > 1:
+            hidden = hidden.repeat(self.num_restarts, 1, 1)
+        layers, kept = self._layers, [hidden]
+        for layer in range(0, 2 * self.num_layers - 2, 2):
+            hidden = torch.baddbmm(layers[layer + 1], hidden, layers[layer]).relu_()
+            kept.append(hidden)
+        logits = torch.baddbmm(layers[-1], hidden, layers[-2])
+        self._kept = kept if keep else []
+        return logits.view(self.num_restarts, self.num_variates, -1, logits.shape[-1]).log_softmax(-1)
+
+    def add_gradient(self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool) -> None:
+        if self._of_gradient is None or self._of_gradient[0] is not gradient:
+            self._of_gradient = (gradient, self._views(gradient))
+        places = self._of_gradient[1]
+        upstream = torch.addcmul(slope, scores, slope.sum(-1, keepdim=True), value=-1)  # with respect to the logits
+        upstream = upstream.view(len(self._layers[0]), -1, upstream.shape[-1])
+        for layer in range(2 * self.num_layers - 2, -1, -2):
+            hidden = self._kept[layer // 2]
+            if add:
+                places[layer].baddbmm_(hidden.mT, upstream)
+                places[layer + 1].add_(upstream.sum(1, keepdim=True))
+            else:
+                torch.bmm(hidden.mT, upstream, out=places[layer])
+                torch.sum(upstream, 1, keepdim=True, out=places[layer + 1])
+            if layer:
+                upstream = torch.bmm(upstream, self._layers[layer].mT).mul_(hidden > 0)
+
+    def params(self, theta: Tensor) -> Params:
+        out, layers = {}, self._views(theta)
+        for layer in range(self.num_layers):
+            weights, intercepts = layers[2 * layer], layers[2 * layer + 1]
+            lead = (self.num_restarts, self.num_networks)
+            out[f"layer_{layer + 1}_weights"] = weights.mT.reshape(*lead, weights.shape[2], weights.shape[1])
+            out[f"layer_{layer + 1}_intercepts"] = intercepts.reshape(*lead, intercepts.shape[2])
+        return out
+
+
+class AnyNetworks:
+    """Networks of any kind, by automatic differentiation.
+
+    Args:
+        about: the model's description; start: weights (R, ...) by site.
+    """
+
+    def __init__(self, about: ClassifierDescription, start: Params) -> None:
+        self.about = about
+        self.shapes = {site: tuple(start[site].shape) for site in about.network_sites}
+        values = [start[site] for site in about.network_sites]
+        num = len(values[0])
+        self.theta = torch.cat([value.reshape(-1) for value in values])
+        self.owner = torch.cat([torch.arange(num, device=value.device).repeat_interleave(value[0].numel()) for value in values])
+        self._leaf: Tensor | None = None
+        self._output: Tensor | None = None
+
+    def prepare(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return list(inputs)
+
+    def some(self, prepared: list[Tensor], begin: int, end: int) -> list[Tensor]:
+        return [x[begin:end] for x in prepared]
+
+    def log_scores(self, prepared: list[Tensor], keep: bool) -> Tensor:
+        self._leaf = self.theta.detach().requires_grad_() if keep else None
+        with torch.set_grad_enabled(keep):
+            output = self._evaluate(self.theta if self._leaf is None else self._leaf, prepared)
+        self._output = output if keep else None
+        return output.detach()
+
+    def _evaluate(self, theta: Tensor, prepared: list[Tensor]) -> Tensor:
+        params, out = self.params(theta), list(prepared)
+        for group in self.about.groups:
+            weights: Mapping[str, Tensor] = {name: params[site] for site, name in group.sites.items()}
+            log_scores = group.network.logits([prepared[v] for v in group.variates], weights).log_softmax(-1)
+            for place, v in enumerate(group.variates):
+                out[v] = log_scores[:, place]
+        return torch.stack(out, 1)
+
+    def add_gradient(self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool) -> None:
+        if self._leaf is None or self._output is None:
+            raise RuntimeError("a gradient was asked for of outputs that were not kept")
+        (own,) = torch.autograd.grad(self._output, self._leaf, slope)
+        if add:
+            gradient += own
+        else:
+            gradient.copy_(own)
+
+    def params(self, theta: Tensor) -> Params:
+        parts = theta.split([math.prod(shape) for shape in self.shapes.values()])
+        return {site: part.view(shape) for (site, shape), part in zip(self.shapes.items(), parts, strict=True)}

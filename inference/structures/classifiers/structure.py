@@ -1,0 +1,204 @@
+"""What fits need of independent classifiers: starts, names of components, rows drawn by reweighting, what the numbers are relative to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from inference.base.relabelling import Labels
+from inference.base.structure import Recommendation, Structure
+from inference.engines.em import EM
+from inference.engines.laplace import Laplace
+from inference.engines.nuts import NUTS
+from inference.engines.saem import SAEM
+from inference.engines.svi import SVI
+from inference.programs.data import checked
+from inference.programs.program import Params, Program
+from inference.structures.classifiers.rows import input_statistics
+from inference.structures.classifiers.starts import common_start
+from inference.structures.classifiers.train import TrainClassifiers
+from ppl_models.networks import rows_of
+
+if TYPE_CHECKING:
+    from inference.base.structure import Problem
+    from ppl_models.descriptions.classifiers import ClassifierDescription
+
+__all__ = ["ClassifierStructure"]
+
+NUM_STARTS = 4
+NUM_PROBES = 64  # values of each variate at which components are recognised
+EMPTY = 0.02  # of an even share: a component with less has collapsed
+
+
+class ClassifierStructure(Structure):
+    """A model that offers ``classifiers()``."""
+
+    relative_to = "independence of the variates"
+
+    @property
+    def about(self) -> ClassifierDescription:
+        """The model's description."""
+        about: ClassifierDescription = self.model.classifiers()
+        return about
+
+    @classmethod
+    def of(cls, model: Callable[..., Any]) -> ClassifierStructure | None:
+        return cls(model) if hasattr(model, "classifiers") else None
+
+    def check_method(self, method: Any) -> None:
+        """Engines that know a program alone would take the statistics of the rows for parameters.
+
+        Raises:
+            ValueError: for one of them.
+        """
+        if isinstance(method, EM | SAEM | SVI | NUTS | Laplace):
+            raise ValueError(
+                f"{type(method).__name__} cannot fit {type(self.model).__name__}: the pseudo-weights are means over all rows, which it would take for "
+                "parameters. Leave the method out, or give TrainClassifiers()"
+            )
+
+    def stand_in(self) -> Params:
+        return {f"variate_{v}": torch.zeros(1, *shape, dtype=torch.float64) for v, shape in enumerate(self.about.shapes)}
+
+    def observed_sites(self) -> tuple[str, ...]:
+        return tuple(f"variate_{v}" for v in range(self.about.num_variates))
+
+    def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        """Random networks; "spectral": with outputs that agree between variates (:mod:`inference.structures.classifiers.starts`)."""
+        about = self.about
+        like = next(iter(problem.program_of_one_row().draw_prior(1, problem.seed).values()))
+        generator = torch.Generator().manual_seed(problem.seed)
+        v, c = about.num_variates, about.num_components
+        statistics = input_statistics(about, problem.data, like)
+        known = torch.full((c,), 1.0 / c) if isinstance(about.weights, str) else torch.tensor(about.weights, dtype=torch.float64)
+        out: Params = {
+            "pseudo_weights": torch.full((num_restarts, v, c), 1.0 / c).to(like),
+            "weights": known.to(like).expand(num_restarts, c).clone(),
+        } | {name: value.expand(num_restarts, *value.shape).clone() for name, value in statistics.items()}
+        for group in about.groups:
+            shapes = [about.shapes[v] for v in group.variates]
+            drawn = group.network.start(shapes, c, group.num_networks, num_restarts, generator)
+            out |= {site: drawn[name].to(like) for site, name in group.sites.items()}
+        return common_start(about, problem.data, out, problem.seed) if init == "spectral" else out
+
+    def complete_start(self, problem: Problem, params: Params) -> Params:
+        """Statistics as they were given, also in the starts nearby; the engine computes the pseudo-weights itself."""
+        out = dict(params)
+        for name in (*self.about.scaling_sites, "pseudo_weights", "weights"):
+            out[name] = params[name][:1].expand_as(params[name]).clone()
+        return out
+
+    def concerns(self, problem: Problem, params: Params) -> list[str]:
+        """Components that have collapsed."""
+        weights = params["weights"]
+        small = [i for i, w in enumerate(weights.tolist()) if w < EMPTY / len(weights)]
+        if not small:
+            return []
+        shown = ", ".join(f"{i} (weight {float(weights[i]):.2g})" for i in small)
+        return [
+            f"components with hardly any rows: {shown}. The data may have fewer than num_components = {len(weights)}, or training ended in a poor optimum: "
+            "fit fewer components and compare the held-out objective, raise num_restarts, or add penalties=EvenWeights(0.1)"
+        ]
+
+    def marginal_rows(self, program: Program, params: Params) -> Tensor:
+        return self._joint(params, program.args[0]).logsumexp(-1)
+
+    def latent_means(self, program: Program, params: Params) -> Params:
+        """The aggregate classifier: the posterior of the components of each row, (N, C)."""
+        return {"components": self._joint(params, program.args[0]).softmax(-1)}
+
+    def latent_modes(self, program: Program, params: Params) -> Params:
+        return {"components": self._joint(params, program.args[0]).argmax(-1)}
+
+    def _joint(self, params: Params, data: Any) -> Tensor:
+        with torch.no_grad():
+            joint: Tensor = self.model.log_ratios(data, params).sum(-3) + params["weights"].log().unsqueeze(-2)
+        return joint
+
+    def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
+        """As many rows as there are, drawn from the fit: a component for each, then for every variate a row of ``data`` with weights
+        :math:`\\beta / \\phi`; the empirical marginals are those of ``data``."""
+        tensors = checked(self.model, data)[0]
+        parts = rows_of(tensors, self.about.shapes)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            log_ratios = self.model.log_ratios(tensors, params).cpu()  # (V, N, C)
+        num_rows = log_ratios.shape[1]
+        components = torch.multinomial(params["weights"].cpu(), num_rows, replacement=True, generator=generator)
+        out = {}
+        for v, x in enumerate(parts):
+            picked = torch.empty(num_rows, dtype=torch.long)
+            chances = log_ratios[v].masked_fill(x.flatten(1).isnan().any(1, keepdim=True).cpu(), -torch.inf).softmax(0)
+            for i in range(chances.shape[1]):
+                own = (components == i).nonzero().ravel()
+                edges = chances[:, i].double().cumsum(0)
+                drawn = torch.rand(len(own), generator=generator, dtype=torch.float64) * edges[-1]
+                picked[own] = torch.searchsorted(edges, drawn, right=True).clamp(max=num_rows - 1)
+            out[f"variate_{v}"] = x[picked.to(x.device)]
+        return out
+
+    def why_no_standard_errors(self, params: Params) -> str:
+        return "weights of networks have no standard errors that mean anything (other weights give the same classifiers); intervals come from ensembles on resampled rows"
+
+    def labels(self) -> tuple[Labels, ...]:
+        """Components may exchange names, where their networks and weights can; each is recognised by its classifiers at probes of the variates."""
+        if not self._exchangeable:
+            return ()
+        return (Labels("components", self._at_probes, lambda params, order, flips: self._renamed(params, order)),)
+
+    @property
+    def _exchangeable(self) -> bool:
+        about = self.about
+        return isinstance(about.weights, str) and all(group.output_dims is not None for group in about.groups)
+
+    def _renamed(self, params: Params, order: Tensor) -> Params:
+        """The same law with new component l the old component ``order[l]``; whatever dims stand in front."""
+        dims = {"weights": -1, "pseudo_weights": -1}
+        for group in self.about.groups:
+            dims |= group.output_dims or {}
+        return {name: value.index_select(dims[name], order.to(value.device)) if name in dims else value for name, value in params.items()}
+
+    def _at_probes(self, params: Params) -> Tensor:
+        """Classifiers of every component at fixed values of the variates, (D, C, V * probes)."""
+        about, generator = self.about, torch.Generator().manual_seed(0)
+        like, parts, begin = params["pseudo_weights"], [], 0
+        for v, (shape, size) in enumerate(zip(about.shapes, about.scaled_sizes, strict=True)):
+            x = torch.randn(NUM_PROBES, *shape, generator=generator, dtype=torch.float64).to(like)
+            if size:
+                centre, scale = (params[name][0, begin : begin + size].reshape(shape) for name in about.scaling_sites)
+                x, begin = centre + scale * x, begin + size
+            parts.append(next(group.network for group in about.groups if v in group.variates).probes(x))
+        rows = {f"variate_{v}": x for v, x in enumerate(parts)}
+        with torch.no_grad():
+            log_ratios = self.model.log_ratios(rows, params) + params["weights"].log()[:, None, None, :]  # (D, V, probes, C)
+        return log_ratios.softmax(-1).movedim(-1, 1).flatten(2)
+
+    def canonical(self, params: Params) -> Params:
+        """Components in the order of falling weight."""
+        return self._renamed(params, params["weights"].argsort(descending=True, stable=True)) if self._exchangeable else params
+
+    def num_free(self, params: Params) -> int:
+        """Weights of the networks, and free weights without their sum."""
+        about = self.about
+        networks = sum(params[site].numel() for site in about.network_sites)
+        return networks - self._unused() + (about.num_components - 1 if about.weights == "free" else 0)
+
+    def _unused(self) -> int:
+        """Weights of columns that a variate does not have."""
+        total = 0
+        for group in self.about.groups:
+            first = group.shapes.get("layer_1_weights")
+            if first is not None and not group.is_shared:
+                total += sum(first[1] * (first[2] - math.prod(self.about.shapes[v])) for v in group.variates)
+        return total
+
+    def num_densities(self, num_items: int) -> int:
+        return num_items
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        """Mini-batches, from four starts side by side."""
+        return Recommendation(TrainClassifiers(), "spectral", NUM_STARTS)

@@ -1,0 +1,462 @@
+"""The engine of independent classifiers: gradients of sums over rows, on all rows at once or on mini-batches without bias."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from inference.base.checkpoint import Checkpoint
+from inference.base.outcome import ConvergenceWarning, Outcome
+from inference.base.progress import Progress
+from inference.programs.alone import isolated
+from inference.programs.program import Params
+from inference.structures.classifiers.course import Course
+from inference.structures.classifiers.networks import networks_of
+from inference.structures.classifiers.rows import MOST_RESIDENT, Rows
+from inference.structures.classifiers.slopes import FLOOR, Balance, Objective, RowTerms
+from inference.structures.classifiers.terms import CrossTotalCorrelation, Labels, WeightPenalty
+from ppl_models.descriptions.classifiers import ClassifierDescription
+from ppl_models.parts.validation import check_flag, check_kind, check_number, check_size, plain_fields
+
+if TYPE_CHECKING:
+    from inference.base.structure import Problem
+
+__all__ = ["TrainClassifiers"]
+
+FIRST_STRETCH = 32  # steps after which the anchor is dropped again, at first
+LEAST_SHARE = 0.1  # of a batch's own mean that the estimate of the mean of all rows is kept above
+LEAST_STEPS = 50  # of an epoch, however few the rows
+FULL_STEPS = 20  # of an epoch on all rows at once
+CHUNK = 2**21  # rows times variates times units times restarts in one evaluation
+MOST_STORED = 2**27  # numbers of a pass over the rows that are kept for its second half
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+
+
+@dataclass(frozen=True)
+class TrainClassifiers:
+    r"""Trains independent classifiers by gradient descent on the cross total correlation, all restarts as one batch.
+
+    The cost of all rows has their means :math:`\phi` inside logarithms, so the cost of a mini-batch by itself is biased, the more the smaller the
+    batch and the more components there are. Given :math:`\phi` and the mean posterior r of the components, a surrogate that is linear in the rows has the
+    gradient of the cost of all rows (:func:`~inference.structures.classifiers.costs.linear_surrogate`). These means are computed from all rows
+    after every epoch, at weights :math:`\tilde\theta`, and followed from step to step by one of
+
+    - "anchored": :math:`\phi(\tilde\theta)` and what changed on the batch, :math:`\mathrm{mean}_b \beta_\theta - \mathrm{mean}_b \beta_{\tilde\theta}`: unbiased, and
+      without delay (a control variate, as in R. Johnson and T. Zhang 2013);
+    - "moving": an average over the last ``memory_rows`` rows. Its delay can feed on itself while the networks move fast;
+    - "batch": the means of the batch, which is the biased cost of the batch by itself.
+
+    With ``batch_size=None`` every step takes all rows, in two passes.
+
+    A share of the rows is held out. After every epoch (one pass through the other rows, and at least 50 steps; 20 steps on all rows at once) their
+    log-likelihood ratio is looked at; a restart keeps its best weights, learns more slowly after ``patience`` epochs without a gain, and stops after
+    ``num_decays`` of these. At the end :math:`\phi` is computed once from all rows. Steps are Adam's (Kingma and Ba 2015).
+
+    ``fit.objective`` is the held-out log-likelihood ratio per row of the reported restart, ``fit.trace.objective`` its course, and
+    ``fit.trace.log_likelihood`` the log-likelihood ratio of the training rows beside it.
+
+    Args:
+        cost: :class:`CrossTotalCorrelation`; None to learn from ``labels`` alone.
+        penalties: wishes about the weights: :class:`EvenWeights`, :class:`KnownWeights`.
+        labels: labels of some rows.
+        batch_size: rows a step; None for all.
+        estimates: "anchored", "moving" or "batch".
+        memory_rows: rows that moving averages remember.
+        max_epochs: at most so many.
+        patience: epochs without a gain of the held-out objective; None trains ``max_epochs`` and keeps the last weights.
+        num_decays: times that the learning rate is cut to a fifth before a restart stops.
+        tolerance: what counts as a gain, in nats a row.
+        validation_share: of the rows; 0 holds none out, and looks at the training rows instead.
+        learning_rate: of Adam.
+        frozen_responsibilities: hold the posterior of the components fixed for an epoch and fit each network to it, a generalised EM: the
+            gradient of a batch is then unbiased by itself.
+        device: where the networks run, such as "cuda"; that of the data if None.
+        most_resident: numbers of the data kept on the device; more are fetched from memory or file block by block.
+
+    Raises:
+        ValueError: for settings out of range; at ``fit``, for labels or weights that do not fit the rows or components.
+    """
+
+    cost: CrossTotalCorrelation | None = field(default_factory=CrossTotalCorrelation)
+    penalties: tuple[WeightPenalty, ...] = ()
+    labels: Labels | None = None
+    batch_size: int | None = 500
+    estimates: Literal["anchored", "moving", "batch"] = "anchored"
+    memory_rows: int = 2500
+    max_epochs: int = 300
+    patience: int | None = 10
+    num_decays: int = 2
+    tolerance: float = 1e-5
+    validation_share: float = 0.1
+    learning_rate: float = 2e-3
+    frozen_responsibilities: bool = False
+    device: str | None = None
+    most_resident: int = MOST_RESIDENT
+
+    def __post_init__(self) -> None:
+        owner = "TrainClassifiers"
+        plain_fields(self)
+        if self.cost is not None:
+            check_kind(owner, "cost", self.cost, CrossTotalCorrelation, "CrossTotalCorrelation() or None")
+        elif self.labels is None:
+            raise ValueError(f"{owner}: without a cost there must be labels to learn from")
+        if not isinstance(self.penalties, tuple):
+            object.__setattr__(self, "penalties", (self.penalties,))
+        for penalty in self.penalties:
+            if isinstance(penalty, type) or not callable(getattr(penalty, "slope", None)):
+                raise ValueError(f"{owner}: penalties must be EvenWeights() or KnownWeights(...), got {penalty!r}")
+        if self.labels is not None:
+            check_kind(owner, "labels", self.labels, Labels, "Labels(...) or None")
+        for name in ("batch_size", "patience"):
+            if getattr(self, name) is not None:
+                check_size(owner, name, getattr(self, name), wanted="a positive integer or None")
+        for name in ("memory_rows", "num_decays", "most_resident"):
+            check_size(owner, name, getattr(self, name), least=0)
+        check_size(owner, "max_epochs", self.max_epochs)
+        check_number(owner, "tolerance", self.tolerance, "be 0 or more", least=0)
+        check_number(owner, "validation_share", self.validation_share, "lie in [0, 1)", least=0, below=1)
+        check_number(owner, "learning_rate", self.learning_rate, "be positive and finite", above=0)
+        if self.estimates not in ("anchored", "moving", "batch"):
+            raise ValueError(f"{owner}: estimates must be 'anchored', 'moving' or 'batch', got {self.estimates!r}")
+        check_flag(owner, "frozen_responsibilities", self.frozen_responsibilities)
+        if self.frozen_responsibilities and (self.labels is not None or self.penalties or self.cost is None or self.cost.consistency):
+            raise ValueError(f"{owner}: frozen_responsibilities goes without labels, penalties and consistency")
+        if self.device is not None and not isinstance(self.device, str):
+            raise ValueError(f"{owner}: device must be a name such as 'cuda', or None, got {self.device!r}")
+
+    @property
+    def max_iterations(self) -> int:
+        """Epochs."""
+        return self.max_epochs
+
+    @property
+    def objective_name(self) -> str:
+        """What is maximised, per row."""
+        what = "log-likelihood ratio to independence" if self.cost is not None else "log-probability of the labels"
+        what += " and of the labels" if self.cost is not None and self.labels is not None else ""
+        return f"{'held-out ' if self.validation_share else ''}{what} per row"
+
+    def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
+        """Train every restart from ``start`` (R, ...)."""
+        about = problem.structure.about
+        if not isinstance(about, ClassifierDescription):
+            raise ValueError(f"TrainClassifiers: a model of independent classifiers was expected, got {type(problem.model).__name__}")
+        store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start), every=1)
+        with torch.no_grad(), isolated(problem.seed):
+            training = _Training(self, about, problem, start)
+            course = training.optimise(progress, store)
+            outcome = training.outcome(course, start)
+        best = int(outcome.objective.nan_to_num(nan=-math.inf).argmax())
+        if self.patience is not None and not outcome.converged[best]:
+            warnings.warn(
+                f"the best restart still gained after {self.max_epochs} epochs: raise max_epochs", ConvergenceWarning, stacklevel=3
+            )
+        return outcome
+
+
+@dataclass(frozen=True, eq=False)
+class _Anchor:
+    """The training rows at weights that the networks had.
+
+    Args:
+        scores: outputs (R, V, N, C); pulls: (R, N, C); phi, pull: means of these, as in :class:`Balance`.
+    """
+
+    scores: Tensor
+    pulls: Tensor
+    phi: Tensor
+    pull: Tensor
+
+
+class _Training:
+    """The state of a run that follows from its arguments, and the work of an epoch.
+
+    Args:
+        method: the settings; about: the model's description; problem: with the data; start: (R, ...).
+    """
+
+    def __init__(self, method: TrainClassifiers, about: ClassifierDescription, problem: Problem, start: Params) -> None:
+        self.method, self.about = method, about
+        home = start["weights"]
+        like = home.to(method.device) if method.device is not None else home
+        self.networks = networks_of(about, {site: start[site].to(like.device) for site in about.network_sites})
+        statistics = {name: start[name][0] for name in about.scaling_sites}
+        labels = method.labels
+        num_rows = problem.num_rows
+        if labels is not None:
+            labels.check(num_rows, about.num_components)
+        for penalty in method.penalties:
+            penalty.check(about.num_components)
+        if method.cost is not None and method.cost.consistency and about.weights != "geometric":
+            raise ValueError("CrossTotalCorrelation: consistency is for weights='geometric', which follow from the pseudo-weights")
+        self.rows = Rows(about, problem.data, statistics, self.networks, None if labels is None else labels.values, like, method.most_resident)
+        generator = torch.Generator().manual_seed(problem.seed)
+        order = torch.randperm(num_rows, generator=generator)
+        num_held = min(num_rows - 1, max(1, round(method.validation_share * num_rows))) if method.validation_share else 0
+        self.held, self.kept = order[:num_held].sort().values, order[num_held:].sort().values
+        self.generator = generator
+        num_labelled = 0 if labels is None else int((labels.values[self.kept] >= 0).sum())
+        self.objective = Objective(
+            about, method.cost, method.penalties, labels,
+            labels.strength * len(self.kept) / max(1, num_labelled) if labels is not None else 0.0,
+            None if labels is None else labels.log_chances(about.num_components, like),
+        )  # fmt: skip
+        self.start, self.num_restarts = start, len(home)
+        self.gradient = torch.zeros_like(self.networks.theta)
+        self.batch = len(self.kept) if method.batch_size is None else min(method.batch_size, len(self.kept))
+        self.is_full = self.batch == len(self.kept)
+        width = max([about.num_components, *(math.prod(shape[1:-1]) for group in about.groups for shape in group.shapes.values() if len(shape) > 2)])
+        self.chunk = max(1, CHUNK // (width * about.num_variates * self.num_restarts))
+        numbers = self.num_restarts * (about.num_variates + 1) * len(self.kept) * about.num_components
+        self.is_anchored = method.estimates == "anchored" and numbers <= MOST_STORED and not self.is_full and not method.frozen_responsibilities
+        memory = self.batch if self.is_anchored or method.estimates == "batch" else max(self.batch, method.memory_rows)
+        self.rate = self.batch / min(memory, len(self.kept))
+        self.anchor: _Anchor | None = None
+
+    # ---------------------------------------------------------------- passes over rows
+
+    def logits(self, course: Course) -> Tensor | None:
+        """Log-weights of a model whose weights do not follow from its pseudo-weights, (R, C)."""
+        return course.omega.log_softmax(-1) if self.about.weights != "geometric" else None
+
+    def balance(self, course: Course, index: Tensor, drop_anchor: bool = False) -> tuple[Balance, Tensor]:
+        """The statistics of all rows of ``index``, and the objective of a row, (R,); an anchor for the steps that follow, if asked for."""
+        outputs: list[Tensor] | None = [] if drop_anchor and self.is_anchored else None
+        log_weights = self.logits(course)
+        total: Tensor | float = 0.0
+        seen: Tensor | None = None
+        stored: list[Tensor] | None = [] if len(index) * self.num_restarts * self.about.num_components <= MOST_STORED else None
+        for prepared, terms, _ in self.rows.batches(index, self.chunk):
+            log_scores, scores = self._scores(prepared, terms, keep=False)
+            total = total + scores.sum(2)
+            if outputs is not None:
+                outputs.append(scores)
+            own = torch.full((self.about.num_variates,), float(scores.shape[2]), dtype=scores.dtype, device=scores.device) if terms.seen is None else terms.seen.sum(1)
+            seen = own if seen is None else seen + own
+            if self.objective.labels is not None or terms.seen is not None:
+                stored = None  # the second half needs more than sums over variates
+            if stored is not None:
+                stored.append(log_scores.sum(1))
+        if seen is None or isinstance(total, float):
+            raise ValueError("TrainClassifiers: no rows were given")
+        phi = (total / seen[:, None]).clamp(min=FLOOR)
+        share = None if bool((seen == len(index)).all()) else (seen / len(index)).unsqueeze(-1)
+        balance = Balance(phi, phi.new_zeros(self.num_restarts, 1, self.about.num_components), log_weights, share)
+        pulls: list[Tensor] | None = None if outputs is None else []
+        value = self._second_pass(balance, index, stored, pulls)
+        self.anchor = None if outputs is None or pulls is None else _Anchor(torch.cat(outputs, 2), torch.cat(pulls, 1), phi, balance.pull)
+        return balance, value
+
+    def _second_pass(self, balance: Balance, index: Tensor, stored: list[Tensor] | None, pulls: list[Tensor] | None = None) -> Tensor:
+        """The pulls of all rows, in place, and their objective; ``pulls`` keeps those of each row."""
+        log_phi = balance.phi.log()
+        log_weights = self.objective.log_weights(balance, log_phi)
+        pull: Tensor | float = 0.0
+        ratio, label, labelled = torch.zeros(3, self.num_restarts, dtype=torch.float64).unbind()
+        if stored is not None:
+            base = (log_weights - log_phi.sum(1)).unsqueeze(1)
+            parts = ((summed.add_(base), None, RowTerms()) for summed in stored)
+        else:
+            parts = self._joints(index, log_phi, log_weights)
+        for joint, log_scores, terms in parts:
+            own = self.objective.row_pulls(joint, terms)
+            if pulls is not None:
+                pulls.append(own)
+            pull = pull + self.objective.total_pull(own, terms) * (joint.shape[1] / len(index))
+            values = self.objective.values(joint, log_scores, terms)
+            ratio, label, labelled = (a + b.cpu() for a, b in zip((ratio, label, labelled), values, strict=True))
+        balance.pull = pull  # type: ignore[assignment]
+        out = torch.zeros_like(ratio)
+        if self.objective.cost is not None:
+            out = out + ratio / len(index)
+        if self.objective.labels is not None:
+            strength = 1.0 if self.objective.cost is None else self.objective.labels.strength
+            out = out + strength * label / labelled.clamp(min=1)
+        return out
+
+    def _joints(self, index: Tensor, log_phi: Tensor, log_weights: Tensor) -> Any:
+        for prepared, terms, _ in self.rows.batches(index, self.chunk):
+            log_scores, _ = self._scores(prepared, terms, keep=False)
+            yield self.objective.joint(log_scores, log_phi, log_weights, terms), log_scores, terms
+
+    def _scores(self, prepared: Any, terms: RowTerms, keep: bool) -> tuple[Tensor, Tensor]:
+        """Log-outputs and outputs, (R, V, n, C), zero where a variate is missing."""
+        log_scores = self.networks.log_scores(prepared, keep)
+        if terms.seen is None:
+            return log_scores, log_scores.exp()
+        mask = terms.seen.unsqueeze(-1)
+        return log_scores * mask, log_scores.exp() * mask
+
+    def held_out(self, course: Course, balance: Balance) -> Tensor:
+        """The objective of a held-out row at the training rows' statistics, (R,)."""
+        pull = balance.pull
+        value = self._second_pass(balance, self.held, None)
+        balance.pull = pull
+        return value
+
+    # ---------------------------------------------------------------- steps
+
+    def optimise(self, progress: Progress, store: Checkpoint | None) -> Course:
+        """Epochs until every restart has stopped."""
+        course = store.load(Course) if store is not None else None
+        if course is None:
+            course = Course.begin(self.networks.theta, self.start, self.num_restarts, self.method.learning_rate, self.generator)
+        course = course.to(self.gradient)
+        self.networks.theta.copy_(course.theta)
+        self.generator.set_state(course.generator)
+        balance, _ = self.balance(course, self.kept, drop_anchor=True)
+        while len(course.history) < self.method.max_epochs and bool(course.active.any()):
+            self._epoch(course, balance)
+            balance, value = self.balance(course, self.kept, drop_anchor=True)
+            held = self.held_out(course, balance) if len(self.held) else value
+            method = self.method
+            course.look(self.networks.theta, held, value * len(self.kept), self.networks.owner, method.tolerance, method.patience, method.num_decays)
+            progress.update(len(course.history), objective=float(course.best.max()), active=int(course.active.sum()))
+            if store is not None and len(course.history) % store.every == 0:
+                course.theta, course.generator = self.networks.theta, self.generator.get_state()
+                store.save(course)
+        return course
+
+    def _epoch(self, course: Course, balance: Balance) -> None:
+        rate = course.learning_rate[self.networks.owner.cpu()].to(self.gradient)
+        rate = rate if self.num_restarts > 1 else rate[:1]
+        if self.is_full:
+            for _ in range(FULL_STEPS):
+                self._full_step(course, rate)
+            return
+        responsibilities = self._frozen(balance) if self.method.frozen_responsibilities else None
+        steps = 0
+        while steps < LEAST_STEPS:
+            order = torch.randperm(len(self.kept), generator=self.generator)
+            for shift, begin, end in self._stretches(course, balance, order):
+                for prepared, terms, place in self.rows.batches(self.kept[order[begin:end]], self.batch):
+                    if responsibilities is not None:
+                        chosen = order[begin + place.start : begin + place.stop]
+                        terms = replace(terms, responsibilities=responsibilities[:, chosen.to(responsibilities.device)])
+                    own = None if shift is None else (shift[0][place.start // self.batch], shift[1][place.start // self.batch])
+                    self._step(course, balance, prepared, terms, rate, own)
+                    steps += 1
+
+    def _stretches(self, course: Course, balance: Balance, order: Tensor) -> Iterator[tuple[tuple[Tensor, Tensor] | None, int, int]]:
+        """The batches of one pass in stretches, and for each of their batches what its means are to be moved by: the difference of all rows and
+        the batch at the anchor. In the first pass the networks move fast, and the anchor is dropped again after 32, 64, 128, ... steps.
+
+        Too few rows for a step are left out; another order will have them.
+        """
+        whole, begin = len(order) // self.batch, 0
+        while begin < whole:
+            end = min(whole, max(2 * begin, FIRST_STRETCH)) if self.is_anchored and course.step < whole else whole
+            if begin:
+                fresh, _ = self.balance(course, self.kept, drop_anchor=True)
+                balance.phi, balance.pull = fresh.phi, fresh.pull
+            yield self._shifts(balance.seen_share, order[begin * self.batch : end * self.batch]), begin * self.batch, end * self.batch
+            begin = end
+
+    def _shifts(self, seen_share: Tensor | None, order: Tensor) -> tuple[Tensor, Tensor] | None:
+        """What the means of every batch are moved by, (batches, R, V, C) and (batches, R, V + 1 or 1, C)."""
+        if self.anchor is None:
+            return None
+        anchor, place = self.anchor, order.to(self.gradient.device)
+        scores, pulls = (part.index_select(-2, place).unflatten(-2, (-1, self.batch)) for part in (anchor.scores, anchor.pulls))
+        means = scores.mean(-2).movedim(2, 0)  # (batches, R, V, C)
+        phi = anchor.phi - (means if seen_share is None else means / seen_share)
+        if anchor.pull.shape[1] == 1:
+            return phi, anchor.pull - pulls.mean(-2).movedim(1, 0).unsqueeze(2)
+        seen = self.rows.seen(self.kept[order]).unflatten(-1, (-1, self.batch))  # (V, batches, n)
+        own = torch.einsum("rbnc,vbn->brvc", pulls, seen) / self.batch
+        return phi, anchor.pull - torch.cat([own, pulls.mean(-2).movedim(1, 0).unsqueeze(2)], 2)
+
+    def _frozen(self, balance: Balance) -> Tensor:
+        """Posteriors of the components of all training rows, (R, N, C)."""
+        log_phi = balance.phi.log()
+        parts = self._joints(self.kept, log_phi, self.objective.log_weights(balance, log_phi))
+        return torch.cat([joint.softmax(-1) for joint, _, _ in parts], 1)
+
+    def _step(self, course: Course, balance: Balance, prepared: Any, terms: RowTerms, rate: Tensor, shift: tuple[Tensor, Tensor] | None) -> None:
+        """One step on a batch."""
+        objective = self.objective
+        log_scores, scores = self._scores(prepared, terms, keep=True)
+        own = scores.mean(2) if balance.seen_share is None else scores.mean(2) / balance.seen_share
+        if shift is not None:
+            balance.phi = torch.maximum(own + shift[0], own * LEAST_SHARE).clamp_(min=FLOOR)
+        else:
+            balance.phi = balance.phi.lerp(own, self.rate).clamp_(min=FLOOR)
+        log_phi = balance.phi.log()
+        log_weights = objective.log_weights(balance, log_phi)
+        pull = objective.row_pulls(objective.joint(log_scores, log_phi, log_weights, terms), terms)
+        mean_pull = objective.total_pull(pull, terms)
+        balance.pull = balance.pull.lerp(mean_pull, self.rate) if shift is None else mean_pull + shift[1]
+        slope = objective.slope(log_scores, scores, pull, balance, log_weights, terms)
+        self.networks.add_gradient(slope.mul_(1.0 / log_scores.shape[2]), log_scores, scores, self.gradient, add=False)
+        self._descend(course, balance, log_weights, rate)
+
+    def _full_step(self, course: Course, rate: Tensor) -> None:
+        """One step on all training rows, in two passes."""
+        if self.method.frozen_responsibilities:
+            balance, _ = self.balance(course, self.kept)
+            frozen = self._frozen(balance)
+        else:
+            balance, frozen = self.balance(course, self.kept)[0], None
+        log_phi = balance.phi.log()
+        log_weights = self.objective.log_weights(balance, log_phi)
+        for number, (prepared, terms, place) in enumerate(self.rows.batches(self.kept, self.chunk)):
+            log_scores, scores = self._scores(prepared, terms, keep=True)
+            terms = terms if frozen is None else replace(terms, responsibilities=frozen[:, place])
+            pull = self.objective.row_pulls(self.objective.joint(log_scores, log_phi, log_weights, terms), terms)
+            slope = self.objective.slope(log_scores, scores, pull, balance, log_weights, terms)
+            self.networks.add_gradient(slope.mul_(1.0 / len(self.kept)), log_scores, scores, self.gradient, add=number > 0)
+        self._descend(course, balance, log_weights, rate)
+
+    def _descend(self, course: Course, balance: Balance, log_weights: Tensor, rate: Tensor) -> None:
+        """One step of Adam along the gradient of the cost, and of the prior of the networks, in place."""
+        theta, gradient = self.networks.theta, self.gradient
+        gradient.add_(theta, alpha=1.0 / (self.about.prior_scale**2 * len(self.kept)))
+        course.step += 1
+        _adam(theta, gradient, course.first, course.second, course.step, rate)
+        if self.about.weights == "free" and self.method.cost is not None:
+            slope = self.objective.of_logits(balance, log_weights)
+            own = course.learning_rate.to(slope).unsqueeze(-1)
+            _adam(course.omega, slope, course.omega_first, course.omega_second, course.step, own)
+            balance.log_weights = course.omega.log_softmax(-1)
+
+    # ---------------------------------------------------------------- the end
+
+    def outcome(self, course: Course, start: Params) -> Outcome:
+        """The best weights of every restart, with the statistics of all rows."""
+        keep_last = self.method.patience is None
+        home = start["weights"]
+        if not keep_last:
+            self.networks.theta.copy_(course.best_theta)
+            course.omega = course.best_omega
+        objective = course.last if keep_last else course.best
+        every = torch.arange(self.rows.num_rows)
+        self.anchor = None
+        balance, _ = self.balance(course, every)
+        log_phi = balance.phi.log()
+        log_weights = self.objective.log_weights(balance, log_phi)
+        ratio = torch.zeros(self.num_restarts, dtype=torch.float64)
+        for joint, _, _ in self._joints(every, log_phi, log_weights):
+            ratio = ratio + joint.logsumexp(-1).double().sum(-1).cpu()
+        params = {"pseudo_weights": balance.phi / balance.phi.sum(-1, keepdim=True), "weights": log_weights.exp()}
+        params |= {name: start[name][:1].expand_as(start[name]) for name in self.about.scaling_sites}
+        params |= self.networks.params(self.networks.theta)
+        params = {name: params[name].to(home).clone() for name in start}
+        iterations = torch.full((self.num_restarts,), len(course.history), dtype=torch.long)
+        converged = ~course.active if not keep_last else torch.ones_like(course.active)
+        return Outcome(params, objective.clone(), self.method.objective_name, ratio, course.history, course.history_train, converged, iterations)
+
+
+def _adam(theta: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: int, rate: Tensor) -> None:
+    """Adam's step, in place; written out, for torch's own optimisers cost more than a step of a small network."""
+    first.lerp_(gradient, 1 - BETAS[0])
+    second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+    scale = math.sqrt(1 - BETAS[1] ** step)
+    denominator = second.sqrt().add_(EPSILON * scale)
+    theta.addcmul_(torch.div(first, denominator), rate, value=-scale / (1 - BETAS[0] ** step))

@@ -1,0 +1,57 @@
+"""What a model of independent classifiers asks of the networks that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from torch import Generator, Tensor
+
+__all__ = ["ClassifierNetwork", "Shape"]
+
+Shape = tuple[int, ...]
+
+
+class ClassifierNetwork(Protocol):
+    """Networks of one architecture, one for each of several variates or one that all of them share; a frozen record without weights."""
+
+    @property
+    def scales_inputs(self) -> bool:
+        """Whether the columns of its variates are centred and scaled before it sees them."""
+        ...
+
+    def sites(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> dict[str, Shape]:
+        """Names and shapes of the weights.
+
+        Args:
+            shapes: of one row of each variate; num_outputs: logits, C; num_networks: 1 where it is shared, else the number of variates.
+        """
+        ...
+
+    def start(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int, num_starts: int, generator: Generator) -> dict[str, Tensor]:
+        """Random weights to train from, (num_starts, \\*shape) by site."""
+        ...
+
+    def logits(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
+        """Rows of each variate, (n, \\*shape), and weights (R, \\*shape) -> logits (R, V, n, C)."""
+        ...
+
+    def output_dims(self) -> dict[str, int] | None:
+        """The dim, counted from the end, of each site whose entries belong to the components; None where these cannot exchange names."""
+        ...
+
+    def probes(self, values: Tensor) -> Tensor:
+        """Values of a variate that it can evaluate, from as many standard normal ones on the scale of the data, (n, \\*shape)."""
+        ...
+
+    def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor | None:
+        """What its logits are linear in, (R, V, n, F); None where that is not known."""
+        ...
+
+    def with_outputs(self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor) -> dict[str, Tensor]:
+        """The same weights with logits that are given linear functions of the features.
+
+        Args:
+            weights: (R, \\*shape); slopes: (R, G, C, F); intercepts: (R, G, C).
+        """
+        ...
