@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from ppl_models.networks.network import Shape
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size, plain_fields
 
 __all__ = ["KnownDensities", "Lookup"]
@@ -73,6 +74,7 @@ class Lookup:
         return {"table": (slopes + intercepts.unsqueeze(-1)).mT}
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class KnownDensities:
     r"""Components whose densities in a variate are known up to their weights: :math:`\beta^{(i)}(x) \propto a_i f^{(i)}(x)`.

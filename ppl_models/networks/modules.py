@@ -11,10 +11,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ppl_models.networks.network import Shape
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["FromModule"]
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class FromModule:
     """A torch module whose last layer gives one logit a component: for images, sequences, whatever rows are.

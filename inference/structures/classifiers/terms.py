@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_number, is_number, plain_fields
 
 __all__ = ["CrossTotalCorrelation", "EvenWeights", "KnownWeights", "Labels", "WeightPenalty"]
@@ -125,6 +126,7 @@ class KnownWeights:
         return -self.strength * self._matched(log_weights)
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class Labels:
     r"""Labels of some rows: their cross-entropy is added to the cost, :math:`-\tau \, \mathrm{mean} \log \sum_i p_{ni} Q_{i y_n}` over the rows that have one.
