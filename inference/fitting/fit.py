@@ -31,7 +31,7 @@ from inference.programs.program import Params, Program
 from inference.structures.registry import structure_of
 from ppl_models.parts.validation import is_integer
 
-__all__ = ["fit"]
+__all__ = ["fit", "fit_from"]
 
 BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
 NO_ANSWER = "no start led to an answer:"
@@ -116,6 +116,20 @@ def fit(
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=2)
     return dataclasses.replace(result, warnings=messages)
+
+
+def fit_from(model: Any, data: Any, method: Method, starts: Callable[[Problem], Params], seed: int = 0) -> Fit:
+    """As :func:`fit`, from a batch of starts that the caller makes; without a bar or a checkpoint.
+
+    Args:
+        model, data, method, seed: as there.
+        starts: from the problem to parameters, and what else the method starts from, (R, ...) each.
+    """
+    began = time.monotonic()
+    problem = problem_of(model, data, seed)
+    with NoProgress() as bar, isolated(seed):
+        outcome = method.run(problem, starts(problem), bar, None)
+    return assemble(problem, method, outcome, time.monotonic() - began)
 
 
 def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Params]:

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from inference.selection.dimension import Selection
+    from inference.selection.how_many.answer import HowMany
 
-__all__ = ["plot_selection"]
+__all__ = ["plot_how_many", "plot_selection"]
 
 
 def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
@@ -33,3 +34,32 @@ def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
     ax.set_ylabel(selection.score.replace("_", " ") + meaning)
     ax.legend()
     return ax
+
+
+def plot_how_many(answer: HowMany) -> Figure:
+    """What the strict penalty says of every law and number, and what a component more gains, beside what noise alone may gain.
+
+    Args:
+        answer: of :func:`inference.selection.select_components`.
+    """
+    figure = Figure(figsize=(10.0, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    table = answer.table
+    lowest = table["strict"].min()
+    for law in dict.fromkeys(name for name, _ in answer.fits):
+        own = table.loc[law]
+        left.plot(own.index, own["strict"] - lowest, "o-", label=law)
+        right.plot(own.index, own["gain_in_edges"], "o-", label=law)
+    for axes in (left, right):
+        axes.axvline(answer.num_components, color="0.6", linestyle=":")
+        axes.set_xlabel("number of components")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    left.set_yscale("symlog", linthresh=10)
+    left.set_ylabel("strict penalised deviance, above the best")
+    left.legend(fontsize="small")
+    right.axhspan(0, 1, color="0.9", label="noise alone")
+    right.axhline(4 / 3, color="0.4", linestyle="--", label="counted from here")
+    right.set_yscale("symlog", linthresh=2)
+    right.set_ylabel("gain of the component, in noise edges")
+    right.legend(fontsize="small")
+    return figure

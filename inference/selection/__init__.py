@@ -17,11 +17,14 @@ from inference.selection.dimension import (
     ComponentNoise,
     HeldOut,
     InformationCriterion,
+    LawsAndNumbers,
     LikelihoodRatio,
     Selection,
     SpectralRatio,
     select_dimension,
 )
+from inference.selection.how_many.answer import HowMany
+from inference.selection.how_many.rule import select_components
 from inference.selection.likelihood_ratio import RatioTest, likelihood_ratio_test
 from inference.selection.noisy_or_sizes import fit_sizes
 from inference.selection.overparameterization import StudyRow, overparameterization, study_frame, wilson_interval
@@ -48,10 +51,13 @@ __all__ = [
     "ComponentNoise",
     "HeldOut",
     "InformationCriterion",
+    "LawsAndNumbers",
     "LikelihoodRatio",
     "Selection",
     "SpectralRatio",
     "select_dimension",
+    "HowMany",
+    "select_components",
     "RatioTest",
     "likelihood_ratio_test",
     "fit_sizes",

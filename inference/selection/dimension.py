@@ -7,6 +7,8 @@ r"""How many latents? Criteria behind one call, their figures in one table.
   smaller size (:mod:`inference.selection.likelihood_ratio`), until a first step is not significant.
 - :class:`HeldOut`: log-likelihood of rows the fit has not seen.
 - :class:`ComponentNoise`: ACDC, for mixtures and factorizations.
+- :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for factorizations of counts
+  (:mod:`inference.selection.how_many.rule`).
 
 Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to S.12).
 """
@@ -30,8 +32,12 @@ from inference.fitting.result import Fit
 from inference.programs.alone import quiet
 from inference.programs.data import first_tensor, map_tensors
 from inference.selection.growing import grow_again
+from inference.selection.how_many.answer import HowMany
+from inference.selection.how_many.laws import has_rule
+from inference.selection.how_many.rule import select_components
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish
+from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_number, check_size, plain_fields
@@ -43,6 +49,7 @@ __all__ = [
     "ComponentNoise",
     "HeldOut",
     "InformationCriterion",
+    "LawsAndNumbers",
     "LikelihoodRatio",
     "Selection",
     "SpectralRatio",
@@ -123,6 +130,7 @@ class Selection:
         score: the column that decided; larger: whether large is good, None where the rule is another.
         fits: the fits, in the order of the grid; () where none was needed.
         study: what was asked; :meth:`by` asks it again.
+        answer: of :func:`inference.selection.select_components`, with its verdict in words; None for other criteria.
     """
 
     chosen: Any
@@ -133,6 +141,7 @@ class Selection:
     larger: bool | None
     fits: tuple[Fit, ...] = field(default=())
     study: Study | None = field(default=None, repr=False)
+    answer: HowMany | None = field(default=None, repr=False)
 
     def by(self, criterion: str | Criterion) -> Selection:
         """The choice of another criterion, from the same fits where both want fits to all rows.
@@ -341,7 +350,25 @@ class ComponentNoise:
         return Selection(result.chosen, self, study.sizes, columns, "left", None, tuple(fits))
 
 
+@dataclass(frozen=True)
+class LawsAndNumbers:
+    """Several laws and all numbers at once, by two penalties, the noise of the choice checked; see :func:`inference.selection.select_components`."""
+
+    def choose(self, study: Study) -> Selection:
+        if not (study.method is None or isinstance(study.method, Factorize)):
+            raise ValueError(f"LawsAndNumbers: method must be Factorize() or None, got {study.method!r}")
+        family, restarts = study.models[-1], 10 if study.num_restarts is None else study.num_restarts
+        answer = select_components(
+            family, study.data, study.sizes, num_restarts=restarts, method=study.method, seed=study.seed, progress=study.progress
+        )
+        fits = tuple(answer.fits[answer.law, size] for size in study.sizes)
+        own = answer.table.loc[answer.law]
+        columns = _figures(fits) | {name: own[name].tolist() for name in ("strict", "lenient", "gain_in_edges")}
+        return Selection(answer.num_components, self, study.sizes, columns, "lenient", False, fits, answer=answer)
+
+
 NAMED: dict[str, Criterion] = {
+    "rule": LawsAndNumbers(),
     "spectral": SpectralRatio(),
     "ebic": InformationCriterion("ebic"),
     "bic": InformationCriterion("bic"),
@@ -356,7 +383,7 @@ def select_dimension(
     family: Callable[..., Any],
     data: Any,
     grid: Sequence[Any],
-    criterion: str | Criterion = "ebic",
+    criterion: str | Criterion | None = None,
     method: Method | None = None,
     num_restarts: int | None = None,
     seed: int = 0,
@@ -369,8 +396,8 @@ def select_dimension(
             of the zoo, called with the number of columns and the element.
         data: the rows.
         grid: sizes to try: numbers, or tuples of layer sizes of which one entry varies.
-        criterion: "spectral", "ebic", "bic", "aic", "lrt", "held_out" or "acdc", or a criterion with its settings. "lrt" fits both sizes of a
-            step to up to 99 further data sets.
+        criterion: "rule", "spectral", "ebic", "bic", "aic", "lrt", "held_out" or "acdc", or a criterion with its settings. "lrt" fits both sizes
+            of a step to up to 99 further data sets. None for "rule" where there is one, for factorizations of counts, else "ebic".
         method, num_restarts, seed: of every fit; see :func:`inference.fitting.fit`.
         progress: show a bar on standard error.
 
@@ -387,7 +414,7 @@ def select_dimension(
     sizes = tuple(sorted(grid))
     if not sizes or len(set(sizes)) < len(sizes):
         raise ValueError(f"select_dimension: grid must hold distinct sizes, got {list(grid)!r}")
-    criterion = _criterion("select_dimension", criterion)
+    named = None if criterion is None else _criterion("select_dimension", criterion)
     if isinstance(family, type):
         if len(getattr(data, "shape", ())) != 2:
             raise ValueError("select_dimension: a table (rows, items) was expected; give a function from size to model")
@@ -400,7 +427,8 @@ def select_dimension(
     checked = problem_of(models[0], data, seed).data
     for model in models:
         structure_of(model).check_rank(problem_of(model, data, seed))
-    return _decide(criterion, Study(sizes, models, data, checked, method, num_restarts, seed, progress))
+    chooser = named or NAMED["rule" if has_rule(models[-1]) and len(sizes) > 1 else "ebic"]
+    return _decide(chooser, Study(sizes, models, data, checked, method, num_restarts, seed, progress))
 
 
 def _criterion(owner: str, criterion: str | Criterion) -> Criterion:

@@ -199,7 +199,7 @@ def test_bad_grids_are_refused():
             select_dimension(lambda k: DeepDiscreteEncoder(18, (k,), Normal()), x[:5], [3, 4, 5], criterion)
     with pytest.raises(ValueError, match="one layer's size may vary"):
         select_dimension(lambda k: DeepDiscreteEncoder(18, (2 * k, k), Normal()), x, [2, 3], "spectral")
-    with pytest.raises(ValueError, match="criterion must be one of spectral"):
+    with pytest.raises(ValueError, match="criterion must be one of rule, spectral"):
         select_dimension(family, x, [3], "best")
     with pytest.raises(ValueError, match="must return a model"):
         select_dimension(lambda k: k, x, [3])

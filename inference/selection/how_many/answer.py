@@ -1,0 +1,105 @@
+"""A number of components with what may be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from inference.base.drawing import draw
+from inference.fitting.result import Fit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["HowMany", "Word"]
+
+Word = Literal["confident", "unsure", "law wrong at every K", "grid too short"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HowMany:
+    """The answer of :func:`select_components`.
+
+    Args:
+        num_components: the number; with the word "grid too short", at least this many.
+        law: name of the chosen law.
+        word: "confident", "unsure", "law wrong at every K" (components and patches are counted together), "grid too short".
+        interval: the numbers that the strict and the lenient penalty choose.
+        reasons: a sentence for each condition of confidence that fails.
+        misfit: largest misfit of a component's noise at the lenient choice, in standard deviations of exact noise; from 3 on the law is contradicted.
+        held_out: number of components that left-out cells choose, by the first law; None where it was not needed.
+        rows: one dict for each law and number: log-likelihood, penalties, gain in noise edges.
+        fits: by law and number.
+        unseen: what could not have been seen, in a sentence.
+        smallest_seen: share of the rows -> least share of their counts that a component must hold to be counted.
+        detectable_variance: of the noise of the component that the fewest rows use, from which the law would be called contradicted.
+    """
+
+    num_components: int
+    law: str
+    word: Word
+    interval: tuple[int, int]
+    reasons: tuple[str, ...]
+    misfit: float
+    held_out: int | None
+    rows: tuple[Mapping[str, Any], ...]
+    fits: Mapping[tuple[str, int], Fit]
+    unseen: str
+    smallest_seen: Mapping[float, float]
+    detectable_variance: float
+
+    @property
+    def fit(self) -> Fit:
+        """The chosen fit."""
+        return self.fits[self.law, self.num_components]
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the data contradict the law."""
+        return self.word == "law wrong at every K"
+
+    @property
+    def verdict(self) -> str:
+        """Three sentences: the number and how sure it is; the law; what could not have been seen."""
+        return " ".join((self._number(), self._law(), self.unseen))
+
+    def _number(self) -> str:
+        low, high = self.interval
+        if self.word == "confident":
+            return f"{_components(self.num_components)} (confident, of components above the size stated)."
+        if self.word == "grid too short":
+            return f"At least {_components(low)}: the largest number compared was still chosen, so compare more."
+        if self.word == "law wrong at every K":
+            return f"{_components(self.num_components)} by cells left out of the fits, which is a guess: no law that was offered fits at any number."
+        why = "; ".join(self.reasons)
+        if low == high:
+            return f"{_components(self.num_components)} (unsure: {why})."
+        return f"Between {low} and {high} components, {self.num_components} at best (unsure: {why})."
+
+    def _law(self) -> str:
+        size = f"the noise of its components differs from the law's by {self.misfit:.1f} standard deviations at most"
+        if self.contradicted:
+            return f"The {self.law} law is contradicted: {size}, and 3 would be much."
+        seen = f"noise of a variance of {self.detectable_variance:.2f} instead of 1 would have been seen"
+        if self.detectable_variance == float("inf"):
+            return f"Whether the {self.law} law holds could not be tested, for too few rows use a component."
+        return f"The {self.law} law is not contradicted ({size}; {seen})."
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row a law and number."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows)).set_index(["law", "num_components"])
+
+    def plot(self) -> Any:
+        """The strict penalised likelihood of every law, and the gain of each further component in noise edges."""
+        return draw("plot_how_many", self)
+
+    def __repr__(self) -> str:
+        return f"HowMany({self.num_components}, {self.word!r}, law={self.law!r}, interval={self.interval})\n{self.verdict}"
+
+
+def _components(number: int) -> str:
+    return f"{number} component" + ("" if number == 1 else "s")

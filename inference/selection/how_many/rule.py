@@ -1,0 +1,211 @@
+r"""Two questions: how many components of which law the likelihood supports, and whether the data contradict that law.
+
+With L the log-likelihood of N x J counts given their activities, and e the number of dispersions, two penalties,
+
+.. math::
+    S &= -2 L + K (J - 1) \log N + N K \log J + e \log(N J) \\
+    E &= -2 L + K \tfrac43 (\sqrt N + \sqrt J)^2 + e \log(N J) .
+
+Strict: a parameter pays the logarithm of the number of cells that it is read from (as Bai and Ng 2002, doi:10.1111/1468-0262.00273). Lenient: a
+component that is only noise gains at most about :math:`(\sqrt N + \sqrt J)^2` in deviance, the squared largest singular value of unit
+noise, and four thirds of that is where small singular values are best cut (Gavish and Donoho 2014, doi:10.1109/TIT.2014.2323359). The number is that of
+the lenient penalty if the noise of every component at it looks as the law says, by ACDC's discrepancies against tables simulated and fitted again; else
+no number of this law is right, and cells left out of the fits decide, by the first law, for it does not reward patches of noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inference.acdc.criterion import BootstrapNull, Table, acdc
+from inference.base.progress import NoProgress, RichProgress
+from inference.fitting.result import Fit
+from inference.programs.alone import quiet
+from inference.programs.data import checked
+from inference.selection.how_many.answer import HowMany, Word
+from inference.selection.how_many.laws import Law, law_of, laws_of
+from inference.selection.how_many.paths import Paths, fit_paths
+from inference.selection.how_many.visible import LENIENT, MISFIT, detectable_variance, noise_edge, smallest_share
+from inference.structures.factorization.factorize import Factorize
+from ppl_models.parts.validation import check_size
+
+__all__ = ["select_components"]
+
+CLEAR = 10.0  # a lead of the strict penalty that leaves no doubt (Kass and Raftery 1995: very strong)
+LEFT_OUT = 0.15  # share of the cells
+NUM_NULL = 8  # tables of the refitted null
+FEW_ROWS = 50  # that use a component: fewer do not test its law
+SHARES_OF_ROWS = (0.05, 0.2, 1.0)
+
+
+def select_components(
+    family: Callable[..., Any] | Any,
+    data: Any,
+    grid: Sequence[int],
+    *,
+    laws: Sequence[Any] | None = None,
+    num_restarts: int = 10,
+    method: Factorize | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> HowMany:
+    """How many components does a table of counts hold, of which law, and how sure is that?
+
+    Args:
+        family: a factorization of counts, called with the number of columns and of components (``PoissonFactorization``); or a function from a
+            number to a model.
+        data: the table of counts, NaN where missing.
+        grid: numbers of components to compare; the answer says so if they end too early. Without gaps they help each other's search.
+        laws: families or functions as ``family``, of which the first is contained in the others; None for those that suit ``family``: Poisson
+            counts, and negative binomial ones with a variance linear and quadratic in the mean.
+        num_restarts: random starts of each fit of the first law.
+        method: settings of every fit.
+        seed: one seed, one answer.
+        progress: show a bar on standard error.
+
+    Raises:
+        ValueError: for a grid of fewer than two numbers, laws of which none or no counts, or what a law refuses in the data.
+    """
+    for k in grid:
+        check_size("select_components", "grid", k, wanted="numbers of components, positive integers")
+    sizes = sorted(set(grid))
+    if len(sizes) < 2:
+        raise ValueError(f"select_components: grid must hold at least two numbers of components, got {list(grid)!r}")
+    offered = _laws(family, laws, data, sizes)
+    table, _ = checked(offered[0].at(sizes[-1]), data, for_fit=True)
+    method = Factorize() if method is None else method
+    total = len(offered) * len(sizes)
+    with quiet(), RichProgress("fits", total) if progress else NoProgress() as bar:
+        fits = fit_paths(offered, sizes, table, num_restarts, seed, method, bar)
+        return _answer(offered, sizes, fits, table, num_restarts, seed, method)
+
+
+def _laws(family: Any, laws: Sequence[Any] | None, data: Any, sizes: Sequence[int]) -> tuple[Law, ...]:
+    def model(one: Any) -> Any:
+        if not isinstance(one, type):
+            return one(sizes[-1]) if callable(one) and not hasattr(one, "num_components") else one
+        if len(getattr(data, "shape", ())) != 2:
+            raise ValueError("select_components: a table (rows, items) was expected; give a function from a number to a model")
+        return one(int(data.shape[1]), sizes[-1])
+
+    if laws is None:
+        return laws_of(model(family))
+    if not laws:
+        raise ValueError("select_components: laws must name at least one family, or be None for those that suit the family")
+    return tuple(law_of(model(one)) for one in laws)
+
+
+def _answer(
+    laws: Sequence[Law], sizes: Sequence[int], fits: Paths, table: Tensor, num_restarts: int, seed: int, method: Factorize
+) -> HowMany:
+    n, j = table.shape
+    strict, lenient = (_penalised(laws, fits, n, j, kind) for kind in ("strict", "lenient"))
+    law1, k1 = min(strict, key=strict.__getitem__)
+    law2, k2 = min(lenient, key=lenient.__getitem__)
+    edge = noise_edge(n, j)
+    gain = {(law, k): 2 * (one.log_likelihood - fits[law, k - 1].log_likelihood) / edge for (law, k), one in fits.items() if (law, k - 1) in fits}
+    misfit, used = _misfit(fits[law2, k2], table, seed)
+    held_out = None
+    word: Word
+    reasons: list[str] = []
+    if misfit > MISFIT:
+        held_out = _left_out(laws[0], sizes, table, num_restarts, seed, method)
+        word, chosen, law = "law wrong at every K", held_out, laws[0].name
+    elif k2 == sizes[-1]:
+        word, (law, chosen) = "grid too short", (law1, k1)
+    else:
+        chosen, law = k2, law2
+        reasons = _doubts(strict, gain, law2, (k1, k2))
+        word = "unsure" if reasons else "confident"
+    rows = tuple(
+        {
+            "law": name,
+            "num_components": k,
+            "log_likelihood": one.log_likelihood,
+            "strict": strict[name, k],
+            "lenient": lenient[name, k],
+            "gain_in_edges": gain.get((name, k), math.nan),
+            "dispersion": float(one.params["dispersion"]) if "dispersion" in one.params else math.nan,
+            "chosen": (name, k) == (law, chosen),
+        }
+        for (name, k), one in fits.items()
+    )
+    seen = {share: smallest_share(n, j, _typical_counts(table), share * n) for share in SHARES_OF_ROWS}
+    tested = detectable_variance(int(used), j) if used >= FEW_ROWS else math.inf
+    return HowMany(
+        chosen, law, word, (min(k1, k2), max(k1, k2)), tuple(reasons), misfit, held_out, rows, fits, _unseen(n, seen), seen, tested
+    )
+
+
+def _penalised(laws: Sequence[Law], fits: Paths, n: int, j: int, kind: str) -> dict[tuple[str, int], float]:
+    extra = {law.name: law.num_dispersions * math.log(n * j) for law in laws}
+    each = (j - 1) * math.log(n) + n * math.log(j) if kind == "strict" else LENIENT * noise_edge(n, j)
+    return {(law, k): -2 * one.log_likelihood + k * each + extra[law] for (law, k), one in fits.items()}
+
+
+def _misfit(one: Fit, table: Tensor, seed: int) -> tuple[float, float]:
+    """Largest misfit of a component in standard deviations of exact noise, and the rows that use the component with the fewest.
+
+    The null's mean is that of refits; its deviation the table's, times the ratio of the two over all components, for each alone rests on few refits.
+    """
+    k = one.model.num_components  # type: ignore[attr-defined]
+    refitted = acdc({k: one}, table, calibrate=BootstrapNull(NUM_NULL, refit=True), seed=seed)
+    exact = acdc({k: one}, table, calibrate=Table(), seed=seed)
+    ratio = refitted.null_sd[k] / exact.null_sd[k]
+    size = float(np.sqrt(np.nanmean(ratio**2))) if np.isfinite(ratio).any() else 1.0
+    scores = (refitted.raw[k] - refitted.null_mean[k]) / (size * exact.null_sd[k] * math.sqrt(1 + 1 / NUM_NULL))
+    known = scores[np.isfinite(scores)]
+    return float(known.max(initial=0.0)), float(exact.num_used[k].min())
+
+
+def _doubts(strict: dict[tuple[str, int], float], gain: dict[tuple[str, int], float], law: str, interval: tuple[int, int]) -> list[str]:
+    """Why one cannot be confident, a sentence each."""
+    k1, k2 = interval
+    found = []
+    if k1 != k2:
+        found.append("the strict and the lenient penalty differ")
+    following = gain.get((law, k2 + 1), 0.0)
+    if following >= 1.0:
+        found.append(f"a component more gains {following:.2f} of what noise alone may gain")
+    best = min(value for (_, k), value in strict.items() if k == k2)
+    rival = min(((value, k) for (_, k), value in strict.items() if k != k2), default=(math.inf, 0))
+    if k1 == k2 and rival[0] < best + CLEAR:
+        found.append(f"the strict penalty leads {rival[1]} by {rival[0] - best:.1f} only")
+    return found
+
+
+def _left_out(law: Law, sizes: Sequence[int], table: Tensor, num_restarts: int, seed: int, method: Factorize) -> int:
+    """The number whose fits predict left-out cells best (Wold 1978, doi:10.1080/00401706.1978.10489693)."""
+    generator = torch.Generator().manual_seed(seed)
+    out = (torch.rand(table.shape, generator=generator) < LEFT_OUT) & ~table.isnan()
+    kept = table.masked_fill(out, math.nan)
+    out &= (kept.nansum(-1, keepdim=True) > 0) & (kept.nansum(0) > 0)  # what is left must say something of the row and the column
+    kept = table.masked_fill(out, math.nan)
+    fits = fit_paths([replace(law, name="held out")], sizes, kept, num_restarts, seed, method, NoProgress())
+    values = {}
+    for (_, k), one in fits.items():
+        assert one.local is not None
+        whole = one.structure.conditional_rows(one.params | one.local, table) - one.structure.conditional_rows(one.params | one.local, kept)
+        values[k] = float(whole.sum())
+    return max(values, key=values.__getitem__)
+
+
+def _typical_counts(table: Tensor) -> float:
+    return max(float(table.nansum(-1).median()), 1.0)
+
+
+def _unseen(num_rows: int, seen: dict[float, float]) -> str:
+    parts = [
+        f"{100 * share:.2g} % of the counts of {max(1, round(rows * num_rows))} rows" for rows, share in seen.items() if round(rows * num_rows) >= 1
+    ]
+    return (
+        "A component unlike the others would have been missed where it holds less than about " + ", or ".join(parts)
+        + "; one that resembles a mixture of others must be larger."
+    )
