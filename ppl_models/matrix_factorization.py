@@ -30,6 +30,8 @@ __all__ = ["GaussianFactorization", "NegativeBinomialFactorization", "PoissonFac
 RATE_FLOOR = 1e-12  # of an expected count
 SCALE_RANGE = (1e-6, 1e6)
 DISPERSION_RANGE = (1e-6, 1e3)
+Variance = Literal["linear", "quadratic"]
+VARIANCES: tuple[Variance, ...] = ("linear", "quadratic")
 
 
 def check_sizes(owner: str, model: Any) -> None:
@@ -110,6 +112,12 @@ class PoissonFactorization:
             self.num_items, self.num_components, True, True, self.concentration, self.activity_prior, self.bound
         )
 
+    def laws(self) -> tuple[Any, ...]:
+        """The laws among which the number of components is chosen; with priors of its own, this one alone."""
+        if self.concentration != 1 or self.activity_prior is not None:
+            return (self,)
+        return laws_of_counts(self.num_items, self.num_components, self.bound)
+
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every site, without the rows."""
@@ -133,6 +141,12 @@ class PoissonFactorization:
             activities = pyro.sample("activities", prior.expand([self.num_components]).to_event(1))
             rates = (activities.unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
             return pyro.sample("items", ItemResponse(Poisson(), rates.log()), obs=data)
+
+
+def laws_of_counts(num_items: int, num_components: int, bound: float) -> tuple[Any, ...]:
+    """Factorizations of counts with flat priors: Poisson, and two that contain it."""
+    dispersed = (NegativeBinomialFactorization(num_items, num_components, bound, kind) for kind in VARIANCES)
+    return (PoissonFactorization(num_items, num_components, bound=bound), *dispersed)
 
 
 @dataclass(frozen=True)
@@ -162,16 +176,20 @@ class NegativeBinomialFactorization:
     num_items: int
     num_components: int
     bound: float = 1e9
-    variance: Literal["quadratic", "linear"] = "quadratic"
+    variance: Variance = "quadratic"
 
     def __post_init__(self) -> None:
         check_sizes("NegativeBinomialFactorization", self)
-        if self.variance not in ("quadratic", "linear"):
+        if self.variance not in VARIANCES:
             raise ValueError(f"NegativeBinomialFactorization: variance must be 'quadratic' or 'linear', got {self.variance!r}")
 
     def factorization(self) -> FactorizationDescription:
         """The factorization, as engines see it."""
         return FactorizationDescription(self.num_items, self.num_components, True, True, 1.0, None, self.bound, self.variance)
+
+    def laws(self) -> tuple[Any, ...]:
+        """The laws among which the number of components is chosen."""
+        return laws_of_counts(self.num_items, self.num_components, self.bound)
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:

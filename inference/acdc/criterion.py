@@ -51,6 +51,7 @@ PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
 MIN_COLUMN = 50  # noises in a column, where columns have different numbers of them; fewer are passed over
 MISFIT = 3.0  # standard deviations of exact noise from which a component misfits
+MOST_REDRAWS = 1000  # of rows that a fit refuses
 NUM_RESAMPLES, SETTLED = 40, 0.95  # bootstrap samples of the draws, and the share of them that must agree
 
 
@@ -417,13 +418,25 @@ def _null(
     for _ in range(calibrate.num_data_sets):
         drawn = int(torch.randint(2**62, (1,), generator=generator))
         like = structure_of(fit.model).simulate_like(fit.params, table, drawn)
-        simulated = fit.simulate(fit.num_rows, seed=drawn)["items"] if like is None else next(iter(like.values()))
+        simulated = _simulated(fit, drawn) if like is None else next(iter(like.values()))
         source = fit
         if calibrate.refit:
             source = refit(fit.model, simulated, method=fit.method, init=fit, num_restarts=1, seed=drawn % 2**31)
         again = _noise(source, simulated, source.local, generator, num_draws)
         values.append(_values(again, discrepancy)[0].mean(0))
     return np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
+
+
+def _simulated(fit: Fit, seed: int) -> torch.Tensor:
+    """Rows from the fit, those that a fit would refuse drawn again: the data had none of them."""
+    structure = structure_of(fit.model)
+    rows = fit.simulate(fit.num_rows, seed=seed)["items"]
+    for again in range(1, MOST_REDRAWS):
+        refused = structure.refused_rows(rows)
+        if refused is None or not bool(refused.any()):
+            break
+        rows = torch.where(refused.unsqueeze(-1), fit.simulate(fit.num_rows, seed=seed + again)["items"], rows)
+    return rows
 
 
 def _null_by_column(noise: NoiseDraws, discrepancy: Discrepancy) -> tuple[np.ndarray, np.ndarray]:

@@ -288,6 +288,10 @@ class Structure:
         """One draw of the observed sites of the shape of ``data``: its lengths, gaps and covariates; None for any rows."""
         return None
 
+    def refused_rows(self, data: Any) -> Tensor | None:
+        """Rows that a fit refuses though the model may draw them, bool (N,): in simulated data they are drawn again. None if there are none."""
+        return None
+
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
         """Values of the observed sites as tables with one row a unit, (N, P), which a predictive check compares.
 
@@ -366,6 +370,10 @@ class Structure:
     def latent_modes(self, program: Program, params: Params) -> Params:
         """The most probable value of every latent, by latent site."""
         return program.latent_modes(params)
+
+    def laws(self) -> tuple[Any, ...]:
+        """Models among which law and number of components are chosen together, the first contained in the others; () where no rule counts them."""
+        return ()
 
     def recommended(self, problem: Problem) -> Recommendation:
         """Engine, start and restarts where the user names none; a program with discrete latents may have several optima."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from inference.base.drawing import draw
 from inference.fitting.result import Fit
+from inference.selection.how_many.visible import MISFIT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,6 +80,8 @@ class HowMany:
 
     def _law(self) -> str:
         size = f"the noise of its components differs from the law's by {self.misfit:.1f} standard deviations at most"
+        if self.word == "grid too short" and self.misfit > MISFIT:
+            return f"At the largest number {size}, so that more components or another law are needed."
         if self.contradicted:
             return f"The {self.law} law is contradicted: {size}, and 3 would be much."
         seen = f"noise of a variance of {self.detectable_variance:.2f} instead of 1 would have been seen"

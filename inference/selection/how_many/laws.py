@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from typing import Any
 
-from ppl_models.matrix_factorization import NegativeBinomialFactorization, PoissonFactorization
+from inference.structures.registry import structure_of
 
 __all__ = ["Law", "has_rule", "law_of", "laws_of"]
 
@@ -30,43 +29,30 @@ class Law:
         return replace(self.model, num_components=num_components)
 
 
-@singledispatch
+def has_rule(model: Any) -> bool:
+    """Whether the rule counts the components of such a model."""
+    return bool(structure_of(model).laws())
+
+
 def law_of(model: Any) -> Law:
     """The law of a model.
 
     Raises:
         ValueError: for a model that is no factorization of counts.
     """
-    raise ValueError(
-        f"select_components: a factorization of counts was expected, such as PoissonFactorization, got {type(model).__name__}; "
-        "select_dimension(..., criterion='bic') chooses by a criterion that you name"
-    )
-
-
-@law_of.register
-def _(model: PoissonFactorization) -> Law:
-    return Law("Poisson", model)
-
-
-@law_of.register
-def _(model: NegativeBinomialFactorization) -> Law:
-    return Law(f"negative binomial with {model.variance} variance", model, 1)
-
-
-def has_rule(model: Any) -> bool:
-    """Whether the rule counts the components of such a model."""
-    return law_of.dispatch(type(model)) is not law_of.dispatch(object)
+    if not has_rule(model):
+        raise ValueError(
+            f"select_components: a factorization of counts was expected, such as PoissonFactorization, got {type(model).__name__}; "
+            "select_dimension(..., criterion='bic') chooses by a criterion that you name"
+        )
+    variance = structure_of(model).about.variance
+    return Law("Poisson", model) if variance is None else Law(f"negative binomial with {variance} variance", model, 1)
 
 
 def laws_of(model: Any) -> tuple[Law, ...]:
     """The laws that are offered where ``model`` is asked for: Poisson counts first, which the others contain.
 
     Raises:
-        ValueError: for a model that is no factorization of counts.
+        ValueError: as :func:`law_of`.
     """
-    own = law_of(model)
-    if isinstance(model, PoissonFactorization) and (model.concentration != 1 or model.activity_prior is not None):
-        return (own,)  # the others have no such priors
-    sizes = (model.num_items, model.num_components)
-    linear, quadratic = (NegativeBinomialFactorization(*sizes, model.bound, kind) for kind in ("linear", "quadratic"))
-    return law_of(PoissonFactorization(*sizes, bound=model.bound)), law_of(linear), law_of(quadratic)
+    return tuple(law_of(one) for one in structure_of(law_of(model).model).laws())

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -89,8 +89,10 @@ def select_components(
 
 def _laws(family: Any, laws: Sequence[Any] | None, data: Any, sizes: Sequence[int]) -> tuple[Law, ...]:
     def model(one: Any) -> Any:
+        if is_dataclass(one) and not isinstance(one, type):
+            return one  # a model, whatever its number
         if not isinstance(one, type):
-            return one(sizes[-1]) if callable(one) and not hasattr(one, "num_components") else one
+            return one(sizes[-1])
         if len(getattr(data, "shape", ())) != 2:
             raise ValueError("select_components: a table (rows, items) was expected; give a function from a number to a model")
         return one(int(data.shape[1]), sizes[-1])
@@ -115,11 +117,11 @@ def _answer(
     held_out = None
     word: Word
     reasons: list[str] = []
-    if misfit > MISFIT:
+    if k2 == sizes[-1]:  # a misfit may be for want of components
+        word, (law, chosen) = "grid too short", (law1, k1)
+    elif misfit > MISFIT:
         held_out = _left_out(laws[0], sizes, table, num_restarts, seed, method)
         word, chosen, law = "law wrong at every K", held_out, laws[0].name
-    elif k2 == sizes[-1]:
-        word, (law, chosen) = "grid too short", (law1, k1)
     else:
         chosen, law = k2, law2
         reasons = _doubts(strict, gain, law2, (k1, k2))

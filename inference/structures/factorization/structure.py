@@ -47,6 +47,9 @@ class FactorizationStructure(Structure):
     def of(cls, model: Callable[..., Any]) -> FactorizationStructure | None:
         return cls(model) if hasattr(model, "factorization") else None
 
+    def laws(self) -> tuple[Any, ...]:
+        return tuple(self.model.laws()) if self.about.counts else ()
+
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         about = self.about
         x = problem.data.nan_to_num(nan=float(problem.data.nanmean())).clamp(min=0)
@@ -91,6 +94,9 @@ class FactorizationStructure(Structure):
             scores = np.stack(draws)
             used = (z > USED).numpy()
         return NoiseDraws(scores, np.broadcast_to(used, (num_draws, *used.shape)), shares)
+
+    def refused_rows(self, data: Tensor) -> Tensor | None:
+        return data.nansum(-1) == 0 if self.about.counts else None
 
     def canonical(self, params: Params) -> Params:
         """Components in the order of falling total activity (size, where activities may be negative)."""
