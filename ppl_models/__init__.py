@@ -25,7 +25,7 @@ from ppl_models.parts.item_curves import ACDM, RRUM
 from ppl_models.parts.measurement import Additive, ExpDINA, ExpDINO, ExpGDM
 from ppl_models.parts.penalties import SCAD, Ridge, ToBeChosen, TruncatedLasso
 from ppl_models.parts.policies import Network, SoftmaxLinear
-from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson
+from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, NegativeBinomial, Normal, Poisson
 from ppl_models.sparse_coding import SparseCoding
 from ppl_models.usage_factorization import UsageFactorization
 
@@ -61,6 +61,7 @@ __all__ = [
     "Mixture",
     "MultivariateNormal",
     "Network",
+    "NegativeBinomial",
     "NegativeBinomialFactorization",
     "NoisyOr",
     "Normal",

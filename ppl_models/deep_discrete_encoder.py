@@ -15,12 +15,12 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior, RootLayer
-from ppl_models.parts.distributions import BinaryVector, Flat, ProductEffects, Scattered
+from ppl_models.parts.distributions import BinaryVector, Dispersions, Flat, ProductEffects, Scattered
 from ppl_models.parts.item_curves import CurvedIntercepts, CurvedLoadings
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, Layout, layout
 from ppl_models.parts.penalties import Penalty, PenaltyPrior, ToBeChosen, check_penalty
-from ppl_models.parts.responses import Bernoulli, ResponseFamily
+from ppl_models.parts.responses import Bernoulli, ResponseFamily, sizes
 from ppl_models.parts.validation import (
     as_items,
     check_flag,
@@ -50,7 +50,7 @@ class DeepDiscreteEncoder:
     where :math:`h(a) = a`, or the products of attributes that ``bottom`` names (:mod:`ppl_models.parts.measurement`).
 
     Sites: ``proportions`` :math:`\pi` (K_D,), ``loadings_d`` :math:`W_d` (K_{d-1}, K_d), ``intercepts_d`` :math:`b_d`
-    (K_{d-1},), ``dispersion`` :math:`\gamma` (number of Normal or LogNormal items; variances), latents ``latents_d``
+    (K_{d-1},), ``dispersion`` :math:`\gamma` (number of Normal, LogNormal or NegativeBinomial items; variances, or sizes), latents ``latents_d``
     (K_d,) in {0, 1}, observed ``items`` (J,), with K_0 = J, all inside the plate ``units`` of the rows. With an
     :class:`~ppl_models.parts.measurement.ExpDINA`, ``ExpDINO`` or ``ExpGDM`` bottom ``loadings_1`` is (J, T), a column a
     product that some item uses, zero where an item does not use it.
@@ -290,11 +290,9 @@ class DeepDiscreteEncoder:
         for layer in layers:
             loadings.append(pyro.sample(layer.loadings, loadings_prior(layer, zero)))
             intercepts.append(pyro.sample(layer.intercepts, intercepts_prior(layer, loadings[-1])))
-        num_dispersed = self.response.num_dispersed(self.num_items)
         dispersion = None
-        if num_dispersed:
-            flat = Flat(zero + DISPERSION_RANGE[0], zero + DISPERSION_RANGE[1])
-            dispersion = pyro.sample("dispersion", flat.expand([num_dispersed]).to_event(1))
+        if self.response.num_dispersed(self.num_items):
+            dispersion = pyro.sample("dispersion", dispersion_prior(self.response, self.num_items, zero))
 
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
@@ -328,6 +326,13 @@ def loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistribu
     else:
         prior = Flat(zero - width, zero + width) if effect is None else dist.Normal(zero, width)
     return prior.expand(shape).to_event(2) if layer.graph is None else Scattered(prior, layer.graph)
+
+
+def dispersion_prior(response: ResponseFamily, num_items: int, zero: Tensor) -> TorchDistributionMixin:
+    """Variances flat on their interval, sizes of negative binomial items with their own; event shape (dispersed items,)."""
+    ends = zero + DISPERSION_RANGE[0], zero + DISPERSION_RANGE[1]
+    is_size = sizes(response, num_items)
+    return Dispersions(is_size.to(zero.device), *ends) if bool(is_size.any()) else Flat(*ends).expand([len(is_size)]).to_event(1)
 
 
 def intercepts_prior(layer: GeneralizedLinearLayer, loadings: Tensor) -> TorchDistributionMixin:

@@ -12,23 +12,22 @@ import pyro
 import torch
 from torch import Tensor
 
-from ppl_models.deep_discrete_encoder import DISPERSION_RANGE, intercepts_prior, loadings_prior
+from ppl_models.deep_discrete_encoder import dispersion_prior, intercepts_prior, loadings_prior
 from ppl_models.descriptions.attribute_law import AttributeLaw, AttributeRoot
 from ppl_models.descriptions.dag import Dag
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior
 from ppl_models.descriptions.profile_table import Hierarchy, Saturated
-from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_curves import ACDM, RRUM, CurvedItems
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM, Layout, layout_of_items
 from ppl_models.parts.penalties import Penalty, ToBeChosen, check_penalty
-from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson, ResponseFamily
+from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily
 from ppl_models.parts.validation import as_items, check_number, check_size, numbers_like, plain_fields
 
 __all__ = ["LatentAttributeModel"]
 
 OWNER = "LatentAttributeModel"
-FAMILIES = (Bernoulli, Normal, LogNormal, Poisson)
+FAMILIES = (Bernoulli, Normal, LogNormal, Poisson, NegativeBinomial)
 RULES: dict[str, Bottom] = {
     "additive": Additive(),
     "acdm": ACDM(),
@@ -62,7 +61,7 @@ class LatentAttributeModel:
     ``"gdm"`` (``"saturated"``)    every product of some of them: a mean of its own for each of the item's profiles
     ============================== ==================================================================================
 
-    :math:`\eta` is the mean of a Normal item, the mean logarithm of a LogNormal one, the logarithm of a Poisson mean and the
+    :math:`\eta` is the mean of a Normal item, the mean logarithm of a LogNormal one, the logarithm of the mean of a Poisson or NegativeBinomial one and the
     log-odds of a Bernoulli item. So ``"additive"`` is the additive model of continuous responses (ExpACDM), and for right-wrong
     items the linear logistic model (LLM, also compensatory RUM); the conjunctive, disjunctive and saturated rules are the
     same model on any scale (DINA, DINO, the saturated G-DINA). ``"acdm"`` and ``"rrum"`` never let an attribute lower a chance; their
@@ -76,7 +75,7 @@ class LatentAttributeModel:
     ``proportions`` of :class:`~ppl_models.Independent`, ``trait_slopes`` and ``trait_intercepts`` of
     :class:`~ppl_models.HigherOrder`, ``conditionals`` of :class:`~ppl_models.Dag`); ``loadings`` W (J, T), a column for each feature
     that some item uses, zero where an item does not use it; ``intercepts`` b (J,); ``dispersion`` :math:`\gamma` (variances
-    of Normal and LogNormal items); latent ``attributes`` (K,) in {0, 1}; observed ``items`` (J,), NaN where missing.
+    of Normal and LogNormal items, sizes of NegativeBinomial ones); latent ``attributes`` (K,) in {0, 1}; observed ``items`` (J,), NaN where missing.
 
     Priors: intercepts and loadings have a weak normal prior, which keeps them finite where the data separate (an item that everybody with an
     attribute solves has no finite maximum-likelihood estimate) and says next to nothing elsewhere: an attribute changes the predictor of
@@ -377,8 +376,7 @@ class LatentAttributeModel:
         floors, made_of = layer.coefficients(intercepts, loadings)
         dispersion = None
         if layer.dispersion is not None:
-            flat = Flat(zero + DISPERSION_RANGE[0], zero + DISPERSION_RANGE[1])
-            dispersion = pyro.sample(layer.dispersion, flat.expand([self.response.num_dispersed(self._sizes[0])]).to_event(1))
+            dispersion = pyro.sample(layer.dispersion, dispersion_prior(self.response, self._sizes[0], zero))
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             attributes = pyro.sample(layer.parent, root.distribution(law), infer={"enumerate": "parallel"})

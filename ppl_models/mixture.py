@@ -12,10 +12,10 @@ from pyro.ops.indexing import Vindex
 from torch import Tensor
 
 from ppl_models.descriptions.components import MixtureComponents, MultivariateNormal
-from ppl_models.parts.distributions import Flat
+from ppl_models.parts.distributions import Dispersions, Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.precisions import Precision
-from ppl_models.parts.responses import Normal, ResponseFamily
+from ppl_models.parts.responses import Normal, ResponseFamily, sizes
 from ppl_models.parts.validation import as_items, check_number, check_size, numbers_like, plain_fields
 
 __all__ = ["Mixture"]
@@ -33,11 +33,11 @@ class Mixture:
 
     Sites: ``weights`` w (K,), latent ``assignments`` c () in {0, ..., K-1}, observed ``items`` (J,), in the plate ``units``
     of the rows. A response family adds ``predictors`` :math:`\eta` (K, J), natural parameters (log-odds, log mean, mean),
-    and, for Normal and LogNormal items, ``dispersion`` :math:`\gamma` (K, number of such items), variances. Multivariate
+    and, for Normal, LogNormal and NegativeBinomial items, ``dispersion`` :math:`\gamma` (K, number of such items), variances, or sizes. Multivariate
     normals add ``means`` (K, J) and ``precisions`` (K, J, J).
 
     Priors: weights Dirichlet(concentration); predictors and means uniform on [-bound, bound]; variances uniform on
-    [1e-6, 1e6]; precisions as :class:`MultivariateNormal` says. Fits name components in the order of falling weight.
+    [1e-6, 1e6], sizes as :class:`~ppl_models.NegativeBinomial` says; precisions as :class:`MultivariateNormal` says. Fits name components in the order of falling weight.
     Missing entries (NaN) are marginalised for response families and refused for multivariate normals.
 
     Args:
@@ -132,11 +132,15 @@ class Mixture:
             precisions = pyro.sample("precisions", wishart.expand(shape[:1]).to_event(1))
         else:
             predictors = pyro.sample("predictors", flat.expand(shape).to_event(2))
-            num_dispersed = self.component.num_dispersed(self.num_items)
+            is_size = sizes(self.component, self.num_items).to(zero.device)
             dispersion = None
-            if num_dispersed:
-                variances = Flat(zero + VARIANCE_RANGE[0], zero + VARIANCE_RANGE[1])
-                dispersion = pyro.sample("dispersion", variances.expand([shape[0], num_dispersed]).to_event(2))
+            if len(is_size):
+                ends = zero + VARIANCE_RANGE[0], zero + VARIANCE_RANGE[1]
+                if bool(is_size.any()):
+                    spread_prior: Any = Dispersions(is_size.expand(shape[0], -1), *ends)
+                else:
+                    spread_prior = Flat(*ends).expand([shape[0], len(is_size)]).to_event(2)
+                dispersion = pyro.sample("dispersion", spread_prior)
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             c = pyro.sample("assignments", dist.Categorical(weights), infer={"enumerate": "parallel"})

@@ -49,7 +49,8 @@ PUBLIC = {
     "inference.cli": "app main",
     "ppl_models": """
         Additive Bernoulli Blocks ContinuousOptionsHMM DeepDiscreteEncoder DeepNoisyOr Dense ExpDINA ExpGDM
-        FactorAnalysis FromModule GaussianFactorization InClassNet KnownDensities LogNormal Lookup Mixture MultivariateNormal NegativeBinomialFactorization
+        FactorAnalysis FromModule GaussianFactorization InClassNet KnownDensities LogNormal Lookup Mixture MultivariateNormal NegativeBinomial
+        NegativeBinomialFactorization
         Network NoisyOr Normal OptionsHMM Poisson PoissonFactorization Ridge SCAD SoftmaxLinear SparseCoding
         TruncatedLasso UsageFactorization
     """,

@@ -119,7 +119,7 @@ def add_statistics(parts: Sequence[S]) -> S:
     added = {}
     for part_of in fields(first):
         values = [getattr(part, part_of.name) for part in parts]
-        if "join" in part_of.metadata:
+        if "join" in part_of.metadata and values[0] is not None:
             added[part_of.name] = torch.cat(values, part_of.metadata["join"])
         elif part_of.metadata.get("sum", True):
             added[part_of.name] = add_statistics(values)

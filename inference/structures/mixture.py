@@ -25,13 +25,16 @@ from ppl_models.descriptions.components import MixtureComponents, MultivariateNo
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import (
     Bernoulli,
+    NegativeBinomial,
     Normal,
     Poisson,
     ResponseFamily,
     dispersed_items,
     filled,
     num_densities,
+    sizes,
 )
+from ppl_models.parts.sizes import MISSING, maximise_sizes, weighted_tally
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -54,6 +57,8 @@ class MixtureStatistics:
         sums: responsibility-weighted sums of the centred statistics, (R, K, J).
         squares: of their squares (R, K, J), or outer products (R, K, J, J); None where not needed.
         centre: about which they are taken, (J,).
+        values: counts of negative binomial items, (D, N) or (R, D, N), -1 where missing; None without such items.
+        shares: responsibilities of the rows, (R, K, N), as ``values``.
     """
 
     counts: Tensor
@@ -61,6 +66,8 @@ class MixtureStatistics:
     sums: Tensor
     squares: Tensor | None
     centre: Tensor = field(metadata={"sum": False})
+    values: Tensor | None = field(default=None, metadata={"join": -1})
+    shares: Tensor | None = field(default=None, metadata={"join": -1})
 
 
 def component_log_densities(about: MixtureComponents, params: Params, data: Tensor) -> Tensor:
@@ -111,7 +118,11 @@ class MixtureSteps(Steps):
         values = torch.where(self.data.isnan(), torch.nan, values)
         family = self.about.component
         blocks = family.blocks(self.about.num_items) if isinstance(family, ResponseFamily) else []
-        scales = [_scale(values[:, columns]) for part, columns, _ in blocks if part.num_dispersed(columns.stop - columns.start)]
+        scales = [
+            _scale(values[:, columns]) * part.is_canonical  # a size has no scale
+            for part, columns, _ in blocks
+            if part.num_dispersed(columns.stop - columns.start)
+        ]
         return torch.cat(scales) if scales else values.new_zeros(0)
 
     @cached_property
@@ -159,7 +170,13 @@ class MixtureSteps(Steps):
             squares = (weight @ (t.unsqueeze(-1) * t.unsqueeze(-2)).flatten(1)).unflatten(-1, (j, j))
         elif self.about.component.num_dispersed(t.shape[1]):
             squares = weight @ t.square()
-        return MixtureStatistics(counts, item_counts, weight @ t, squares, self._centre)
+        values, shares = self._counts_of(self.data[rows], weight)
+        return MixtureStatistics(counts, item_counts, weight @ t, squares, self._centre, values, shares)
+
+    def _counts_of(self, data: Tensor, weight: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Counts of negative binomial items and the responsibilities (R, K, n) of their rows, where there are such items."""
+        columns = _sized(self.about)
+        return (data[..., columns].mT.nan_to_num(nan=MISSING), weight) if columns else (None, None)
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
         about, counts = self.about, statistics.counts
@@ -193,6 +210,11 @@ class MixtureSteps(Steps):
                 if family.num_dispersed(columns.stop - columns.start)
             ], -1)
             new["dispersion"] = torch.maximum(dispersed, self.floor).clamp(*about.variance_range)
+        if statistics.values is not None and statistics.shares is not None:
+            entries = sizes(about.component, about.num_items).nonzero().ravel().tolist()
+            for d, (entry, column) in enumerate(zip(entries, _sized(about), strict=True)):
+                own = _sizes(statistics.values[..., d, :], statistics.shares, new["predictors"][..., column], params["dispersion"][..., entry])
+                new["dispersion"][..., entry] = own
         return new
 
 
@@ -261,7 +283,7 @@ class MixtureSetSteps(Steps):
             squares = weight.unsqueeze(-2) * t.mT.unsqueeze(1) @ t.unsqueeze(1)  # (R, K, J, J)
         elif self.base.about.component.num_dispersed(t.shape[-1]):
             squares = weight @ t.square()
-        return MixtureStatistics(counts, item_counts, weight @ t, squares, centre)
+        return MixtureStatistics(counts, item_counts, weight @ t, squares, centre, *self.base._counts_of(data, weight))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
         own = replace(self.base, given_floor=self._floors[params[SET].long()])
@@ -417,6 +439,23 @@ class MixtureStructure(Structure):
         data = data.to(params["weights"])
         joint = component_log_densities(self.about, params, data) + params["weights"].log()
         return mixture_noise(self.about, params, data, joint.softmax(-1), generator, num_draws)
+
+
+def _sized(about: MixtureComponents) -> list[int]:
+    """Columns of negative binomial items."""
+    if not isinstance(about.component, ResponseFamily):
+        return []
+    blocks = about.component.blocks(about.num_items)
+    return [j for family, columns, _ in blocks if isinstance(family, NegativeBinomial) for j in range(about.num_items)[columns]]
+
+
+def _sizes(values: Tensor, shares: Tensor, eta: Tensor, size: Tensor) -> Tensor:
+    """Sizes (R, K) of one item: counts (N,) or (R, N), responsibilities (R, K, N), log means and sizes now, both (R, K)."""
+    if values.dim() == 2:  # every restart has rows of its own
+        return torch.cat([_sizes(values[r], shares[r : r + 1], eta[r : r + 1], size[r : r + 1]) for r in range(len(values))])
+    x, often = weighted_tally(values, shares)
+    sums, counts = (often * x).sum(-1, keepdim=True), often.sum(-1, keepdim=True)
+    return maximise_sizes(x, often, sums, counts, eta.unsqueeze(-1), size)
 
 
 def _scale(x: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ from pyro.distributions import TorchDistribution, Uniform
 from torch import Tensor
 from torch.distributions import Distribution, biject_to, constraints, transform_to, transforms
 
-__all__ = ["BinaryVector", "Flat", "OnGraph", "ProductEffects", "Scattered", "binary_configurations", "pairwise_dot", "support_size"]
+__all__ = ["BinaryVector", "Dispersions", "Flat", "OnGraph", "ProductEffects", "Scattered", "binary_configurations", "pairwise_dot", "support_size"]
 
+LOG_SIZE_SCALE = 3.0  # standard deviation of the prior of a size's logarithm
 MAX_ENUMERABLE = 24  # 2^24 configurations; beyond it exact enumeration is a mistake, not a wait
 
 
@@ -155,6 +156,57 @@ class Flat(Uniform):
     def log_prob(self, value: Tensor) -> Tensor:
         inside = (value >= self.low) & (value <= self.high)
         return torch.where(inside, -(self.high - self.low).log(), -torch.inf)
+
+
+class Dispersions(TorchDistribution):
+    r"""Prior of variances, uniform on an interval, beside sizes s of negative binomial items, :math:`p(s) \propto \exp(-(\log s)^2 / 18)` on it.
+
+    That is :math:`\log s \sim N(9, 3^2)`: nearly flat where counts vary more than Poisson ones, and falling beyond, where they cannot tell sizes apart.
+
+    Args:
+        is_size: bool, of the shape of the whole site, True where an entry is a size.
+        low, high: both ends of the interval of all entries, ().
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}
+
+    def __init__(self, is_size: Tensor, low: Tensor, high: Tensor, batch_shape: torch.Size = torch.Size()) -> None:
+        self.is_size, self.low, self.high = is_size, low, high
+        super().__init__(batch_shape, is_size.shape, validate_args=False)
+
+    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> Dispersions:
+        return Dispersions(self.is_size, self.low, self.high, torch.Size(batch_shape))
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return constraints.independent(constraints.interval(self.low, self.high), self.is_size.dim())
+
+    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        shape = torch.Size(sample_shape) + self.batch_shape + self.event_shape
+        first, last = self._chances()
+        level = torch.special.ndtri(first + (last - first) * torch.rand_like(self.low.expand(shape)))
+        size = (LOG_SIZE_SCALE * (level + LOG_SIZE_SCALE)).exp().clamp(self.low, self.high)
+        return torch.where(self.is_size, size, self.low + (self.high - self.low) * torch.rand_like(self.low.expand(shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        inside = (value >= self.low) & (value <= self.high)
+        first, last = self._chances()
+        of_size = log_size_density(value.log()) - (last - first).log()
+        each = torch.where(self.is_size, of_size, -(self.high - self.low).log())
+        total = torch.where(inside, each, -torch.inf).flatten(value.dim() - self.is_size.dim()).sum(-1)
+        return total.expand(broadcast_shapes(total.shape, self.batch_shape))
+
+
+    def _chances(self) -> tuple[Tensor, Tensor]:
+        """Of a size below either end, on the whole half-line."""
+        below, above = (torch.special.ndtr(end.log() / LOG_SIZE_SCALE - LOG_SIZE_SCALE) for end in (self.low, self.high))
+        return below, above
+
+
+def log_size_density(log_size: Tensor) -> Tensor:
+    """Log-density of s on the half-line, in units of s, where log s is normal about the square of its standard deviation."""
+    scale = LOG_SIZE_SCALE
+    return -(log_size / scale).square() / 2 - scale**2 / 2 - math.log(scale * math.sqrt(2 * math.pi))
 
 
 class OnGraph(constraints.Constraint):

@@ -117,14 +117,17 @@ class ItemResponse(TorchDistribution):
         scale = self.family.scale(self.dispersion, self.event_shape[0])
         statistic = self.family.statistic(x)
         if self._log_partition is None:
-            partition = self.family.log_partition(self.eta)
+            partition = self.family.partition(self.eta, self.dispersion)
             self._log_partition = partition if scale is None else partition * scale
         if mask is None:
             log_partition = self._log_partition.sum(-1)
         else:
             statistic = statistic * mask
             log_partition = pairwise_dot(mask, self._log_partition)
-        if isinstance(self.predictor, LinearPredictor) and self.predictor.loadings.shape[-1] <= self.event_shape[0]:
+        if not self.family.is_canonical:
+            natural = self.family.natural(self.eta, self.dispersion)
+            inner = pairwise_dot(statistic, natural if scale is None else natural * scale)
+        elif isinstance(self.predictor, LinearPredictor) and self.predictor.loadings.shape[-1] <= self.event_shape[0]:
             inner = self.predictor.dot(statistic, scale)
         else:
             inner = pairwise_dot(statistic, self.eta if scale is None else self.eta * scale)

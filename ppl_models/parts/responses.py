@@ -6,6 +6,11 @@ Every family here is an exponential family given its dispersion,
 
 with statistic T, log-partition A, scale :math:`s` (1, or :math:`1/\gamma` for the Normal) and base measure h. The
 log-density of all rows against all enumerated configurations is therefore one matrix product.
+
+Where the predictor is not the natural parameter (negative binomial: it is the log of the mean) the law is that of a natural parameter and a
+partition that depend on predictor and dispersion both, and for maximisers and sweeps, up to terms without the predictor,
+
+.. math:: \log f(x \mid \eta, \gamma) = T(x) \, \eta - \{T(x) + \gamma\} A_\gamma(\eta).
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from torch import Tensor
 
 from ppl_models.parts.distributions import pairwise_dot, softplus
 
-__all__ = ["Bernoulli", "Blocks", "LogNormal", "Normal", "Poisson", "ResponseFamily", "dispersed_items", "filled", "num_densities"]
+__all__ = ["Bernoulli", "Blocks", "LogNormal", "NegativeBinomial", "Normal", "Poisson", "ResponseFamily", "dispersed_items", "filled", "num_densities", "sizes"]
 
 TotalIncrement = Callable[[Tensor, Tensor | None], Tensor]
 MAX_LOG_PRODUCT = 80.0  # e^80 is a finite number in single precision
@@ -94,6 +99,31 @@ class ResponseFamily:
             return (change if scale is None else change * scale).sum(1)
 
         return total
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether the predictor is the natural parameter."""
+        return True
+
+    def natural(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
+        """The natural parameter."""
+        return eta
+
+    def partition(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
+        """The log-partition of the natural parameter."""
+        return self.log_partition(eta)
+
+    def given(self, dispersion: Tensor) -> ResponseFamily:
+        r"""The family whose log-partition is :math:`A_\gamma` at this dispersion (of the predictor's own shape); itself where it is canonical."""
+        return self
+
+    def take(self, items: Tensor) -> ResponseFamily:
+        """The same family of some of its items, (..., J, anything) of whatever it holds."""
+        return self
+
+    def expansion(self, eta: Tensor, statistic: Tensor, dispersion: Tensor | None) -> tuple[Tensor, Tensor]:
+        """T less the slope of the log-density by the predictor, and minus its curvature, but for the scale."""
+        return self.moments(eta)
 
     def expected_response(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
         """E[x | eta, dispersion]."""
@@ -219,10 +249,81 @@ class Poisson(ResponseFamily):
         return mean.clamp(min=epsilon).log()
 
     def problem(self, x: Tensor) -> str | None:
-        if (x < 0).any():
-            return f"Poisson items are counts, found the negative value {x.min().item():g}"
-        fractional = x[x != x.round()]
-        return f"Poisson items are whole counts, found {fractional[0].item():g}" if len(fractional) else None
+        return _no_counts("Poisson", x)
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(ResponseFamily):
+    r"""x in {0, 1, 2, ...}, counts whose variance exceeds their mean: :math:`\eta` is the log of the mean :math:`\mu`, and the dispersion is the **size** s,
+
+    .. math:: P(x) = \frac{\Gamma(x + s)}{\Gamma(s)\, x!} \Big(\frac{\mu}{\mu + s}\Big)^x \Big(\frac{s}{\mu + s}\Big)^s, \qquad
+        \mathrm{E}\, x = \mu, \quad \mathrm{Var}\, x = \mu + \mu^2 / s .
+
+    A Poisson count whose mean varies as a Gamma law of shape s; large s is Poisson. The prior of a size, :math:`p(s) \propto \exp(-(\log s)^2 / 18)`,
+    keeps it finite where counts vary no more than Poisson ones (use :class:`Poisson` for those).
+    """
+
+    @property
+    def is_canonical(self) -> bool:
+        return False
+
+    def num_dispersed(self, num_items: int) -> int:
+        return num_items
+
+    def mean(self, eta: Tensor) -> Tensor:
+        return eta.exp()
+
+    def natural(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
+        return -softplus(_given(dispersion).log() - eta)
+
+    def partition(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
+        return _given(dispersion) * softplus(eta - _given(dispersion).log())
+
+    def given(self, dispersion: Tensor) -> ResponseFamily:
+        return _AtSize(dispersion.log())
+
+    def expansion(self, eta: Tensor, statistic: Tensor, dispersion: Tensor | None) -> tuple[Tensor, Tensor]:
+        size = _given(dispersion)
+        share = torch.sigmoid(eta - size.log())
+        mean = (statistic + size) * share
+        return mean, mean * (1 - share)
+
+    def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
+        size = _given(dispersion)
+        return ((torch.lgamma(x + size) - torch.lgamma(size) - torch.lgamma(x + 1)) * mask).sum(-1)
+
+    def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
+        size = _given(dispersion).expand(eta.shape)
+        return torch.poisson(eta.exp() * torch._standard_gamma(size) / size)
+
+    def linearise(self, mean: Tensor, epsilon: float) -> Tensor:
+        return mean.clamp(min=epsilon).log()
+
+    def problem(self, x: Tensor) -> str | None:
+        return _no_counts("NegativeBinomial", x)
+
+
+@dataclass(frozen=True, eq=False)
+class _AtSize(ResponseFamily):
+    r"""Negative binomial items of known size: :math:`A_\gamma(\eta) = \log(1 + e^{\eta - \log s})`."""
+
+    log_size: Tensor
+
+    def log_partition(self, eta: Tensor) -> Tensor:
+        return softplus(eta - self.log_size)
+
+    def mean(self, eta: Tensor) -> Tensor:
+        return torch.sigmoid(eta - self.log_size)
+
+    def moments(self, eta: Tensor) -> tuple[Tensor, Tensor]:
+        p = self.mean(eta)
+        return p, p * (1 - p)
+
+    def linearise(self, mean: Tensor, epsilon: float) -> Tensor:
+        return torch.logit(mean) + self.log_size
+
+    def take(self, items: Tensor) -> _AtSize:
+        return _AtSize(self.log_size[..., items, :])
 
 
 @dataclass(frozen=True)
@@ -339,6 +440,22 @@ class Blocks(ResponseFamily):
     def num_dispersed(self, num_items: int) -> int:
         return sum(family.num_dispersed(columns) for family, columns in self.parts)
 
+    @property
+    def is_canonical(self) -> bool:
+        return all(family.is_canonical for family, _ in self.parts)
+
+    def natural(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
+        parts = self.blocks(eta.shape[-1])
+        return torch.cat([f.natural(eta[..., c], _part(dispersion, d)) for f, c, d in parts], -1)
+
+    def partition(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
+        parts = self.blocks(eta.shape[-1])
+        return torch.cat([f.partition(eta[..., c], _part(dispersion, d)) for f, c, d in parts], -1)
+
+    def expansion(self, eta: Tensor, statistic: Tensor, dispersion: Tensor | None) -> tuple[Tensor, Tensor]:
+        parts = [f.expansion(eta[..., c], statistic[..., c], _part(dispersion, d)) for f, c, d in self.blocks(eta.shape[-1])]
+        return torch.cat([mean for mean, _ in parts], -1), torch.cat([weight for _, weight in parts], -1)
+
     def _map(self, method: str, x: Tensor) -> Tensor:
         parts = self.blocks(x.shape[-1])
         return torch.cat([getattr(family, method)(x[..., columns]) for family, columns, _ in parts], -1)
@@ -388,6 +505,18 @@ def _part(dispersion: Tensor | None, part: slice) -> Tensor | None:
     return None if dispersion is None or part.stop == part.start else dispersion[..., part]
 
 
+def _given(dispersion: Tensor | None) -> Tensor:
+    assert dispersion is not None  # the program always samples it for this family
+    return dispersion
+
+
+def _no_counts(name: str, x: Tensor) -> str | None:
+    if (x < 0).any():
+        return f"{name} items are counts, found the negative value {x.min().item():g}"
+    fractional = x[x != x.round()]
+    return f"{name} items are whole counts, found {fractional[0].item():g}" if len(fractional) else None
+
+
 def _weighted(weight: Tensor, scale: Tensor | None, change: Callable[[Tensor], Tensor]) -> TotalIncrement:
     """Where an increment is a function of the predictor times one of the step: a product of a row and a matrix."""
     row = (weight if scale is None else weight * scale).mT  # (R, 1, C)
@@ -403,6 +532,12 @@ def dispersed_items(family: ResponseFamily, items: Sequence[str]) -> list[str]:
     """The items whose family has a dispersion, in the order of the dispersion vector."""
     blocks = family.blocks(len(items))
     return [name for _, columns, part in blocks if part.stop > part.start for name in items[columns]]
+
+
+def sizes(family: ResponseFamily, num_items: int) -> Tensor:
+    """Which entries of the dispersion vector are sizes of negative binomial items, bool (D,); the others are variances."""
+    kinds = [isinstance(part, NegativeBinomial) for part, _, own in family.blocks(num_items) for _ in range(own.stop - own.start)]
+    return torch.tensor(kinds, dtype=torch.bool)
 
 
 def num_densities(family: ResponseFamily, num_items: int) -> int:

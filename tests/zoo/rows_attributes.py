@@ -20,6 +20,7 @@ from ppl_models import (
     HigherOrder,
     Independent,
     LatentAttributeModel,
+    NegativeBinomial,
     Normal,
     Poisson,
     Saturated,
@@ -31,6 +32,7 @@ PURE = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
 SMALL = (*PURE, (1, 1, 0), (0, 1, 1))
 LONG = (*PURE, *PURE, *PURE, (1, 1, 0), (0, 1, 1), (1, 0, 1))
 ALL = tuple(itertools.product((0, 1), repeat=3))
+DISPERSED = ("Normal", "NegativeBinomial")
 CHAIN = [profile for profile in ALL if profile[0] >= profile[1] >= profile[2]]
 PARENTS = ((), (0,), (0, 1))
 
@@ -114,8 +116,8 @@ def log_likelihood(
                 eta = logit(CURVES[rules[j]](params["intercepts"][j], singles, [profile[k] for k in own]))
             else:
                 eta = params["intercepts"][j] + sum(params["loadings"][j, every.index(t)] * value(profile) for t, value in used[j].items())
-            gamma = params["dispersion"][dispersed] if family == "Normal" else None
-            dispersed += family == "Normal"
+            gamma = params["dispersion"][dispersed] if family in DISPERSED else None
+            dispersed += family in DISPERSED
             seen = ~np.isnan(data[:, j])
             rows[seen] += LAWS[family](data[seen, j], eta, gamma)
         terms.append(rows)
@@ -151,6 +153,7 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
         ("dag", ("Poisson",) * 5, Poisson(), ("dino",) * 5, SMALL, 0.25, None, 1.0),
         ("trait", ("Bernoulli",) * 5, Bernoulli(), ("gdm",) * 5, SMALL, 0.0, None, 1.0),
         ("saturated", ("Bernoulli",) * 5, Bernoulli(), ("acdm", "rrum", "gdm", "acdm", "rrum"), SMALL, 0.2, None, 1.0),
+        ("saturated", ("NegativeBinomial",) * 5, NegativeBinomial(), ("gdm", "dina", "additive", "dino", "gdm"), SMALL, 0.2, None, 1.0),
         ("dag", ("Bernoulli",) * 12, Bernoulli(), ("acdm",) * 10 + ("rrum",) * 2, LONG, 0.0, 3000, 3.5),
         ("saturated", ("Bernoulli",) * 12, Bernoulli(), ("additive",) * 12, LONG, 0.1, 2000, 3.5),
         ("hierarchy", ("Normal",) * 12, Normal(), ("additive",) * 12, LONG, 0.0, 800, 3.0),
@@ -171,8 +174,9 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
             "loadings": loadings,
             "intercepts": 0.2 * torch.randn(len(columns), generator=generator, dtype=f64) - loadings.sum(-1) / 2,
         }
-        if columns.count("Normal"):
-            truth["dispersion"] = 0.5 + torch.rand(columns.count("Normal"), generator=generator, dtype=f64)
+        num_dispersed = sum(family in DISPERSED for family in columns)
+        if num_dispersed:
+            truth["dispersion"] = 0.5 + torch.rand(num_dispersed, generator=generator, dtype=f64)
         shapes = {name: tuple(value.shape) for name, value in truth.items()} | {"attributes": (3,), "items": (len(columns),)}
         rule = "-chances" if "acdm" in rules else ""
         name = f"attributes-{law}{rule}{'-recovers' if recovery else ''}-{'Blocks' if columns is mixed else columns[0]}"

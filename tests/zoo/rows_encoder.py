@@ -19,6 +19,7 @@ from ppl_models import (
     Blocks,
     DeepDiscreteEncoder,
     LogNormal,
+    NegativeBinomial,
     Normal,
     Poisson,
     Ridge,
@@ -28,10 +29,11 @@ from ppl_models import (
 FAMILIES = {
     "Bernoulli": lambda x, eta, gamma: stats.bernoulli.logpmf(x, expit(eta)),
     "Poisson": lambda x, eta, gamma: stats.poisson.logpmf(x, np.exp(eta)),
+    "NegativeBinomial": lambda x, eta, gamma: stats.nbinom.logpmf(x, gamma, gamma / (gamma + np.exp(eta))),
     "Normal": lambda x, eta, gamma: stats.norm.logpdf(x, eta, np.sqrt(gamma)),
     "LogNormal": lambda x, eta, gamma: stats.lognorm.logpdf(x, np.sqrt(gamma), scale=np.exp(eta)),
 }
-DISPERSED = ("Normal", "LogNormal")
+DISPERSED = ("Normal", "LogNormal", "NegativeBinomial")
 
 
 def encoder_log_likelihood(
@@ -110,6 +112,8 @@ def encoders() -> list[Row]:
             missing = 0.25 if (i + depth) % 3 == 0 else 0.0  # every depth has missing entries in some family
             name = f"encoder-{family}-{depth}" + ("-missing" if missing else "")
             rows.append(encoder(name, columns, sizes, response, seed=10 * i + depth, missing=missing))
+    counts = ("Bernoulli", "NegativeBinomial", "NegativeBinomial", "Normal", "NegativeBinomial")
+    with_counts = Blocks((Bernoulli(), 1), (NegativeBinomial(), 2), (Normal(), 1), (NegativeBinomial(), 1))
     graphs = (((1, 0), (1, 0), (0, 1), (1, 1), (0, 1)), ((1,), (1,)))
     tlp = TruncatedLasso(1.5, 0.4)
     columns, response = responses["Blocks"]
@@ -122,6 +126,9 @@ def encoders() -> list[Row]:
         encoder("encoder-ridge", columns, (3, 2), response, seed=69, missing=0.2, penalty=Ridge(2.0)),
         encoder("encoder-flat", columns, (3, 2), response, seed=70, bound=15.0),
         encoder("encoder-flat-truncated-lasso", ("Bernoulli",) * 5, (3,), Bernoulli(), seed=71, penalty=tlp, bound=15.0),
+        encoder("encoder-NegativeBinomial-missing", counts, (3, 2), with_counts, seed=72, missing=0.2),
+        encoder("encoder-NegativeBinomial-lasso", counts, (3,), with_counts, seed=73, penalty=tlp),
+        encoder("encoder-recovers-NegativeBinomial", ("NegativeBinomial",) * 6, (2,), NegativeBinomial(), 2.0, 74, 0.1, recovery_rows=1500),
         encoder("encoder-recovers-Bernoulli", ("Bernoulli",) * 9, (3,), Bernoulli(), 4.0, 66, recovery_rows=3000),
         encoder("encoder-recovers-Normal", ("Normal",) * 7, (3, 1), Normal(), 3.0, 67, recovery_rows=2000),
         encoder("encoder-recovers-missing", ("Poisson",) * 6, (2,), Poisson(), 2.0, 68, 0.2, recovery_rows=1500),

@@ -17,6 +17,7 @@ from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, ExpDINA, ExpGDM, 
 LAWS = {
     "Bernoulli": lambda x, eta, gamma: stats.bernoulli.logpmf(x, expit(eta)),
     "Poisson": lambda x, eta, gamma: stats.poisson.logpmf(x, np.exp(eta)),
+    "NegativeBinomial": lambda x, eta, gamma: stats.nbinom.logpmf(x, gamma, gamma / (gamma + np.exp(eta))),
     "Normal": lambda x, eta, gamma: stats.norm.logpdf(x, eta, np.sqrt(gamma)),
 }
 Q = ((1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 0, 1))

@@ -12,13 +12,19 @@ from scipy import stats
 from scipy.optimize import linear_sum_assignment
 from scipy.special import expit, logsumexp
 
-from ppl_models import Bernoulli, Blocks, Mixture, Normal, Poisson
+from ppl_models import Bernoulli, Blocks, Mixture, NegativeBinomial, Normal, Poisson
 
 LAWS = {
     "Bernoulli": lambda x, eta, gamma: stats.bernoulli.logpmf(x, expit(eta)),
     "Poisson": lambda x, eta, gamma: stats.poisson.logpmf(x, np.exp(eta)),
+    "NegativeBinomial": lambda x, eta, gamma: stats.nbinom.logpmf(x, gamma, gamma / (gamma + np.exp(eta))),
     "Normal": lambda x, eta, gamma: stats.norm.logpdf(x, eta, np.sqrt(gamma)),
 }
+
+
+COUNTS = [[0.0, 3.5, 3.5, 0.5], [3.5, 0.5, 1.0, 3.0], [1.0, 1.0, 0.0, 0.0]]
+COUNTED = Blocks((Normal(), 1), (NegativeBinomial(), 1), (Bernoulli(), 1))
+DISPERSED = ("Normal", "NegativeBinomial")
 
 
 def log_likelihood(columns: tuple[str, ...], params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
@@ -26,8 +32,8 @@ def log_likelihood(columns: tuple[str, ...], params: Mapping[str, np.ndarray], d
     for k, weight in enumerate(params["weights"]):
         rows, dispersed = np.full(len(data), np.log(weight)), 0
         for j, family in enumerate(columns):
-            gamma = params["dispersion"][k, dispersed] if family == "Normal" else None
-            dispersed += family == "Normal"
+            gamma = params["dispersion"][k, dispersed] if family in DISPERSED else None
+            dispersed += family in DISPERSED
             seen = ~np.isnan(data[:, j])
             rows[seen] += LAWS[family](data[seen, j], params["predictors"][k, j], gamma)
         terms.append(rows)
@@ -48,6 +54,8 @@ def mixture_rows(make: Callable[..., Any]) -> list[Any]:
     designs = [
         ("mixture-Normal", ("Normal", "Normal"), Normal(), [[-2.0, 1.0], [2.0, 0.0], [0.0, -3.0]], 0.0, 1500),
         ("mixture-Poisson-missing", ("Poisson",) * 3, Poisson(), [[0.0, 1.5, 2.5], [2.0, 0.5, 1.0], [1.0, 2.5, 0.0]], 0.2, 1500),
+        ("mixture-NegativeBinomial-missing", ("NegativeBinomial",) * 4, NegativeBinomial(), COUNTS, 0.1, 2000),
+        ("mixture-NegativeBinomial-Blocks", ("Normal", "NegativeBinomial", "Bernoulli"), COUNTED, [row[:3] for row in COUNTS], 0.1, None),
         (
             "mixture-Blocks",
             ("Bernoulli", "Bernoulli", "Normal"),
@@ -61,9 +69,9 @@ def mixture_rows(make: Callable[..., Any]) -> list[Any]:
     for name, columns, family, predictors, missing, recovery in designs:
         truth = {"weights": weights, "predictors": torch.tensor(predictors, dtype=torch.float64)}
         shapes: dict[str, tuple[int, ...]] = {"weights": (3,), "predictors": (3, len(columns)), "assignments": ()}
-        dispersed = columns.count("Normal")
+        dispersed = sum(column in DISPERSED for column in columns)
         if dispersed:
-            truth["dispersion"] = 0.4 + 0.1 * torch.arange(3 * dispersed, dtype=torch.float64).reshape(3, dispersed)
+            truth["dispersion"] = (2.0 if "NegativeBinomial" in columns else 0.4) + 0.1 * torch.arange(3 * dispersed, dtype=torch.float64).reshape(3, dispersed)
             shapes["dispersion"] = (3, dispersed)
         shapes["items"] = (len(columns),)
         model = Mixture(3, component=family, num_items=len(columns))

@@ -370,7 +370,7 @@ def test_accelerated_m_step_is_the_optimum(row: Row) -> None:
     start = {name: value[:1] for name, value in params_of(row).items()}
     statistics, posteriors = steps.e_step(start)[0], program.factor_posteriors(start)
     best = start
-    for _ in range(3):
+    for _ in range(3 if row.model.layers()[0].response.is_canonical else 20):  # sizes follow one step behind
         best = steps.m_step(statistics, best)
 
     def objective(params: Params) -> Tensor:

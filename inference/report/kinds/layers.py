@@ -14,7 +14,7 @@ from inference.report.page import number, paragraph, picture, table
 from inference.report.sections import Section, Subject, estimates, fitted, middle, predictive, settings, shape_text
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
-from ppl_models.parts.responses import Bernoulli, LogNormal, Normal, Poisson, ResponseFamily
+from ppl_models.parts.responses import Bernoulli, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily
 
 __all__: list[str] = []
 
@@ -87,6 +87,7 @@ def _law(family: ResponseFamily) -> str:
     laws = {
         Bernoulli: "Bernoulli(σ({eta}))",
         Poisson: "Poisson(exp({eta}))",
+        NegativeBinomial: "NegativeBinomial(mean exp({eta}), size γ<sub>j</sub>)",
         Normal: "Normal({eta}, variance γ<sub>j</sub>)",
         LogNormal: "LogNormal({eta}, variance γ<sub>j</sub> of the log)",
     }

@@ -34,6 +34,7 @@ from inference.structures.layers.glm import (
 )
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.responses import ResponseFamily
+from ppl_models.parts.sizes import averaged_sizes, size_slopes
 
 __all__ = ["LayeredDraws"]
 
@@ -73,9 +74,14 @@ class LayeredDraws:
             intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
             beta = torch.cat([intercepts.unsqueeze(-1), loadings], -1)
             h = with_ones(features(layer, latents))
-            gradient, hessian = _expansion(layer.response, beta, below, mask, h, self.stride)
+            dispersion = params[layer.dispersion] if layer.dispersion else None
+            gradient, hessian = _expansion(layer.response, beta, below, mask, h, self.stride, dispersion)
             out[f"{layer.loadings}/linear"] = gradient + (hessian @ beta.unsqueeze(-1)).squeeze(-1)
             out[f"{layer.loadings}/hessian"] = hessian
+            if dispersion is not None and not layer.response.is_canonical:
+                slopes, squares = _size_slopes(layer, beta, below, mask, h, dispersion)
+                log_size = _by_item(layer, dispersion).log()
+                out[f"{layer.dispersion}/linear"], out[f"{layer.dispersion}/squares"] = slopes + squares * log_size, squares
         out = {name: value * self.scale for name, value in out.items()}
         latent = self.gibbs.root.latent
         out[latent] = self.gibbs.root.drawn(latents[latent], chances[latent], self.scale, params)
@@ -111,8 +117,12 @@ class LayeredDraws:
                 squares = self.gibbs.statistic.square().sum(-1) * self.scale
                 fitted = (beta.unsqueeze(-2) @ hessian @ beta.unsqueeze(-1)).flatten(-3)
                 weight = hessian[..., 0, 0].expand(fitted.shape)  # rows seen, where the family is linear
+                sizes = None
+                if dispersion is not None and not layer.response.is_canonical:
+                    slope, weight_of = averages[f"{layer.dispersion}/linear"], averages[f"{layer.dispersion}/squares"]
+                    sizes = averaged_sizes(slope, weight_of, _by_item(layer, dispersion))
                 new[layer.dispersion] = maximise_dispersion(
-                    layer, squares - 2 * (beta * linear).sum(-1) + fitted, weight
+                    layer, squares - 2 * (beta * linear).sum(-1) + fitted, weight, sizes
                 )
         return new | self.gibbs.root.maximise(averages[self.gibbs.root.latent], params)
 
@@ -141,8 +151,40 @@ class LayeredDraws:
         return replace(self, gibbs=self.gibbs.rows(index), scale=scale)
 
 
+def _by_item(layer: GeneralizedLinearLayer, dispersion: Tensor) -> Tensor:
+    """The dispersion (R, D) as (R, J), one where there is none."""
+    out = dispersion.new_ones(*dispersion.shape[:-1], layer.num_children)
+    for _, columns, part in layer.response.blocks(layer.num_children):
+        if part.stop > part.start:
+            out[..., columns] = dispersion[..., part]
+    return out
+
+
+def _size_slopes(
+    layer: GeneralizedLinearLayer, beta: Tensor, below: Tensor, mask: Tensor | None, design: Tensor, dispersion: Tensor
+) -> Tensor:
+    """Of all children, zero for those without a size, (2, R, C); chunked over rows."""
+    out = beta.new_zeros(2, *beta.shape[:-1])
+    rows = max(1, CHUNK_ELEMENTS // (len(design) * beta.shape[-2]))
+    for family, columns, part in layer.response.blocks(layer.num_children):
+        if family.is_canonical:
+            continue
+        for start in range(0, design.shape[-1], rows):
+            some = slice(start, start + rows)
+            seen = None if mask is None else mask[columns, some]
+            eta = beta[..., columns, :] @ design[..., some]
+            out[..., columns] += size_slopes(below[..., columns, some], seen, eta, dispersion[..., part])
+    return out
+
+
 def _expansion(
-    family: ResponseFamily, beta: Tensor, below: Tensor, mask: Tensor | None, design: Tensor, stride: int = 1
+    family: ResponseFamily,
+    beta: Tensor,
+    below: Tensor,
+    mask: Tensor | None,
+    design: Tensor,
+    stride: int = 1,
+    dispersion: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Gradient (R, C, P) and minus the Hessian (R, C or 1, P, P) of the children's log-density, chunked over rows.
 
@@ -150,6 +192,7 @@ def _expansion(
         beta: (R, C, P).
         below: (C, N) or (R, C, N), 0 where missing; mask: (C, N) 0/1 or None.
         design: h, (R, P, N).
+        dispersion: (R, D) or None.
         stride: the Hessian of families that are not linear is that of every so many rows, scaled up.
     """
     size, num_rows = design.shape[-2:]
@@ -162,7 +205,8 @@ def _expansion(
     for start in range(0, num_rows, rows):
         part = slice(start, start + rows)
         h = design[..., part]
-        mean, weight = (value.mT for value in family.moments((beta @ h).mT))  # (R, C, n)
+        own = None if dispersion is None else dispersion.unsqueeze(-2)
+        mean, weight = (value.mT for value in family.expansion((beta @ h).mT, below[..., part].mT, own))  # (R, C, n)
         if mask is not None:
             mean, weight = mean * mask[:, part], weight * mask[:, part]
         gradient += (below[..., part] - mean) @ h.mT

@@ -13,6 +13,7 @@ from inference.structures.layers.glm import LayerStatistics, Params, maximise_la
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import ResponseFamily, filled
+from ppl_models.parts.sizes import MISSING
 
 __all__ = ["LayeredSteps", "TowerStatistics", "expected_statistics"]
 
@@ -153,6 +154,7 @@ def expected_statistics(
     row_counts = log_weights.new_zeros(num_restarts, num_values)
     cross = log_weights.new_zeros(num_restarts, num_items, design.shape[1])
     item_counts = None if mask is None else log_weights.new_zeros(num_restarts, num_items, num_values)
+    sums = None if family.is_canonical else log_weights.new_zeros(num_restarts, num_items, num_values)
     log_likelihood = log_weights.new_zeros(num_restarts)
     chunk = max(1, chunk_elements // (num_restarts * num_values))
     with torch.no_grad():
@@ -172,6 +174,8 @@ def expected_statistics(
             row_counts += (inverse.mT @ likelihood).squeeze(-2)
             statistic = family.statistic(x)
             statistic = statistic if m is None else statistic * m
+            if sums is not None:
+                sums += (statistic * inverse).mT @ likelihood
             cross += (statistic * inverse).mT @ likelihood @ design if is_wide else statistic.mT @ (weighted * inverse)
             if m is not None and item_counts is not None:
                 item_counts += (m * inverse).mT @ likelihood
@@ -179,4 +183,8 @@ def expected_statistics(
     if family.num_dispersed(num_items):
         squares = (family.statistic(data) if mask is None else family.statistic(data) * mask).square().sum(-2)
     counts = row_counts if item_counts is None else item_counts
-    return LayerStatistics(values, counts, cross, squares, row_counts, features), log_likelihood
+    items = None
+    if sums is not None:
+        items = family.statistic(data) if mask is None else family.statistic(data).masked_fill(mask == 0, MISSING)
+        items = items.mT
+    return LayerStatistics(values, counts, cross, squares, row_counts, features, sums, items), log_likelihood

@@ -13,7 +13,7 @@ from torch import Tensor
 from inference.base.gibbs import CHUNK_ELEMENTS, FORWARD, GenericGibbs, Latents, Scan, drawn_bits, uniform_like
 from inference.programs.program import Params, Program
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
-from ppl_models.parts.responses import Bernoulli, filled
+from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
 
 __all__ = ["LayeredGibbs"]
 
@@ -124,7 +124,7 @@ def _sweep_layer(
     scale = None if scale is None else scale.to(kind)
     intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
     conditionals = (_Conditionals if layer.terms is None else _ProductConditionals)(
-        layer, loadings.to(kind), intercepts.to(kind), scale
+        layer, loadings.to(kind), intercepts.to(kind), scale, dispersion
     )
     rows = max(1, CHUNK_ELEMENTS // (conditionals.num_moved * len(parents)))
     for start in range(0, num_rows, rows):
@@ -141,16 +141,22 @@ def _sweep_layer(
     return new, chances
 
 
+def _size_of(family: ResponseFamily, dispersion: Tensor | None, part: slice, inside: Tensor) -> Tensor | None:
+    """Sizes (R, n, 1) of some children of a family, None where the predictor is its natural parameter."""
+    return None if family.is_canonical or dispersion is None else dispersion[..., part][..., inside, None]
+
+
 class _Conditionals:
     """Log-odds of each parent of a layer given the others and the children, for a few rows at a time.
 
     Args:
         layer: the layer's description.
         loadings: (R, C, K); intercepts: (R, C); scale: (R, C) or None.
+        dispersion: (R, D) or None.
     """
 
     def __init__(
-        self, layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, scale: Tensor | None
+        self, layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, scale: Tensor | None, dispersion: Tensor | None
     ) -> None:
         self.loadings, self.intercepts = loadings, intercepts.unsqueeze(-1)
         self.weighted = loadings if scale is None else loadings * scale.unsqueeze(-1)
@@ -158,33 +164,40 @@ class _Conditionals:
         touched = (loadings != 0).any(0)  # (C, K)
         for k in range(layer.num_parents):
             moved = []
-            for family, columns, _ in layer.response.blocks(layer.num_children):
-                children = touched[columns, k].nonzero().ravel() + columns.start
+            for family, columns, part in layer.response.blocks(layer.num_children):
+                inside = touched[columns, k].nonzero().ravel()
+                children = inside + columns.start
                 if len(children):
                     step = loadings[:, children, k, None]
                     own = None if scale is None else scale[:, children, None]
-                    moved.append((children, step, family.total_increment(step, own)))
+                    size = _size_of(family, dispersion, part, inside)
+                    family = family if size is None else family.given(size)
+                    moved.append((children, step, family.total_increment(step, own), size))
             self.moves.append(moved)
         self.num_moved = max(1, int(touched.sum(0).max()))
 
     def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None) -> None:
         """Take up rows: parents (R, K, n), children's statistics (C, n) or (R, C, n), mask (C, n)."""
-        self.parents, self.mask = parents.clone(), mask
+        self.parents, self.mask, self.below = parents.clone(), mask, below
         self.eta = self.loadings @ parents + self.intercepts  # (R, C, n)
         self.linear = self.weighted.mT @ below  # (R, K, n)
 
     def logit(self, k: int, prior: Tensor) -> Tensor:
         """Of parent k, (R, n), with its log-odds (R, n or 1) without the children."""
         total = prior + self.linear[:, k]
-        for children, step, increment in self.moves[k]:
+        for children, step, increment, size in self.moves[k]:
             off = self.eta.index_select(1, children).addcmul_(step, self.parents[:, k, None], value=-1.0)  # at a_k = 0
-            total = total - increment(off, None if self.mask is None else self.mask[children])
+            weight = None if self.mask is None else self.mask[children]
+            if size is not None:
+                counts = self.below[..., children, :] + size
+                weight = counts if weight is None else counts * weight
+            total = total - increment(off, weight)
         return total
 
     def put(self, k: int, value: Tensor) -> None:
         """Set parent k to (R, n)."""
         change = (value - self.parents[:, k]).unsqueeze(1)
-        for children, step, _ in self.moves[k]:
+        for children, step, _, _ in self.moves[k]:
             self.eta.index_add_(1, children, step * change)
         self.parents[:, k] = value
 
@@ -195,12 +208,14 @@ class _ProductConditionals:
     Args:
         layer: the layer's description, with terms and a graph.
         loadings: (R, C, P); intercepts: (R, C); scale: (R, C) or None.
+        dispersion: (R, D) or None.
     """
 
     def __init__(
-        self, layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, scale: Tensor | None
+        self, layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, scale: Tensor | None, dispersion: Tensor | None
     ) -> None:
         self.layer, self.loadings, self.intercepts, self.scale = layer, loadings, intercepts.unsqueeze(-1), scale
+        self.dispersion = dispersion
         self.num_moved = max(layer.num_children, layer.num_features)
 
     def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None) -> None:
@@ -220,10 +235,15 @@ class _ProductConditionals:
         designs = layer.features(parents.mT).mT  # (R, P, n)
         edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool) if layer.edges is None else layer.edges
         total = parents.new_zeros(len(parents), parents.shape[-1])
-        for family, columns, _ in layer.response.blocks(layer.num_children):
-            own = edges[columns, k].nonzero().ravel().to(parents.device) + columns.start
+        for family, columns, part in layer.response.blocks(layer.num_children):
+            inside = edges[columns, k].nonzero().ravel().to(parents.device)
+            own = inside + columns.start
             eta = self.loadings[:, own] @ designs + self.intercepts[:, own]
-            density = self.below[..., own, :] * eta - family.log_partition(eta)
+            size, below = _size_of(family, self.dispersion, part, inside), self.below[..., own, :]
+            if size is None:
+                density = below * eta - family.log_partition(eta)
+            else:
+                density = below * eta - (below + size) * family.given(size).log_partition(eta)
             density = density if self.mask is None else density * self.mask[own]
             total += (density if self.scale is None else density * self.scale[:, own, None]).sum(-2)
         return total

@@ -25,6 +25,7 @@ from ppl_models.descriptions.layers import GeneralizedLinearLayer, products
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.penalties import Penalty
 from ppl_models.parts.responses import ResponseFamily
+from ppl_models.parts.sizes import MISSING, maximise_sizes, tally
 
 __all__ = [
     "LayerStatistics",
@@ -54,6 +55,8 @@ class LayerStatistics:
         squares: (J,) or (R, J), sum of T(x_j)^2; None for families without dispersion.
         row_counts: (R, C), the same as ``counts`` where nothing is missing: what the layers above need.
         features: (C, P), what the predictor is linear in, where that is not the configurations themselves.
+        sums: (R, J, C), expected sum of T(x_j) in each configuration; None where the predictor is the natural parameter of all items.
+        values: (J, N) or (R, J, N), T(x_j) itself, -1 where missing; None as ``sums``.
     """
 
     configurations: Tensor = field(metadata={"sum": False})
@@ -62,6 +65,8 @@ class LayerStatistics:
     squares: Tensor | None = None
     row_counts: Tensor | None = None
     features: Tensor | None = field(default=None, metadata={"sum": False})
+    sums: Tensor | None = None
+    values: Tensor | None = field(default=None, metadata={"join": -1})
 
     @property
     def design(self) -> Tensor:
@@ -95,8 +100,12 @@ def drawn_statistics(
     cross = below @ with_ones(layer.features(parents.mT).mT).mT * scale
     squares = below.square().sum(-1) * scale if layer.dispersion else None
     features = None if layer.terms is None else layer.features(configurations)
+    sums = values = None
+    if not layer.response.is_canonical:
+        sums = parents.new_zeros(1, len(below), len(configurations)).index_add_(2, index, below.unsqueeze(0) * scale)
+        values = below if mask is None else below.masked_fill(mask == 0, MISSING)
     return LayerStatistics(
-        configurations, counts.unsqueeze(0), cross.unsqueeze(0), squares, row_counts.unsqueeze(0), features
+        configurations, counts.unsqueeze(0), cross.unsqueeze(0), squares, row_counts.unsqueeze(0), features, sums, values
     )
 
 
@@ -132,6 +141,10 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
         scale = family.scale(gamma, columns.stop - columns.start)
         steps = 1 if family.is_linear else num_steps
         cross, own_beta = stats.cross[..., columns, :], beta[..., columns, :]
+        rows = own_counts
+        if gamma is not None and stats.sums is not None and not family.is_canonical:
+            own_counts = stats.sums[..., columns, :] + gamma.unsqueeze(-1) * rows
+            family = family.given(gamma.unsqueeze(-1))
         if layer.terms is not None and layer.graph is not None and layer.penalty is None:
             own_beta = _maximise_products(layer, columns, family, cross, own_counts, stats, own_beta, scale, steps)
         else:
@@ -149,7 +162,12 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
                 num_steps=steps,
             )
         new_beta.append(own_beta)
-        if gamma is not None and stats.squares is not None:
+        if gamma is not None and stats.sums is not None and stats.values is not None and own_counts is not rows:
+            eta = own_beta @ stats.design.mT
+            x, often = tally(stats.values[..., columns, :])
+            often = often * (rows.sum(-1) / often.sum(-1)).unsqueeze(-1)  # a row may weigh more than one
+            new_dispersion.append(maximise_sizes(x, often, stats.sums[..., columns, :], rows, eta, gamma))
+        elif gamma is not None and stats.squares is not None:
             fitted = own_beta @ stats.design.mT  # (R, J, C)
             residual = stats.squares[..., columns] - 2 * (own_beta * stats.cross[..., columns, :]).sum(-1)
             residual = residual + (own_counts * fitted.square()).sum(-1)
@@ -201,11 +219,11 @@ def _maximise_products(
         if design.shape[0] == design.shape[1] and precision is None:  # a predictor of its own for each row of the design
             totals = torch.linalg.solve(design.mT, sums.mT).mT
             means = totals / seen.clamp(min=torch.finfo(beta.dtype).tiny)
-            best = torch.linalg.solve(design, family.linearise(means, 0.0).mT).mT
+            best = torch.linalg.solve(design, family.take(children).linearise(means, 0.0).mT).mT
             inside = ((seen > 0).all(-1) & torch.isfinite(best).all(-1) & (best.abs() <= bound).all(-1)).unsqueeze(-1)
         if best is None or not inside.all():
             newton = maximise_rows(
-                family, sums, seen, design, start, scale=scales, bound=bound, num_steps=num_steps,
+                family.take(children), sums, seen, design, start, scale=scales, bound=bound, num_steps=num_steps,
                 precision=None if precision is None else precision[places][:, places],
             )  # fmt: skip
             best = newton if best is None else torch.where(inside, best, newton)
@@ -253,12 +271,14 @@ def maximise_quadratic(
     return beta
 
 
-def maximise_dispersion(layer: GeneralizedLinearLayer, residual: Tensor, weight: Tensor) -> Tensor:
-    """Variances of the dispersed columns from sums of squared residuals and numbers of rows, both (R, J)."""
+def maximise_dispersion(layer: GeneralizedLinearLayer, residual: Tensor, weight: Tensor, sizes: Tensor | None = None) -> Tensor:
+    """Variances of the dispersed columns from sums of squared residuals and numbers of rows, both (R, J); sizes (R, J) as they are given."""
     out = []
-    for _, columns, part in layer.response.blocks(layer.num_children):
-        if part.stop > part.start:
+    for family, columns, part in layer.response.blocks(layer.num_children):
+        if part.stop > part.start and family.is_canonical:
             out.append((residual[..., columns] / weight[..., columns]).clamp(*DISPERSION_LIMITS))
+        elif part.stop > part.start and sizes is not None:
+            out.append(sizes[..., columns])
     return torch.cat(out, -1)
 
 

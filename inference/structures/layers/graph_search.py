@@ -147,7 +147,12 @@ def edge_statistics(layer: GeneralizedLinearLayer, stats: LayerStatistics, param
     dispersion = params[layer.dispersion] if layer.dispersion else None
     mean, curvature = torch.empty_like(predictor), torch.empty_like(predictor)
     scale = layer.response.scale(dispersion, layer.num_children)
-    for family, columns, _ in layer.response.blocks(layer.num_children):
+    for family, columns, part in layer.response.blocks(layer.num_children):
+        if stats.sums is not None and dispersion is not None and not family.is_canonical:
+            size = dispersion[part].unsqueeze(-1)
+            counts = counts.expand(predictor.shape).clone()
+            counts[columns] = stats.sums[0][columns] + size * counts[columns]
+            family = family.given(size)
         mean[columns], curvature[columns] = family.moments(predictor[columns])
     gradient = cross - (counts * mean) @ design
     hessian = torch.einsum("jc,cp,cq->jpq", counts * curvature, design, design)

@@ -1,0 +1,117 @@
+r"""Sizes of negative binomial items: the maximiser of their expected log-density, given the predictors.
+
+With expected rows :math:`n_c` and sums :math:`S_c` of the counts in configuration c, means :math:`\mu_c` and the counts x themselves,
+
+.. math:: Q(s) = \sum_i \{\log\Gamma(x_i + s) - \log\Gamma(s)\} + \sum_c \{ n_c\, s \log s - (S_c + s\, n_c) \log(s + \mu_c) \} + \log p(s),
+
+which Newton steps in :math:`t = \log s` climb,
+
+.. math:: \frac{dQ}{dt} = s \Big[ \sum_i \{\psi(x_i + s) - \psi(s)\} + \sum_c \Big\{ n_c \Big(1 + \log\frac{s}{s + \mu_c}\Big) - \frac{S_c + s\, n_c}{s + \mu_c} \Big\} \Big]
+    - \frac{t}{9},
+
+each halved until Q does not fall. The first sum knows nothing of the latents: it is over the distinct counts of an item. Where draws are averaged the slope of a
+draw, and the sum of its squared terms, are averaged in the place of Q.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ppl_models.parts.distributions import LOG_SIZE_SCALE, log_size_density
+
+__all__ = ["MISSING", "averaged_sizes", "maximise_sizes", "size_slopes", "tally", "weighted_tally"]
+
+LIMITS = (1e-4, 1e5)  # of an estimated size, inside the interval of its prior
+NUM_STEPS = 8
+TOLERANCE = 1e-11  # of a step, where the climb stops
+ROUNDING = 1e-13  # relative, below which a fall of Q is none
+MAX_STEP = 1.5  # of the logarithm
+HALVINGS = 12
+MISSING = -1.0  # stands for a count that is not there
+
+
+def maximise_sizes(x: Tensor, weight: Tensor, sums: Tensor, counts: Tensor, eta: Tensor, size: Tensor) -> Tensor:
+    """Sizes (R, J) that are not below the given ones in Q.
+
+    Args:
+        x: values that the counts take; weight: expected rows with each; both (J, V) or (R, J, V).
+        sums: S, (R, J, C); counts: n, (R, J or 1, C).
+        eta: log of the means, (R, J, C).
+        size: start, (R, J).
+    """
+
+    def objective(t: Tensor) -> Tensor:
+        s = t.exp().unsqueeze(-1)
+        rows = (weight * (torch.lgamma(x + s) - torch.lgamma(s))).sum(-1)
+        log_both = torch.logaddexp(t.unsqueeze(-1), eta)
+        return rows + (counts * s * t.unsqueeze(-1) - (sums + s * counts) * log_both).sum(-1) + log_size_density(t)
+
+    t = size.log()
+    value = objective(t)
+    for _ in range(NUM_STEPS):
+        s = t.exp().unsqueeze(-1)
+        both = s + eta.exp()
+        slope = (weight * (torch.digamma(x + s) - torch.digamma(s))).sum(-1)
+        slope = slope + (counts * (1 + (s / both).log()) - (sums + s * counts) / both).sum(-1)
+        bend = (weight * (torch.polygamma(1, x + s) - torch.polygamma(1, s))).sum(-1)
+        bend = bend + (counts * (1 / s - 2 / both) + (sums + s * counts) / both.square()).sum(-1)
+        s = s.squeeze(-1)
+        gradient = s * slope - t / LOG_SIZE_SCALE**2
+        curvature = s * slope + s.square() * bend - 1 / LOG_SIZE_SCALE**2
+        step = torch.where(curvature < 0, -gradient / curvature.clamp(max=-1e-12), gradient.sign())
+        proposal = (t + step.clamp(-MAX_STEP, MAX_STEP)).exp().clamp(*LIMITS).log()
+        new, least = objective(proposal), value - ROUNDING * value.abs()
+        for _ in range(HALVINGS):
+            worse = ~(new >= least)
+            if not worse.any():
+                break
+            proposal = torch.where(worse, (t + proposal) / 2, proposal)
+            new = torch.where(worse, objective(proposal), new)
+        better = new >= least
+        t, value = torch.where(better, proposal, t), torch.where(better, new, value)
+        if float(step.abs().max()) < TOLERANCE:
+            break
+    return t.exp()
+
+
+def tally(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Distinct values of each item and how often each is there, (J, V) or (R, J, V), of (J, N) or (R, J, N), -1 where missing."""
+    flat = values.reshape(-1, values.shape[-1])
+    tables = [row[row != MISSING].unique(return_counts=True) for row in flat]
+    width = max(len(own) for own, _ in tables)
+    pad = [torch.nn.functional.pad(own, (0, width - len(own))) for own, _ in tables]
+    often = [torch.nn.functional.pad(number.to(values), (0, width - len(number))) for _, number in tables]
+    shape = (*values.shape[:-1], width)
+    return torch.stack(pad).reshape(shape), torch.stack(often).reshape(shape)
+
+
+def weighted_tally(values: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """Distinct values of one item, (V,), and expected rows of each component with each, (R, K, V).
+
+    Args:
+        values: (N,), -1 where missing; shares: (R, K, N).
+    """
+    seen = values != MISSING
+    found, place = values[seen].unique(return_inverse=True)
+    return found, shares.new_zeros(*shares.shape[:-1], len(found)).index_add_(-1, place, shares[..., seen])
+
+
+def size_slopes(x: Tensor, mask: Tensor | None, eta: Tensor, size: Tensor) -> Tensor:
+    """Slope of the log-density by log s, and the sum of the squared slopes of the rows, (2, R, J).
+
+    Args:
+        x: (J, n), 0 where missing; mask: (J, n) 0/1 or None; eta: (R, J, n); size: (R, J).
+    """
+    s = size.unsqueeze(-1)
+    both = s + eta.exp()
+    each = s * (torch.digamma(x + s) - torch.digamma(s) + 1 + (s / both).log() - (x + s) / both)
+    each = each if mask is None else each * mask
+    return torch.stack([each.sum(-1), each.square().sum(-1)])
+
+
+def averaged_sizes(linear: Tensor, squares: Tensor, size: Tensor) -> Tensor:
+    """Sizes (R, J) where averages of ``slope + squares * log s`` and of ``squares`` say that the slope is zero."""
+    t = size.log()
+    target = linear / (squares + 1 / LOG_SIZE_SCALE**2)
+    return (t + (target - t).clamp(-MAX_STEP, MAX_STEP)).exp().clamp(*LIMITS)
