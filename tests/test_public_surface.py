@@ -28,7 +28,7 @@ PUBLIC = {
         Laplace LowRank MeanField NUTS SAEM SVI TrainClassifiers fit
     """,
     "inference.plots": """
-        plot_latent_graph plot_loading_images plot_loadings plot_posterior_predictive plot_reconstructions
+        plot_latent_graph plot_loading_images plot_loadings plot_mesa plot_posterior_predictive plot_reconstructions
         plot_restarts plot_trace
     """,
     "inference.report": "HasText write_report",
@@ -40,6 +40,9 @@ PUBLIC = {
     "inference.identifiability": """
         ClassifierIdentifiability IdentifiabilityReport LayerReport QMatrixReport Violation check_classifiers check_graph
         check_identifiability check_q_matrix weight_interval
+    """,
+    "inference.inspection": """
+        ItemBIC LikelihoodRatioSteps QChange QCriterion QValidation VarianceHull VarianceShare WaldSteps validate_q
     """,
     "inference.alignment": "Alignment Matching align align_layers canonical_signs match_columns relabel",
     "inference.uncertainty": """

@@ -31,6 +31,15 @@ from inference.inspection.options import (
     smooth_options,
     viterbi_options,
 )
+from inference.inspection.q_criteria import (
+    ItemBIC,
+    LikelihoodRatioSteps,
+    QCriterion,
+    VarianceHull,
+    VarianceShare,
+    WaldSteps,
+)
+from inference.inspection.q_validation import QChange, QValidation, validate_q
 from inference.inspection.topics import (
     negative_coherence,
     perplexity,
@@ -86,6 +95,15 @@ __all__ = [
     "simulate_actions",
     "smooth_options",
     "viterbi_options",
+    "ItemBIC",
+    "LikelihoodRatioSteps",
+    "QCriterion",
+    "VarianceHull",
+    "VarianceShare",
+    "WaldSteps",
+    "QChange",
+    "QValidation",
+    "validate_q",
     "negative_coherence",
     "perplexity",
     "predictive_perplexity",

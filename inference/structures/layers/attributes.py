@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,10 +13,25 @@ from inference.structures.layers.structure import LayeredStructure
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
+    from ppl_models.parts.measurement import Bottom
 
-__all__ = ["AttributeStructure"]
+__all__ = ["AttributeStructure", "ItemRule"]
 
 MOST_NAMED = 8
+PAIR = (0, 1)
+ItemRule = Literal["additive", "conjunctive", "disjunctive", "saturated"]
+
+
+def _rule_of(bottom: Bottom) -> ItemRule:
+    """What a rule makes of two attributes."""
+    subsets = bottom.subsets(PAIR)
+    if bottom.curve is not None:
+        return "saturated"
+    if subsets is None or PAIR not in subsets:
+        return "additive"
+    if len(subsets) > 1:
+        return "saturated"
+    return "disjunctive" if bottom.disjunctive else "conjunctive"
 
 
 class AttributeStructure(LayeredStructure):
@@ -30,6 +45,14 @@ class AttributeStructure(LayeredStructure):
         """E[item | profile], (..., C, J), of profiles (C, K)."""
         expected: Tensor = self.model.expected_responses(params, profiles)
         return expected
+
+    def item_rules(self) -> tuple[ItemRule, ...]:
+        """How each item depends on its attributes, however many it asks for; items of a curve are taken as saturated."""
+        bottoms = getattr(self.model, "rules", None)
+        if bottoms is None:
+            own: ItemRule = "saturated"
+            return (own,) * self.layers[0].num_children
+        return tuple(_rule_of(bottom) for bottom in bottoms)
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Items that those with all of the attributes are expected to do worse on than those with none."""
