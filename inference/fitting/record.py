@@ -202,6 +202,12 @@ class FitRecord:
         return self.log_likelihood
 
     @property
+    def likelihood_name(self) -> str:
+        """What ``log_likelihood`` is, in words."""
+        relative = self.structure.relative_to
+        return "log-likelihood" if relative is None else f"log-likelihood ratio to {relative}"
+
+    @property
     def num_parameters(self) -> int:
         """Free parameters: loadings that are exactly zero are not counted."""
         if self.num_free is not None:

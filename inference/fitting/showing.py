@@ -22,7 +22,7 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
         ("data", _data(fit)),
         ("latents", _latents(fit)),
         ("engine", f"{shown_settings(fit.method)}: {_course(fit)}"),
-        ("log-likelihood", f"{_number(fit.log_likelihood)}{_given(fit)}"),
+        ("log-likelihood" if fit.structure.relative_to is None else "log-likelihood ratio", f"{_number(fit.log_likelihood)}{_given(fit)}"),
         ("BIC", f"{_number(fit.bic)}, {fit.num_parameters:,} free parameters"),
     ]
     if fit.restarts.optimum is not None and fit.restarts.num_ended > 1:
@@ -65,6 +65,8 @@ def _course(fit: FitRecord) -> str:
 
 
 def _given(fit: FitRecord) -> str:
+    if fit.structure.relative_to is not None:
+        return f" (to {fit.structure.relative_to})"
     return f" (given {' and '.join(fit.structure.local_sites)})" if fit.structure.local_sites else ""
 
 

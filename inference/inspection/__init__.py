@@ -1,6 +1,7 @@
 """What to make of fitted latents: topics, groups, causes, dictionaries, options."""
 
 from inference.inspection.attributes import Classification, Reversal, classify_rows, reversals
+from inference.inspection.classifiers import ClassifierReadout, component_histogram, read_classifiers
 from inference.inspection.conditional_independence import ComponentDependence, conditional_independence
 from inference.inspection.dictionary import ColumnRecovery, column_recovery, used_columns
 from inference.inspection.discriminator import Discriminator
@@ -52,6 +53,9 @@ from inference.inspection.topics import (
 from inference.inspection.total_correlation import TotalCorrelation, total_correlation
 
 __all__ = [
+    "ClassifierReadout",
+    "component_histogram",
+    "read_classifiers",
     "ComponentDependence",
     "conditional_independence",
     "Discriminator",

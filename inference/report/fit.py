@@ -86,8 +86,8 @@ def _numbers(fit: Fit) -> str:
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     ends = ends[np.isfinite(ends)]
     rows = [
-        [f"log-likelihood ({_given(fit)})", number(fit.log_likelihood)],
-        ["log-likelihood a row", number(fit.log_likelihood / fit.num_rows, 4)],
+        [f"{fit.likelihood_name} ({_given(fit)})", number(fit.log_likelihood)],
+        [f"{fit.likelihood_name}, a row", number(fit.log_likelihood / fit.num_rows, 4)],
         [f"objective: {fit.objective_name}", number(fit.objective)],
         ["free parameters", f"{fit.num_parameters:,}"],
         ["BIC (smaller is better)", number(fit.bic)],
@@ -104,7 +104,8 @@ def _numbers(fit: Fit) -> str:
         converged = int(np.asarray(fit.restarts.converged).sum())
         rows.append([f"{len(ends)} starts, {fit.objective_name}", spread])
         rows.append(["starts that converged", f"{converged} of {len(ends)}"])
-        rows.append(["starts within 1 nat of the best", f"{near} of {len(ends)}"])
+        if not fit.objective_name.endswith("per row"):
+            rows.append(["starts within 1 nat of the best", f"{near} of {len(ends)}"])
     words = fit.restarts.text()
     return table((), rows) + (paragraph(words) if words else "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,7 +84,7 @@ class TrainClassifiers:
         ValueError: for settings out of range; at ``fit``, for labels or weights that do not fit the rows or components.
     """
 
-    cost: CrossTotalCorrelation | None = field(default_factory=CrossTotalCorrelation)
+    cost: CrossTotalCorrelation | None = CrossTotalCorrelation()
     penalties: tuple[WeightPenalty, ...] = ()
     labels: Labels | None = None
     batch_size: int | None = 500
@@ -128,7 +128,16 @@ class TrainClassifiers:
         check_flag(owner, "frozen_responsibilities", self.frozen_responsibilities)
         if self.frozen_responsibilities and (self.labels is not None or self.penalties or self.cost is None or self.cost.consistency):
             raise ValueError(f"{owner}: frozen_responsibilities goes without labels, penalties and consistency")
-        if self.device is not None and not isinstance(self.device, str):
+        self._check_device(owner)
+
+    def _check_device(self, owner: str) -> None:
+        if self.device is None:
+            return
+        try:
+            known = isinstance(self.device, str) and torch.device(self.device) is not None
+        except RuntimeError:  # a name that torch does not know
+            known = False
+        if not known:
             raise ValueError(f"{owner}: device must be a name such as 'cuda', or None, got {self.device!r}")
 
     @property

@@ -1,0 +1,70 @@
+"""Classifiers and densities that a fit implies, against the formulas of the paper written out."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from inference import EM, Fit, TrainClassifiers, fit
+from inference.inspection import component_histogram, read_classifiers
+from ppl_models import Dense, InClassNet, Mixture
+
+
+def rows_of_two(rows: int = 120) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(rows, 3)) + 2.5 * rng.integers(0, 2, (rows, 1))
+
+
+def fitted(model: InClassNet, rows: np.ndarray) -> Fit:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(model, rows, TrainClassifiers(batch_size=40, max_epochs=5, patience=None))
+
+
+def test_classifiers_densities_and_their_agreement() -> None:
+    rows = rows_of_two()
+    result = fitted(InClassNet((2, 1), 2, networks=Dense((6,))), rows)
+    found = read_classifiers(result, rows)
+    beta = result.model.log_scores(torch.from_numpy(rows), result.params).exp().numpy()  # type: ignore[attr-defined]
+    phi, w = beta.mean(1), result.params["weights"].numpy()
+    np.testing.assert_allclose(result.params["pseudo_weights"], phi, atol=1e-10)
+    for v in range(2):
+        scaled = w / phi[v] * beta[v]
+        np.testing.assert_allclose(found.marginal_ratio[v], scaled.sum(1), rtol=1e-9)
+        np.testing.assert_allclose(found.variates[v], scaled / scaled.sum(1, keepdims=True), rtol=1e-9)
+        np.testing.assert_allclose(found.row_weights[v], beta[v] / phi[v] / len(rows), rtol=1e-9)
+    product = w * (beta / phi[:, None]).prod(0)
+    np.testing.assert_allclose(found.rows, product / product.sum(1, keepdims=True), rtol=1e-9)
+    np.testing.assert_allclose(found.rows, result.posterior_latents(rows)["components"], rtol=1e-9)
+    np.testing.assert_allclose(found.row_weights.sum(1), 1.0, rtol=1e-9)
+    assert float(found.inconsistency.max()) < 0.2 < 1 + found.largest_inconsistency
+    edges, densities = component_histogram(result, rows, 1, num_bins=9)
+    assert densities.shape == (2, 9)
+    np.testing.assert_allclose((densities * np.diff(edges)).sum(1), 1.0)
+    whole = np.histogram(rows[:, 2], edges, density=True)[0]
+    np.testing.assert_allclose(w @ densities, whole, atol=0.1)
+
+
+def test_missing_variates_say_nothing() -> None:
+    rows = rows_of_two()
+    rows[:10, 2] = np.nan
+    found = read_classifiers(fitted(InClassNet((2, 1), 2, networks=Dense((6,)), weights="free"), rows), rows)
+    assert found.variates[1, :10].isnan().all()
+    assert (found.row_weights[1, :10] == 0).all()
+    torch.testing.assert_close(found.rows[:10], found.variates[0, :10])
+    np.testing.assert_allclose(found.row_weights.sum(1), 1.0, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
+def test_what_is_refused() -> None:
+    rows = rows_of_two(30)
+    with pytest.raises(ValueError, match="a fit of an InClassNet was expected, got one of Mixture"):
+        read_classifiers(fit(Mixture(2, num_items=3), rows, EM(max_iterations=2)), rows)
+    result = fitted(InClassNet((2, 1), 2, networks=Dense((2,))), rows)
+    with pytest.raises(ValueError, match=r"variate must be one of 0, ..., 1, got 2"):
+        component_histogram(result, rows, 2)
+    with pytest.raises(ValueError, match=r"column must be one of 0, ..., 0, got 1"):
+        component_histogram(result, rows, 1, 1)
