@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from inference.base.outcome import (
     BoundWarning,
+    ColumnsWarning,
     ConvergenceWarning,
     DegenerateWarning,
     EstimateWarning,
@@ -63,6 +64,7 @@ __all__ = [
     "Bootstrap",
     "BoundWarning",
     "ChoosePenalty",
+    "ColumnsWarning",
     "ConvergenceWarning",
     "CrossTotalCorrelation",
     "DegenerateWarning",

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.fitting.columns import as_fitted
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.record import FitRecord
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK
@@ -100,6 +101,7 @@ def estimates_of(
     if not is_number(level) or not 0 < level < 1:
         raise ValueError(f"estimates_of: level must lie in (0, 1), got {level!r}")
     if data is not None:
+        data = as_fitted(fit, data)
         checked(fit.model, data)
     if fit.draws is not None:
         ends = [(1 - level) / 2, (1 + level) / 2]

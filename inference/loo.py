@@ -24,6 +24,7 @@ from torch import Tensor
 
 from inference.base.diagnostics import psis
 from inference.engines.importance import GOOD_K
+from inference.fitting.columns import as_fitted
 from inference.fitting.draws import log_likelihood_of_draws
 from inference.fitting.fit import fit as fit_again
 from inference.fitting.result import Fit
@@ -97,6 +98,7 @@ def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -
         UserWarning: with the number of rows whose k-hat is still above 0.7.
     """
     check_asked("loo", result, data)
+    data = as_fitted(result, data)
     if result.draws is None:
         raise ValueError("loo: posterior draws were expected, got a point estimate; use cross_validate, or fit with NUTS or Laplace")
     draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()}
@@ -163,6 +165,7 @@ def cross_validate(result: Fit, data: Any = None, num_folds: int = 10, seed: int
         ValueError: for fewer than 2 folds or more than rows, or local sites.
     """
     check_asked("cross_validate", result, data)
+    data = as_fitted(result, data)
     checked(result.model, data)  # refused before any work
     count = len(first_tensor(data))
     if not is_integer(num_folds, least=2) or num_folds > count:

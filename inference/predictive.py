@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from inference.fitting.columns import as_fitted
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites, replicated_tables
 from inference.fitting.record import FitRecord
 from inference.fitting.rows import simulate_rows
@@ -121,6 +122,7 @@ def predictive_checks(
     for name, value in (("num_simulations", num_simulations), ("max_rows", max_rows)):
         check_size("predictive_check", name, value)
     check_size("predictive_check", "seed", seed, least=0)
+    data = as_fitted(fit, data)
     table = _table_of(fit, data)
     if table is not None:
         site, values = table

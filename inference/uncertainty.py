@@ -31,6 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from inference.fitting.columns import as_fitted
 from inference.fitting.observed import observed_sites
 from inference.fitting.record import FitRecord
 from inference.fitting.rows import simulate_rows
@@ -134,6 +135,7 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     """
     if kind not in KINDS:
         raise ValueError(f"standard_errors: kind must be one of {KINDS}, got {kind!r}")
+    data = as_fitted(fit, data)
     coordinates = _coordinates(fit, data)
     held = coordinates.at_bound()
     if held and not hold_bounds:
@@ -199,6 +201,7 @@ def observed_information(fit: FitRecord, data: Any) -> Information:
     Raises:
         ValueError: as :func:`standard_errors`, but for entries on a bound and for what the data do not determine.
     """
+    data = as_fitted(fit, data)
     coordinates = _coordinates(fit, data)
     num_rows, _, hessian = _summed(fit, data, coordinates, "hessian")
     if hessian is None:

@@ -39,7 +39,7 @@ BAD_DATA = {
     "no rows": (Bernoulli(), ANSWERS[:0], "at least one row"),
     "strings": (Bernoulli(), strings(), r"column 'c'.*'yes'"),
     "text": (Bernoulli(), "table.csv", "data: numbers were expected, got.*'table.csv'"),
-    "dates": (Bernoulli(), pd.DataFrame(ANSWERS).assign(**{"5": pd.Timestamp("2020-01-01")}), "column '5'.*datetime64"),
+    "dates": (Bernoulli(), pd.DataFrame(ANSWERS).rename(columns=str).assign(**{"5": pd.Timestamp("2020-01-01")}), "column '5'.*datetime64"),
     "unequal rows": (Bernoulli(), [[0, 1], [1]], "data: .*unequal length"),
     "sparse": (Bernoulli(), torch.from_numpy(ANSWERS).to_sparse(), "data: a dense tensor.*sparse_coo"),
     "one column": (Bernoulli(), pd.Series(ANSWERS[:, 0]), r"\(rows, items\).*\(60,\)"),

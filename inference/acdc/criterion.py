@@ -35,9 +35,9 @@ from inference.acdc.choice import (
 from inference.acdc.discrepancy import KDE, Discrepancy, PlugIn, cells_of, null_moments, plug_in, plug_in_null
 from inference.base.component_noise import NoiseDraws
 from inference.base.drawing import draw
+from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
-from inference.programs.data import checked
 from inference.structures.registry import structure_of
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size, plain_fields
@@ -355,7 +355,7 @@ def _check(
         own = getattr(fit.model, "num_components", None)
         if own != k:
             raise ValueError(f"acdc: fits[{k!r}] has num_components = {own!r}")
-        table, _ = checked(fit.model, data)
+        table, _ = checked_as_fitted(fit, data)
         if len(table) != fit.num_rows:
             raise ValueError(f"acdc: fits[{k}] was fitted to {fit.num_rows} rows, the data have {len(table)}")
     assert table is not None  # fits is not empty

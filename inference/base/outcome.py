@@ -11,7 +11,7 @@ from torch import Tensor
 from inference.programs.program import Params
 from ppl_models.parts.showing import shows_briefly
 
-__all__ = ["Outcome", "PenaltyChoice", "ConvergenceWarning", "BoundWarning", "DegenerateWarning", "EstimateWarning", "StartsWarning"]
+__all__ = ["Outcome", "PenaltyChoice", "ConvergenceWarning", "BoundWarning", "ColumnsWarning", "DegenerateWarning", "EstimateWarning", "StartsWarning"]
 
 
 @shows_briefly
@@ -110,6 +110,10 @@ class DegenerateWarning(UserWarning):
 class StartsWarning(UserWarning):
     """Starts say too little: only one of several reached the best optimum, a larger size ended below a smaller one, or a spectral start found
     no gap to go by. A better optimum may exist."""
+
+
+class ColumnsWarning(UserWarning):
+    """New rows have columns that the fit does not know; they are left out."""
 
 
 class EstimateWarning(UserWarning):

@@ -18,6 +18,7 @@ from torch import Tensor
 from inference.base.checkpoint import replacing
 from inference.base.diagnostics import as_array, has_datatree, load_arviz
 from inference.base.structure import sampled_sites
+from inference.fitting.columns import as_fitted
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites
@@ -90,6 +91,7 @@ def to_arviz(
         check_size("to_arviz", "num_predictive", num_predictive, least=0)
     check_size("to_arviz", "num_prior", num_prior, least=0)
     check_size("to_arviz", "seed", seed, least=0)
+    data = as_fitted(fit, data)
     point = fit.draws is None
     draws = {name: value[None, None] for name, value in fit.params.items()} if fit.draws is None else fit.draws
     num_chains, num_draws = next(iter(draws.values())).shape[:2]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inference.fitting.columns import as_fitted, checked_as_fitted
 from inference.programs.data import checked, checks_data
 from inference.programs.program import Params, Program
 from inference.programs.replicates import observed_names, observed_values, replicate
@@ -24,6 +25,7 @@ def as_matrix(fit: FitRecord, data: Any) -> np.ndarray:
     Raises:
         ValueError: if ``data`` does not fit the model, or is not one table of items.
     """
+    data = as_fitted(fit, data)
     table = checked(fit.model, data) if checks_data(fit.model) else as_table(data)
     return table[0].detach().cpu().numpy().astype(np.float64)
 
@@ -33,7 +35,7 @@ def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:
     described = fit.structure.observed_sites()
     if described or data is None:
         return described
-    return observed_names(Program(fit.model, checked(fit.model, data)[0]))
+    return observed_names(Program(fit.model, checked_as_fitted(fit, data)[0]))
 
 
 def can_simulate(fit: FitRecord, data: Any = None) -> bool:
@@ -53,6 +55,7 @@ def replicated_tables(
         fit: the fit; data: as it takes it.
         num_simulations: data sets; seed: of the first.
     """
+    data = as_fitted(fit, data)
     tensors, _ = checked(fit.model, data)
     program, structure = Program(fit.model, tensors), fit.structure
     point = fit.params | (fit.local or {})

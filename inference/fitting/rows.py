@@ -12,8 +12,9 @@ from torch import Tensor
 
 from inference.base.structure import is_large, sampled_sites
 from inference.engines import gibbs_estimates
+from inference.fitting.columns import checked_as_fitted
 from inference.fitting.record import FitRecord
-from inference.programs.data import Columns, checked, checks_data, first_tensor, map_tensors
+from inference.programs.data import checks_data, first_tensor, map_tensors
 from inference.programs.program import Params, Program, simulate
 from ppl_models.parts.validation import check_size
 
@@ -24,10 +25,7 @@ CHUNK_ELEMENTS = 2**22
 
 def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
     """The program on consecutive chunks of rows, or on all of ``data`` where it is no table."""
-    tensors, names = checked(fit.model, data)
-    by_place = not isinstance(tensors, Columns)
-    if by_place and names != fit.item_names and sorted(names) == sorted(fit.item_names):
-        raise ValueError(f"data: columns in the order of the fit, {fit.item_names}, were expected, got {names}")
+    tensors, _ = checked_as_fitted(fit, data)
     if not checks_data(fit.model):
         yield Program(fit.model, tensors)
         return

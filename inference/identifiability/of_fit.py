@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from inference.base.plugins import load_modules
 from inference.base.structure import Structure, is_large
+from inference.fitting.columns import as_fitted
 from inference.fitting.record import FitRecord
 from inference.identifiability.fisher import information_from_scores
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores
@@ -34,6 +35,7 @@ def identifiability_of(fit: FitRecord, data: Any = None) -> IdentifiabilityText 
         data: the data of the fit, whose rows a program without theorems of its own is judged by.
     """
     load_modules(f"{__package__}.theorems")
+    data = as_fitted(fit, data)
     return report_of(fit.structure, fit, data)
 
 

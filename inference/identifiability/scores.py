@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from inference.fitting.columns import as_fitted
 from inference.fitting.record import FitRecord
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import (
@@ -31,7 +32,7 @@ def row_scores(fit: FitRecord, data: Any, hold_bounds: bool = False) -> tuple[Te
     coordinates = coordinates.without(coordinates.at_bound()) if hold_bounds else coordinates
     free = coordinates.vector()
     parts = []
-    for program in data_chunks(fit.model, data):
+    for program in data_chunks(fit.model, as_fitted(fit, data)):
         scores = derivatives(program, coordinates, free, "scores")[1]
         assert scores is not None  # the kind asks for them
         parts.append(scores)
@@ -41,7 +42,7 @@ def row_scores(fit: FitRecord, data: Any, hold_bounds: bool = False) -> tuple[Te
 def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
     if fit.draws is not None:
         raise ValueError("standard_errors: a point estimate was expected, got posterior draws; their spread is their own")
-    program = next(data_chunks(fit.model, data))
+    program = next(data_chunks(fit.model, as_fitted(fit, data)))
     return Coordinates.of(program, {name: value.double() for name, value in fit.params.items()})
 
 

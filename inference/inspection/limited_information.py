@@ -31,9 +31,9 @@ from torch import Tensor
 from torch.autograd.functional import jacobian
 from torch.distributions import constraints
 
+from inference.fitting.columns import checked_as_fitted
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import attribute_model
-from inference.programs.data import checked
 from inference.programs.program import Params, Program
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.parts.distributions import binary_configurations
@@ -90,7 +90,7 @@ def limited_information_fit(fit: FitRecord, data: Any) -> LimitedInformationFit:
             "limited_information_fit: the loadings are penalised, and the statistic asks for maximum likelihood; refit "
             "fit.model.restricted([Q]) with the Q-matrix that the penalty found"
         )
-    table, names = checked(fit.model, data)
+    table, names = checked_as_fitted(fit, data)
     check_complete("limited_information_fit", table, names)
     size = layer.num_children
     pairs = torch.triu_indices(size, size, 1)

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.fitting.columns import as_fitted
 from inference.programs.program import Params
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune, used_latents
 from inference.structures.registry import structure_of
@@ -310,4 +311,4 @@ def _refit(result: Fit, params: Params, data: Any) -> Fit:
 
     model = replace(result.model, num_latents=len(params["prior"]))  # type: ignore[type-var]
     method = EM(max_iterations=200, tolerance=1e-7, parameter_tolerance=1e-2)
-    return fit(model, data, method, init=dict(params), seed=result.seed)
+    return fit(model, as_fitted(result, data), method, init=dict(params), seed=result.seed)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from inference.fitting.columns import checked_as_fitted
 from inference.programs.alone import isolated
-from inference.programs.data import checked
 from inference.structures.options.forward_backward import Along, parts_of, steps_along, steps_of
 from inference.structures.options.paths import MostProbable, Smoothed, filter_, predict, sample_paths, smooth, viterbi
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription
@@ -44,7 +44,7 @@ class LikelihoodParts:
 def _checked(fit: Fit, data: Any, caller: str) -> Tensor:
     if not isinstance(fit.structure.about, ChainDescription | PolicyDescription):
         raise ValueError(f"{caller}: a model of hidden options was expected, got {type(fit.model).__name__}")
-    packed: Tensor = checked(fit.model, data)[0]
+    packed: Tensor = checked_as_fitted(fit, data)[0]
     return packed
 
 

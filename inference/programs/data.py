@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
+
 from inference.programs.alone import isolated, quiet
 from inference.programs.prepared import first_run
 from inference.programs.tables import (
@@ -18,6 +20,7 @@ from inference.programs.tables import (
     map_tensors,
     row_data,
 )
+from ppl_models.parts.frames import as_frame, column_names
 
 __all__ = ["Columns", "as_tensors", "checked", "checks_data", "first_tensor", "floating_dtype", "is_frame", "map_tensors", "row_data"]
 
@@ -35,20 +38,34 @@ def checked(model: Callable[..., Any], data: Any, for_fit: bool = False) -> tupl
     Raises:
         ValueError: if the model refuses the data.
     """
+    data = as_frame(data)
     if not checks_data(model):
         if not is_frame(data):
             return as_tensors(data), ()
-        return _frame_as_taken(model, data), tuple(map(str, data.columns))
+        return _frame_as_taken(model, data)
     tensors, names = model.check_data(data) if for_fit else model.check_data(data, for_fit=False)  # type: ignore[attr-defined]
     return tensors, tuple(names)
 
 
 class _Watched(Columns):
-    """A table that notes which columns are read by name."""
+    """A table that notes which columns are read."""
 
     def __init__(self, columns: Columns) -> None:
         self.__dict__.update(columns.__dict__)
         self.read: set[str] = set()
+
+    def values(self) -> list[Tensor]:
+        self.read.update(self.columns)
+        return super().values()
+
+    def items(self) -> list[tuple[str, Tensor]]:
+        self.read.update(self.columns)
+        return super().items()
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Columns:
+        changed = _Watched(super().map(change))
+        changed.read = self.read  # one list for both
+        return changed
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
@@ -56,8 +73,8 @@ class _Watched(Columns):
         return super().__getitem__(key)
 
 
-def _frame_as_taken(model: Callable[..., Any], frame: Any) -> Any:
-    """A tensor where the program runs with one, else columns by name, else the frame itself.
+def _frame_as_taken(model: Callable[..., Any], frame: Any) -> tuple[Any, tuple[str, ...]]:
+    """A tensor where the program runs with one, else columns by name, else the frame itself; and the names of the columns that it reads.
 
     Raises:
         Exception: what the program raised, where it runs with none of them.
@@ -70,7 +87,10 @@ def _frame_as_taken(model: Callable[..., Any], frame: Any) -> Any:
         try:
             with isolated(0), quiet():
                 first_run(model, (taken,))
-            return columns if taken is watched else taken
+            names = column_names(frame)
+            if taken is not watched:
+                return taken, names
+            return columns, tuple(name for name in names if name in watched.read) or names
         except Exception as error:  # noqa: BLE001 (the program's own, whatever it is)
             errors.append(error)
     if isinstance(errors[-2], ValueError) and watched.read:  # read by name, and one of the columns is not as it should be

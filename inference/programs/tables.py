@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,8 @@ def _tensor(values: Any) -> Tensor:
         ValueError: with what the values are, where they are no numbers.
     """
     array = np.array(values.to_numpy() if hasattr(values, "to_numpy") else values)  # frames lend read-only arrays
+    if array.dtype.kind in "mM":  # counts of nanoseconds, which nobody means
+        raise ValueError("dates or times")
     if array.dtype.kind not in "biuf":
         kinds = sorted({type(value).__name__ for value in array.ravel().tolist()} - {"float", "int", "bool", "NAType", "NoneType"})
         if kinds:
@@ -155,8 +157,14 @@ def first_tensor(data: Any) -> Any:
     """The table, or the first tensor of a dict that is no single number: its length is the number of rows."""
     if not isinstance(data, Mapping | Columns):
         return data
-    tables = [value for value in data.values() if getattr(value, "ndim", 0)]
-    return tables[0] if tables else next(iter(data.values()))
+    values = list(_parts(data))
+    tables = [value for value in values if getattr(value, "ndim", 0)]
+    return tables[0] if tables else values[0]
+
+
+def _parts(data: Mapping[str, Any] | Columns) -> Iterable[Any]:
+    """What stands under the names; a look of the library's own, which no program counts as reading."""
+    return data._columns.values() if isinstance(data, Columns) else data.values()
 
 
 def row_data(data: Any) -> bool:
@@ -178,7 +186,7 @@ def floating_dtype(data: Any) -> torch.dtype:
         if isinstance(value, Tensor):
             found.extend([value.dtype] if value.is_floating_point() else [])
         elif isinstance(value, dict | Columns):
-            for part in value.values():
+            for part in _parts(value):
                 look(part)
         elif isinstance(value, tuple | list):
             for part in value:

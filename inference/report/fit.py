@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from inference.base.plugins import load_modules
+from inference.fitting.columns import as_fitted
 from inference.fitting.names import Names
 from inference.fitting.result import Fit
 from inference.plots._common import check_image_shape
@@ -60,6 +61,7 @@ def write_report(
     file = Path(path)
     file = file / "report.html" if file.is_dir() else file
     if data is not None:
+        data = as_fitted(fit, data)
         checked(fit.model, data)
     if image_shape is not None and fit.item_names:
         check_image_shape(image_shape, len(fit.item_names), "write_report")

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inference.base.checkpoint import usable_path, write_whole
+from inference.fitting.columns import as_fitted
 from inference.identifiability.of_fit import identifiability_of
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
     from inference.fitting.export import save_netcdf
     from inference.report.fit import write_report
 
-    folder = usable_path("output folder", path, is_folder=True)
+    folder, data = usable_path("output folder", path, is_folder=True), as_fitted(fit, data)
     with _in_place(folder) as new:
         fit.save(new / FIT)
         save_netcdf(fit.to_arviz(data), new / POSTERIOR)

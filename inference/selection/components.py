@@ -16,6 +16,7 @@ import torch
 
 from inference.acdc.criterion import AcdcResult
 from inference.base.progress import NoProgress, RichProgress
+from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
 from inference.programs.data import checked
@@ -189,7 +190,7 @@ def cophenetic_correlation(result: Fit, data: Any) -> float:
     from scipy.cluster.hierarchy import average, cophenet
     from scipy.spatial.distance import squareform
 
-    table, _ = checked(result.model, data)
+    table, _ = checked_as_fitted(result, data)
     together = np.zeros((len(table), len(table)))
     for r in range(len(signatures)):
         own = {name: value[r] for name, value in result.restarts.params.items()}

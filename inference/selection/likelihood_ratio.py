@@ -34,6 +34,7 @@ from inference.base.structure import Method, Problem
 from inference.bootstrap import BATCH_ELEMENTS
 from inference.engines.em import EM
 from inference.engines.em_many_data_sets import fit_sets, fits_sets
+from inference.fitting.columns import as_fitted
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
@@ -119,7 +120,7 @@ def likelihood_ratio_test(
                 "compare held-out rows, or fit with an engine that sums them out, such as EM()"
             )
     with quiet():  # said when the fits were made; of replicates, part of the answer
-        problems = tuple(problem_of(one.model, data, seed) for one in (small, large))
+        problems = tuple(problem_of(one.model, as_fitted(one, data), seed) for one in (small, large))
         drawn = simulated_like(problems[0], small, seed)  # refused before any work
         search = _Search(small, large, refit)
         observed = search.ratios([problems[0].data], [seed], small.params)[0]

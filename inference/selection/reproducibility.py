@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
 from inference.metrics import match_components
 from inference.programs.alone import quiet
-from inference.programs.data import checked
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
@@ -108,7 +108,7 @@ def reproducibility(
     for k, fit in fits.items():
         if "signatures" not in fit.params:
             raise ValueError(f"reproducibility: a factorization was expected, got {type(fit.model).__name__}")
-        table, _ = checked(fit.model, data, for_fit=True)
+        table, _ = checked_as_fitted(fit, data, for_fit=True)
         if len(table) != fit.num_rows or len(table) < 2 * k:
             raise ValueError(
                 f"reproducibility: fits[{k}] was fitted to {fit.num_rows} rows and needs at least {2 * k}; the data have {len(table)}"

@@ -17,6 +17,7 @@ from torch import Tensor
 from inference.base.criteria import extended_bic
 from inference.base.structure import Method
 from inference.engines.em import EM
+from inference.fitting.columns import as_fitted
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
@@ -86,7 +87,7 @@ def polish(result: Fit, data: Any, threshold: float | None = None, method: Metho
         raise ValueError(f"polish: a model with restricted(graphs) was expected, got {type(result.model).__name__}")
     graphs_of(result, threshold)  # refuses what has none
     model, params = thresholded(result.model, result.structure.layers, result.params, threshold)
-    return fit(model, data, method or result.method, init=params, seed=result.seed, num_restarts=1)
+    return fit(model, as_fitted(result, data), method or result.method, init=params, seed=result.seed, num_restarts=1)
 
 
 @shows_briefly

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.parts.frames import as_frame, column_names
 from ppl_models.parts.responses import ResponseFamily
 
 __all__ = [
@@ -126,8 +127,9 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
         ValueError: for strings or objects (naming the column), complex numbers, infinities, no rows, rows of unequal
             length, a sparse tensor, or not two dims.
     """
+    data = as_frame(data)
     if hasattr(data, "columns") and hasattr(data, "to_numpy"):
-        names = tuple(str(name) for name in data.columns)
+        names = column_names(data)
         for name in data.columns:
             _check_numeric(np.asarray(data[name]), f"data: column {str(name)!r}")
         table = torch.from_numpy(np.array(data.to_numpy(dtype=np.float64, na_value=np.nan)))
@@ -179,7 +181,7 @@ def _check_numeric(array: np.ndarray, where: str) -> None:
         return
     if array.dtype.kind in "OUST":
         for value in array.ravel():
-            if value is not None and not isinstance(value, int | float | np.number):
+            if not (value is None or type(value).__name__ == "NAType" or isinstance(value, int | float | np.number)):
                 raise ValueError(f"{where}: numbers were expected, got {value!r}")
         if array.dtype.kind == "O":
             return

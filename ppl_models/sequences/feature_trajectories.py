@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.parts.frames import as_frame
 from ppl_models.sequences.trajectories import check_present, warn_unvisited
 
 __all__ = ["FeatureScaleWarning", "as_feature_trajectories", "feature_lengths"]
@@ -52,6 +53,7 @@ def as_feature_trajectories(data: Any, num_features: int, num_actions: int, for_
         FeatureScaleWarning: naming columns of the state that are constant or on an extreme scale.
     """
     names = (*(f"feature_{i}" for i in range(num_features)), "action")
+    data = as_frame(data)
     if hasattr(data, "columns") and hasattr(data, "to_numpy"):
         packed, names = _from_frame(data, num_features)
     elif isinstance(data, Mapping):

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.parts.frames import as_frame
 from ppl_models.sequences.codes import slices
 
 __all__ = ["UnvisitedWarning", "as_trajectories", "check_present", "pack", "trajectory_lengths", "unpack", "warn_unvisited"]
@@ -98,6 +99,7 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
     Warns:
         UnvisitedWarning: naming states and actions that never occur.
     """
+    data = as_frame(data)
     if hasattr(data, "columns") and hasattr(data, "to_numpy"):
         packed = _from_frame(data)
     elif isinstance(data, Mapping):

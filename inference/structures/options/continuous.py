@@ -191,6 +191,8 @@ def random_functions(
 class ContinuousOptionsStructure(Structure):
     """A model that offers ``policy_chain()``."""
 
+    row_columns = ("sequence", "time")
+
     @property
     def about(self) -> PolicyDescription:
         """The model's description."""

@@ -38,6 +38,8 @@ NUM_CANDIDATES, SHORT_RUN = 3, 30  # random starts tried for each one kept, and 
 class OptionsStructure(Structure):
     """A model that offers ``chain()``."""
 
+    row_columns = ("sequence", "time")
+
     @property
     def about(self) -> ChainDescription:
         about: ChainDescription = self.model.chain()

@@ -1,0 +1,68 @@
+"""New rows under the columns of a fit: those of a data frame are found by their names, in whatever order they stand."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from inference.base.outcome import ColumnsWarning
+from inference.programs.data import Columns, checked, checks_data, is_frame
+from ppl_models.parts.frames import as_frame, column_names
+
+if TYPE_CHECKING:
+    from inference.fitting.record import FitRecord
+
+__all__ = ["as_fitted", "checked_as_fitted"]
+
+MOST_NAMES = 8
+
+
+def as_fitted(fit: FitRecord, data: Any) -> Any:
+    """Data with the columns of the fit, in its order; whatever is no data frame, or was fitted without names, as it is.
+
+    Args:
+        fit: which columns, and in what order.
+        data: as the fit takes it.
+
+    Raises:
+        ValueError: naming columns of the fit that the frame lacks, or names that two of its columns have.
+
+    Warns:
+        ColumnsWarning: naming columns that the fit does not know.
+    """
+    data, wanted = as_frame(data), fit.item_names
+    if not is_frame(data) or not wanted:
+        return data
+    names = column_names(data)
+    beside = fit.structure.row_columns
+    missing = [name for name in wanted if name not in names]
+    if names == wanted or (missing and all(name.removeprefix("feature_").isdigit() for name in missing)):
+        return data  # the same columns, or a fit to an array, whose columns the library numbered
+    if missing:
+        raise ValueError(f"data: the columns of the fit were expected, but {_listed(missing)} {_is(missing)} missing; the columns are {_listed(names)}")
+    chosen = [*(name for name in names if name in beside and name not in wanted), *wanted]
+    found = data[[data.columns[names.index(name)] for name in chosen]]
+    unknown = [name for name in names if name not in chosen]
+    if unknown and _by_place(fit, found):
+        warnings.warn(f"the fit does not know the columns {_listed(unknown)}, which are left out", ColumnsWarning, stacklevel=3)
+    return found
+
+
+def checked_as_fitted(fit: FitRecord, data: Any, for_fit: bool = False) -> tuple[Any, tuple[str, ...]]:
+    """Data under the columns of the fit as tensors, and their names; see :func:`as_fitted` and :func:`inference.programs.data.checked`."""
+    return checked(fit.model, as_fitted(fit, data), for_fit)
+
+
+def _by_place(fit: FitRecord, frame: Any) -> bool:
+    """Whether every column counts: a program that reads some by name leaves the others alone by itself."""
+    return checks_data(fit.model) or not isinstance(checked(fit.model, frame)[0], Columns)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:MOST_NAMES]))
+    return shown + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+
+
+def _is(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
