@@ -6,23 +6,26 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from inference.fitting.columns import as_fitted
+from inference.fitting.columns import as_fitted, checked_as_fitted
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.record import FitRecord
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK
 from inference.programs.curvature import data_chunks
-from inference.programs.data import checked
+from inference.programs.data import checked, checks_data, first_tensor
 from inference.uncertainty import Uncertainty, standard_errors
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import is_number
 
-__all__ = ["Estimate", "EstimateTable", "estimates_of"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Estimate", "EstimateTable", "estimates_of", "summary_of"]
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,40 @@ def estimates_of(
     errors, limits, note = _standard_errors(fit, data, level, always)
     source = "standard errors from the curvature of the log-likelihood" if errors else ""
     return EstimateTable(_rows(fit, names, fit.params, errors, limits), level, source, note)
+
+
+def summary_of(
+    fit: FitRecord, data: Any = None, level: float = 0.95, names: Names | None = None, always: bool = False
+) -> pd.DataFrame:
+    """The estimates as a frame: a line for each number, by its name.
+
+    Columns: ``estimate``; ``error``, its standard error, or the standard deviation of the draws; ``low`` and ``high``, the ends of the interval; and
+    ``interval``, where that comes from, or why there is none. What was held (zeros off a graph, entries on a bound) has no error of its own. The
+    frame's ``attrs`` hold ``level`` and, in one sentence each, ``source`` and ``note``.
+
+    Args:
+        fit, data, level, names, always: as :func:`estimates_of`. A fit by an engine that draws has its intervals at hand; a point estimate needs ``data``,
+            the rows of the fit, and a second derivative for every two numbers.
+
+    Raises:
+        ValueError: if the level is not in (0, 1), or ``data`` does not fit the model.
+    """
+    import pandas as pd
+
+    table = estimates_of(fit, data, level, names, always)
+    if data is not None and checks_data(fit.model) and len(first_tensor(checked_as_fitted(fit, data)[0])) != fit.num_rows:
+        raise ValueError(f"summary: the {fit.num_rows:,} rows of the fit were expected, whose likelihood its errors are read from, got another number")
+    drawn = fit.draws is not None
+    source = f"posterior draws by {type(fit.method).__name__}" if drawn else "standard error, given the graph that was chosen" if fit.choice else "standard error"
+    reason = fit.structure.why_no_standard_errors(fit.params) or "pass the data of the fit, as summary(data)"
+    nothing = f"none: {reason if data is None else table.note}"
+    held = "held at this value"
+    lines = [
+        [row.value, row.error, row.low, row.high, nothing if table.note else source if math.isfinite(row.low) else held] for row in table.rows
+    ]
+    frame = pd.DataFrame(lines, [row.name for row in table.rows], ["estimate", "error", "low", "high", "interval"])
+    frame.attrs = {"level": level, "source": table.source, "note": table.note}
+    return frame
 
 
 Limits = Mapping[str, tuple[Tensor, ...]]

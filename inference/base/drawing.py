@@ -1,15 +1,20 @@
-"""The one door from a record's ``.plot()`` up to the pictures: it knows their name, and opens when a picture is asked for."""
+"""The one door from a record up to what stands above it: pictures, tables and pages, known by name, opened when they are asked for."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-__all__ = ["draw"]
+__all__ = ["ask", "draw"]
 
 PACKAGE = __name__.partition(".")[0]
 
 
 def draw(picture: str, *args: Any, **settings: Any) -> Any:
     """A picture of :mod:`inference.plots` by its name, such as ``plot_comparison``."""
-    return getattr(import_module(f"{PACKAGE}.plots"), picture)(*args, **settings)
+    return ask("plots", picture, *args, **settings)
+
+
+def ask(module: str, question: str, *args: Any, **settings: Any) -> Any:
+    """The answer of a public module to a question by its name, such as ``ask("report", "write_report", fit, data, path)``."""
+    return getattr(import_module(f"{PACKAGE}.{module}"), question)(*args, **settings)

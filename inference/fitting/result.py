@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
-from inference.fitting import export, rows, showing, storage
+from inference.base import drawing
+from inference.fitting import criteria, export, predicting, rows, showing, storage, tabular
+from inference.fitting.names import Names
 from inference.fitting.record import FitRecord
 from ppl_models.parts.showing import html_table, lines_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+    from matplotlib.figure import Figure
 
 __all__ = ["Fit"]
 
@@ -81,6 +89,103 @@ class Fit(FitRecord):
     ) -> Any:
         """ArviZ object with named dims; see :func:`inference.fitting.export.to_arviz`."""
         return export.to_arviz(self, data, num_predictive, seed, names, num_prior)
+
+    # ---------------------------------------------------------------- tables and predictions
+
+    def summary(self, data: Any = None, level: float = 0.95, names: Names | None = None, always: bool = False) -> pd.DataFrame:
+        """Every estimate by its name, with its error and interval where there is one: a pandas frame.
+
+        Posterior draws have intervals at hand. A point estimate needs ``data``, the rows of the fit, for standard errors; the column ``interval`` says
+        where each interval comes from, or why there is none (a penalty shrank the estimates, activities of the rows were fitted, ...).
+
+        Args:
+            data: the rows of the fit; None for what is known without them.
+            level: of the intervals.
+            names: names of the entries by dim, for example ``{"component": ["low", "high"]}``.
+            always: work standard errors out however long that takes.
+
+        Raises:
+            ValueError: if the level is not in (0, 1), or ``data`` or ``names`` do not fit the model.
+        """
+        return drawing.ask("estimates", "summary_of", self, data, level, names, always)
+
+    def plot(self, data: Any = None, names: Names | None = None) -> Figure:
+        """One picture of what was found; see :func:`inference.plots.plot_fit`."""
+        return drawing.draw("plot_fit", self, data, names)
+
+    def report(
+        self, path: str | Path, data: Any = None, image_shape: tuple[int, int] | None = None, names: Names | None = None
+    ) -> Path:
+        """One page in HTML with estimates, pictures and checks; see :func:`inference.report.write_report`.
+
+        Args:
+            path: the file, or an existing folder, for ``report.html`` in it.
+            data: the rows of the fit, which checks and intervals need.
+            image_shape: (height, width) where the items are pixels; names: as for :meth:`summary`.
+
+        Returns:
+            The file written.
+
+        Raises:
+            ValueError: if ``data`` does not fit the model, or ``image_shape`` does not hold the items.
+        """
+        written: Path = drawing.ask("report", "write_report", self, data, path, image_shape, names=names)
+        return written
+
+    @property
+    def frames(self) -> dict[str, pd.Series | pd.DataFrame]:
+        """The estimates by site, for pandas, under the names of items, latents and categories; see :func:`inference.fitting.tabular.frames_of`."""
+        return tabular.frames_of(self)
+
+    def to_xarray(self, names: Names | None = None) -> xr.Dataset:
+        """The estimates as an ``xarray.Dataset`` with named dims; see :func:`inference.fitting.tabular.to_xarray`."""
+        return tabular.to_xarray(self, names)
+
+    def posterior_frame(self, data: Any, names: Names | None = None) -> pd.DataFrame:
+        """One line a row under the index of ``data``: probabilities of the latents, and the most probable ones; see :func:`inference.fitting.tabular.posterior_frame`."""
+        return tabular.posterior_frame(self, data, names)
+
+    def predict(self, data: Any, site: str | None = None) -> np.ndarray:
+        """The most probable class of each row, or its bits; see :func:`inference.fitting.predicting.predicted`."""
+        return predicting.predicted(self, data, site)
+
+    def predict_proba(self, data: Any, site: str | None = None) -> np.ndarray:
+        """P(class | row), or P(bit = 1 | row) of each bit; see :func:`inference.fitting.predicting.probabilities`."""
+        return predicting.probabilities(self, data, site)
+
+    def score(self, data: Any) -> float:
+        """The mean log-likelihood of a row, latents summed out; see :func:`inference.fitting.predicting.score`."""
+        return predicting.score(self, data)
+
+    # ---------------------------------------------------------------- criteria
+
+    @property
+    def aic(self) -> float:
+        """-2 log-likelihood + 2 a free parameter; smaller is better."""
+        return criteria.aic(self)
+
+    @property
+    def aicc(self) -> float:
+        """AIC for few rows; refused where there are fewer than two rows more than free parameters."""
+        return criteria.aicc(self)
+
+    @property
+    def sabic(self) -> float:
+        """BIC with the number of rows adjusted; see :func:`inference.fitting.criteria.sabic`."""
+        return criteria.sabic(self)
+
+    @property
+    def caic(self) -> float:
+        """BIC + the number of free parameters."""
+        return criteria.caic(self)
+
+    def icl(self, data: Any) -> float:
+        """BIC + twice the entropy of the rows' classes; see :func:`inference.fitting.criteria.icl`."""
+        return criteria.icl(self, data)
+
+    def entropy_r2(self, data: Any) -> float:
+        """How well the rows' classes are told apart, 0 to 1; see :func:`inference.fitting.criteria.entropy_r2`."""
+        return criteria.entropy_r2(self, data)
 
     # ---------------------------------------------------------------- files
 

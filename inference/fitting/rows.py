@@ -18,7 +18,7 @@ from inference.programs.data import checks_data, first_tensor, map_tensors
 from inference.programs.program import Params, Program, simulate
 from ppl_models.parts.validation import check_size
 
-__all__ = ["chunks", "decode_latents", "log_likelihood_rows", "posterior_latents", "reconstruct", "simulate_rows", "sums_out"]
+__all__ = ["chunks", "decode_latents", "everything_of_rows", "log_likelihood_rows", "posterior_latents", "reconstruct", "simulate_rows", "sums_out"]
 
 CHUNK_ELEMENTS = 2**22
 
@@ -105,12 +105,30 @@ def decode_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:
     """
 
     def modes(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
-        if sums_out(fit, program):
-            return fit.structure.latent_modes(program, params)
-        means = _latent_means(fit, program, params)
-        return {name: (means[name] > 0.5).to(means[name]) for name in program.names("latent")}
+        return _latent_modes(fit, program, params, {} if sums_out(fit, program) else _latent_means(fit, program, params))
 
     return _by_row(fit, data, modes)
+
+
+def _latent_modes(fit: FitRecord, program: Program, params: Params, means: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The most probable values, from the posterior means where the configurations are too many to sum over."""
+    if sums_out(fit, program):
+        return fit.structure.latent_modes(program, params)
+    return {name: (means[name] > 0.5).to(means[name]) for name in program.names("latent")}
+
+
+def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What :func:`posterior_latents` and :func:`decode_latents` say, in one go, and among the first the continuous latents of the rows."""
+
+    def both(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
+        means = _latent_means(fit, program, params)
+        modes = _latent_modes(fit, program, params, means)
+        own = {name: params[name] for name in fit.structure.local_sites if name in params}
+        return {f"mean {name}": value for name, value in (means | own).items()} | {f"mode {name}": value for name, value in modes.items()}
+
+    parts = _by_row(fit, data, both)
+    means, modes = ({name[5:]: value for name, value in parts.items() if name.startswith(kind)} for kind in ("mean ", "mode "))
+    return means, modes
 
 
 def log_likelihood_rows(fit: FitRecord, data: Any) -> Tensor:

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import attribute_model
-from inference.programs.data import checked
 from inference.programs.program import Params
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
@@ -129,7 +129,7 @@ def answers_of(fit: FitRecord, data: Any, owner: str) -> tuple[AttributeStructur
     layer = structure.layers[0]
     if fit.draws is not None:
         raise ValueError(f"{owner}: a point estimate was expected, got posterior draws; fit with EM()")
-    table, _ = checked(fit.model, data)
+    table, _ = checked_as_fitted(fit, data)
     if table.shape[0] < 2:
         raise ValueError(f"{owner}: the rows of the fit were expected, got {table.shape[0]}")
     complete, mask = filled(layer.response, table.double().cpu(), with_mask=True)

@@ -18,6 +18,7 @@ from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_
 from inference.plots.noisy_or import plot_failures, plot_latents, plot_matching_stability
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policies, plot_policy_tables
 from inference.plots.q_validation import plot_mesa
+from inference.plots.overview import plot_fit
 from inference.plots.selection import plot_how_many, plot_selection
 from inference.plots.topics import plot_group_means, plot_skill_effects, plot_topic_words
 
@@ -34,6 +35,7 @@ __all__ = [
     "plot_scree",
     "plot_signatures",
     "plot_estimates",
+    "plot_fit",
     "plot_check",
     "plot_posterior_predictive",
     "plot_restarts",

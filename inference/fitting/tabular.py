@@ -1,0 +1,151 @@
+"""A fit as tables with names: its parameters for pandas and xarray, and what it says of each row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from inference.base.diagnostics import as_array
+from inference.fitting.columns import as_fitted
+from inference.fitting.names import Names, dims_of, labels_of
+from inference.fitting.predicting import whole_numbers
+from inference.fitting.rows import everything_of_rows
+from inference.programs.data import is_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+    from inference.fitting.record import FitRecord
+
+__all__ = ["frames_of", "latent_features", "posterior_frame", "to_xarray"]
+
+
+def to_xarray(fit: FitRecord, names: Names | None = None) -> xr.Dataset:
+    """The estimates as an ``xarray.Dataset``: one variable a site, with the names of its dims and of their entries.
+
+    Continuous latents of the rows that were fitted (activities) have the dim ``unit``. Draws are in :func:`inference.fitting.export.to_arviz`.
+
+    Args:
+        fit: of any program; of draws, their means.
+        names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
+
+    Raises:
+        ValueError: if ``names`` or the model's ``site_dims`` do not fit the sizes.
+    """
+    import xarray as xr
+
+    variables = {site: (dims_of(fit, site, value.shape), as_array(value)) for site, value in fit.params.items()}
+    for site, value in (fit.local or {}).items():
+        variables[site] = (("unit", *dims_of(fit, site, value.shape[1:])), as_array(value))
+    sizes = {dim: size for dims, values in variables.values() for dim, size in zip(dims, values.shape, strict=True)}
+    coords = {dim: labels_of(fit, dim, size, names) for dim, size in sizes.items()}
+    attributes = {"model": fit.model_name, "log_likelihood": fit.log_likelihood, "converged": int(fit.converged), "num_rows": fit.num_rows}
+    return xr.Dataset(variables, coords, attributes)
+
+
+def frames_of(fit: FitRecord, names: Names | None = None) -> dict[str, pd.Series | pd.DataFrame]:
+    """The estimates by site: a series for a number or a vector, a frame for a matrix, and for more dims a frame whose index holds all but the last.
+
+    Args, Raises: as :func:`to_xarray`.
+    """
+    return {str(site): _frame(str(site), value) for site, value in to_xarray(fit, names).data_vars.items()}
+
+
+def _frame(site: str, value: xr.DataArray) -> pd.Series | pd.DataFrame:
+    import pandas as pd
+
+    if not value.dims:
+        return pd.Series([value.item()], name=site)
+    labels, dims = [value[dim].values for dim in value.dims], list(value.dims)
+    last = pd.Index(labels[-1], name=dims[-1])
+    if value.ndim == 1:
+        return pd.Series(value.values, last, name=site)
+    first = pd.Index(labels[0], name=dims[0]) if value.ndim == 2 else pd.MultiIndex.from_product(labels[:-1], names=dims[:-1])
+    return pd.DataFrame(value.values.reshape(-1, len(last)), first, last)
+
+
+def posterior_frame(fit: FitRecord, data: Any, names: Names | None = None) -> pd.DataFrame:
+    """What the fit says of each row, as a frame with the index of ``data``.
+
+    Of a latent of several values, ``P(group=0)``, ``P(group=1)``, ... and in ``group`` the most probable one; of bits ``P(skills[add])`` and in
+    ``skills[add]`` 0 or 1, most probable jointly over the bits of a site; of continuous latents their estimate or posterior mean. Of sequences there
+    is one line a step, in the order of a frame's lines, else under (sequence, step).
+
+    Args:
+        fit: of any program that answers row by row; data: the rows, as the fit takes them.
+        names: names of the entries by dim, for example ``{"component": ["low", "high"]}``; a latent of several values then has these as values.
+
+    Raises:
+        ValueError: if ``data`` or ``names`` do not fit the model, or rows of the program have no answers of their own.
+    """
+    import pandas as pd
+
+    data = as_fitted(fit, data)
+    chances, values, steps = _columns(fit, data, names)
+    columns: dict[str, np.ndarray] = {}
+    for site, own in chances.items():
+        columns |= own | values[site]
+    if not columns:
+        raise ValueError(f"posterior_frame: {fit.model_name} has no latents")
+    return _indexed(pd.DataFrame(columns), data, steps)
+
+
+def latent_features(fit: FitRecord, data: Any) -> dict[str, np.ndarray]:
+    """The columns of :func:`posterior_frame` that hold no most probable values: probabilities and continuous latents, each (N,), by name.
+
+    Raises:
+        ValueError: as :func:`posterior_frame`.
+    """
+    chances, _, _ = _columns(fit, as_fitted(fit, data), None)
+    columns = {name: column for own in chances.values() for name, column in own.items()}
+    if not columns:
+        raise ValueError(f"transform: {fit.model_name} has no latents")
+    return columns
+
+
+Named = dict[str, np.ndarray]
+
+
+def _columns(fit: FitRecord, data: Any, names: Names | None) -> tuple[dict[str, Named], dict[str, Named], Tensor | None]:
+    """By site the probabilities (or the continuous latent) and the most probable values, each (N,) by name; and where sequences have steps."""
+    means, modes = everything_of_rows(fit, data)
+    chances: dict[str, Named] = {}
+    values: dict[str, Named] = {}
+    steps = None
+    for site, mean in means.items():
+        mode, dim = modes.get(site), dims_of(fit, site, mean.shape[1:])[-1]
+        if mode is not None and mean.dim() == 3:  # sequences
+            steps = mode >= 0
+            mean, mode = mean[steps], mode[steps]
+        if mean.dim() != 2:
+            raise ValueError(f"posterior_frame: latents in one plate over the rows were expected, but {site!r} has shape {tuple(mean.shape)}; see posterior_latents")
+        labels, columns = labels_of(fit, dim, mean.shape[1], names), as_array(mean).T
+        entries = [f"{site}[{label}]" for label in labels]
+        values[site] = {}
+        if mode is None:
+            chances[site] = dict(zip(entries, columns, strict=True))
+        elif mode.dim() == 2:
+            chances[site] = {f"P({entry})": column for entry, column in zip(entries, columns, strict=True)}
+            values[site] = dict(zip(entries, whole_numbers(mode).T, strict=True))
+        else:
+            chances[site] = {f"P({site}={label})": column for label, column in zip(labels, columns, strict=True)}
+            found = whole_numbers(mode)
+            values[site] = {site: np.asarray(labels)[found] if names is not None and dim in names else found}
+    return chances, values, steps
+
+
+def _indexed(frame: pd.DataFrame, data: Any, steps: Tensor | None) -> pd.DataFrame:
+    """The frame under the caller's index."""
+    import pandas as pd
+
+    has_index = is_frame(data) and hasattr(data, "index")
+    if steps is None:
+        return frame.set_axis(data.index) if has_index else frame
+    if has_index:  # packed by sequence in order of appearance, and by time
+        sequence = pd.factorize(data["sequence"])[0]
+        packed = np.lexsort((data["time"].to_numpy(dtype=np.float64), sequence))
+        return frame.set_axis(data.index[packed]).iloc[np.argsort(packed)]
+    return frame.set_axis(pd.MultiIndex.from_arrays(as_array(steps.nonzero().T), names=["sequence", "step"]))

@@ -1,0 +1,66 @@
+"""The estimates under names, for pandas and xarray."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from zoo.table import every_row, quick_fit
+
+from inference import EM, fit
+from ppl_models import DeepDiscreteEncoder, Mixture, MultivariateNormal
+
+
+@every_row
+def test_every_number_stands_under_its_names(row) -> None:
+    result = quick_fit(row)
+    data, frames = result.to_xarray(), result.frames
+    everything = result.params | (result.local or {})
+    assert set(data.data_vars) == set(frames) == set(everything)
+    for site, value in everything.items():
+        np.testing.assert_array_equal(data[site].values, value.numpy())
+        frame = frames[site]
+        assert isinstance(frame, pd.Series if value.dim() < 2 else pd.DataFrame)
+        np.testing.assert_array_equal(frame.to_numpy().ravel(), value.numpy().ravel())
+        declared = getattr(row.model, "site_dims", {}).get(site)
+        if declared is not None:
+            assert data[site].dims[-len(declared) :] == tuple(declared)
+
+
+def test_names_of_items_and_latents() -> None:
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame((rng.random((80, 4)) < 0.5).astype(float), columns=list("wxyz"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = fit(DeepDiscreteEncoder(4, (2,), penalty=None), data, EM(max_iterations=3))
+    loadings = result.frames["loadings_1"]
+    assert list(loadings.index) == list("wxyz")
+    assert (loadings.index.name, loadings.columns.name) == ("item", "latent_1")
+    assert loadings.loc["y", 1] == float(result.params["loadings_1"][2, 1])
+    named = result.to_xarray({"latent_1": ["stroke", "loop"]})
+    assert float(named["loadings_1"].sel(item="x", latent_1="loop")) == float(result.params["loadings_1"][1, 1])
+    assert named.attrs["num_rows"] == 80
+    with pytest.raises(ValueError, match="must hold 2 names, got 1"):
+        result.to_xarray({"latent_1": ["stroke"]})
+
+
+def test_three_dims_and_none() -> None:
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame(rng.normal(size=(60, 2)) + 8 * rng.integers(0, 2, (60, 1)), columns=["x", "y"])
+    result = fit(Mixture(num_components=2, component=MultivariateNormal(), num_items=2), data, EM(), num_restarts=2)
+    precisions = result.frames["precisions"]
+    assert precisions.index.names == ["component", "item"]
+    assert precisions.loc[(1, "y")].to_numpy() == pytest.approx(result.params["precisions"][1, 1].numpy())
+
+    def mean_of(data):
+        mean = pyro.sample("mean", dist.Normal(0.0, 10.0))
+        with pyro.plate("rows", len(data)):
+            pyro.sample("y", dist.Normal(mean, 1.0), obs=data)
+
+    one = fit(mean_of, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64), EM())
+    assert one.frames["mean"].item() == float(one.params["mean"])

@@ -1,0 +1,98 @@
+"""fit.summary(): every estimate by its name, with an interval or the reason why there is none."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from inference import EM, Laplace, fit
+from inference.uncertainty import standard_errors
+from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal, PoissonFactorization, TruncatedLasso
+
+COLUMNS = ["estimate", "error", "low", "high", "interval"]
+
+
+def people() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(rng.normal(size=(100, 2)) + 6 * rng.integers(0, 2, (100, 1)), columns=["x", "y"])
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit(Mixture(num_components=2, component=Normal(), num_items=2), people(), EM(tolerance=1e-12), num_restarts=2)
+
+
+def test_errors_are_asked_for(fitted) -> None:
+    """Without the data nothing is differentiated; with them the columns are those of standard_errors."""
+    plain = fitted.summary()
+    assert list(plain.columns) == COLUMNS
+    assert plain.index[0] == "weights[0]"
+    assert plain[["error", "low", "high"]].isna().all().all()
+    assert set(plain["interval"]) == {"none: pass the data of the fit, as summary(data)"}
+    full = fitted.summary(people(), level=0.9)
+    found = standard_errors(fitted, people())
+    assert full.loc["predictors[1, y]", "estimate"] == float(fitted.params["predictors"][1, 1])
+    assert full.loc["predictors[1, y]", "error"] == pytest.approx(float(found.standard_errors["predictors"][1, 1]))
+    low, high = found.intervals(0.9)["weights"]
+    assert full.loc["weights[0]", ["low", "high"]].tolist() == pytest.approx([float(low[0]), float(high[0])])
+    assert set(full["interval"]) == {"standard error"}
+    assert full.attrs == {"level": 0.9, "source": "standard errors from the curvature of the log-likelihood", "note": ""}
+
+
+def test_names_are_the_user_s(fitted) -> None:
+    assert "predictors[tall, x]" in fitted.summary(names={"component": ["short", "tall"]}).index
+
+
+def test_draws_have_their_own_intervals() -> None:
+    drawn = fit(Mixture(num_components=2, component=Normal(), num_items=2), people(), Laplace(num_draws=200))
+    frame = drawn.summary()
+    values = drawn.draws["predictors"][..., 0, 1].numpy().ravel()
+    line = frame.loc["predictors[0, y]"]
+    assert line["estimate"] == pytest.approx(values.mean())
+    assert line["error"] == pytest.approx(values.std(ddof=1))
+    assert [line["low"], line["high"]] == pytest.approx(np.quantile(values, [0.025, 0.975]).tolist())
+    assert line["interval"] == "posterior draws by Laplace"
+
+
+def test_blank_with_a_reason() -> None:
+    rng = np.random.default_rng(2)
+    skill = rng.integers(0, 2, (200, 1))
+    answers = (rng.random((200, 4)) < 0.15 + 0.7 * skill).astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        shrunk = fit(DeepDiscreteEncoder(4, (1,), penalty=TruncatedLasso(5.0, 0.5)), answers, EM(max_iterations=20))
+    counts = rng.poisson(4, (30, 4)).astype(float)
+    amounts = fit(PoissonFactorization(4, 2), counts)
+    for result, data, reason in ((shrunk, answers, "penalty"), (amounts, counts, "activities of the rows are estimated beside the parameters")):
+        for frame in (result.summary(), result.summary(data)):
+            assert frame["estimate"].notna().all()
+            assert frame[["error", "low", "high"]].isna().all().all()
+            assert frame["interval"].str.startswith("none: ").all()
+            assert reason in frame["interval"].iloc[0]
+            assert "pass the data" not in frame["interval"].iloc[0]
+
+
+def test_what_is_held_says_so() -> None:
+    rng = np.random.default_rng(3)
+    skill = rng.integers(0, 2, (400, 2))
+    graph = torch.tensor([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1]])
+    answers = (rng.random((400, 6)) < 0.15 + 0.7 * skill[:, [0, 0, 0, 1, 1, 1]]).astype(float)
+    result = fit(DeepDiscreteEncoder(6, (2,), Bernoulli(), penalty=None, graphs=(graph,)), answers, EM(tolerance=1e-10))
+    frame = result.summary(answers)
+    off = frame.loc[[f"loadings_1[{j}, {int(j < 3)}]" for j in range(6)]]
+    assert (off["estimate"] == 0).all()
+    assert (off["interval"] == "held at this value").all()
+    assert frame.loc["loadings_1[0, 0]", "error"] > 0
+
+
+def test_bad_input_is_refused(fitted) -> None:
+    with pytest.raises(ValueError, match="level must lie in"):
+        fitted.summary(level=95)
+    with pytest.raises(ValueError, match="summary: the 100 rows of the fit were expected"):
+        fitted.summary(people()[:50])
+    with pytest.raises(ValueError, match="'y' is missing"):
+        fitted.summary(people()[["x"]])
