@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # what comes on first use, for type checkers and editors
     from inference import causal as causal
     from inference import comparison as comparison
     from inference import estimates as estimates
+    from inference import estimator as estimator
     from inference import identifiability as identifiability
     from inference import inspection as inspection
     from inference import loo as loo
@@ -53,6 +54,7 @@ if TYPE_CHECKING:  # what comes on first use, for type checkers and editors
     from inference import selection as selection
     from inference import uncertainty as uncertainty
     from inference.comparison import compare as compare
+    from inference.estimator import ZooEstimator as ZooEstimator
 
 __all__ = [
     "EM",
@@ -100,6 +102,7 @@ _MODULES = (
     "causal",
     "comparison",
     "estimates",
+    "estimator",
     "identifiability",
     "inspection",
     "loo",
@@ -110,7 +113,7 @@ _MODULES = (
     "selection",
     "uncertainty",
 )
-_FUNCTIONS = {"compare": "inference.comparison"}
+_FUNCTIONS = {"ZooEstimator": "inference.estimator", "compare": "inference.comparison"}
 
 
 def __dir__() -> list[str]:

@@ -17,7 +17,7 @@ import ppl_models
 
 ROOT = Path(__file__).parent.parent
 ON_FIRST_USE = [
-    "acdc", "alignment", "bootstrap", "calibration", "causal", "comparison", "estimates", "identifiability",
+    "acdc", "alignment", "bootstrap", "calibration", "causal", "comparison", "estimates", "estimator", "identifiability",
     "inspection", "loo", "metrics", "plots", "predictive", "report", "selection", "uncertainty",
 ]  # fmt: skip
 
@@ -83,7 +83,7 @@ def test_names_are_where_they_were(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "more"), [(inference, [*ON_FIRST_USE, "compare"]), (ppl_models, ["datasets"])], ids=["inference", "ppl_models"]
+    ("package", "more"), [(inference, [*ON_FIRST_USE, "ZooEstimator", "compare"]), (ppl_models, ["datasets"])], ids=["inference", "ppl_models"]
 )
 def test_dir(package: ModuleType, more: list[str]) -> None:
     assert dir(package) == sorted([*package.__all__, *more])

@@ -19,7 +19,6 @@ from ppl_models.parts.showing import html_table, lines_of
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
-    from matplotlib.figure import Figure
 
 __all__ = ["Fit"]
 
@@ -109,8 +108,8 @@ class Fit(FitRecord):
         """
         return drawing.ask("estimates", "summary_of", self, data, level, names, always)
 
-    def plot(self, data: Any = None, names: Names | None = None) -> Figure:
-        """One picture of what was found; see :func:`inference.plots.plot_fit`."""
+    def plot(self, data: Any = None, names: Names | None = None) -> Any:
+        """One picture of what was found, a matplotlib figure; see :func:`inference.plots.plot_fit`."""
         return drawing.draw("plot_fit", self, data, names)
 
     def report(

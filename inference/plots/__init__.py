@@ -17,8 +17,8 @@ from inference.plots.item_curves import plot_item_curves, plot_mastery
 from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings, plot_reconstructions
 from inference.plots.noisy_or import plot_failures, plot_latents, plot_matching_stability
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policies, plot_policy_tables
-from inference.plots.q_validation import plot_mesa
 from inference.plots.overview import plot_fit
+from inference.plots.q_validation import plot_mesa
 from inference.plots.selection import plot_how_many, plot_selection
 from inference.plots.topics import plot_group_means, plot_skill_effects, plot_topic_words
 

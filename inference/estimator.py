@@ -1,0 +1,146 @@
+"""A model of the zoo as an estimator of scikit-learn: for pipelines, grids of settings, and cross-validation by the log-likelihood of held-out rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from inference.base.structure import Method
+from inference.fitting.fit import fit
+from inference.fitting.result import Fit
+from inference.fitting.tabular import latent_features
+from ppl_models.parts.frames import as_frame
+
+__all__ = ["ZooEstimator"]
+
+NESTED = ("model", "method")  # parameters that are records with parameters of their own
+
+
+class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
+    """``inference.fit`` behind ``fit``, ``predict``, ``predict_proba``, ``score`` and ``transform``.
+
+    X is a table with one row a unit: an array, or a data frame of any library. NaN is a missing entry where the model takes them. As everywhere
+    in scikit-learn the columns of a frame must stand as they did in ``fit``. ``score`` is the mean log-likelihood of a row, so that
+    ``cross_val_score`` and ``GridSearchCV`` judge by rows that were held out. Settings of the model and of the engine are reached by two underscores::
+
+        GridSearchCV(ZooEstimator(Mixture(num_components=2, component=Normal(), num_items=5)), {"model__num_components": [1, 2, 3, 4]}).fit(X)
+
+    Args:
+        model: a zoo model, or any Pyro program of one argument.
+        method, init, num_restarts, seed: as :func:`inference.fit` has them.
+        site: the latent that ``predict`` and ``predict_proba`` speak of, which may be left out where there is one.
+
+    Attributes:
+        fit_: the :class:`inference.Fit`.
+        n_features_in_, feature_names_in_: the columns seen in ``fit``.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        method: Method | None = None,
+        *,
+        init: Any = None,
+        num_restarts: int | None = None,
+        seed: int = 0,
+        site: str | None = None,
+    ) -> None:
+        self.model = model
+        self.method = method
+        self.init = init
+        self.num_restarts = num_restarts
+        self.seed = seed
+        self.site = site
+
+    fit_: Fit
+
+    def fit(self, X: Any, y: Any = None) -> ZooEstimator:
+        """Fit the model to the rows of X; y is ignored.
+
+        Raises:
+            ValueError: as :func:`inference.fit`.
+        """
+        table = as_frame(self._table(X, reset=True))
+        self.fit_ = fit(self.model, table, self.method, self.init, self.num_restarts, self.seed)
+        self._first_row = table[:1]
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row, (N,), or its bits, (N, K)."""
+        table = self._table(X)
+        return self.fit_.predict(table, self.site)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """P(class | row), or P(bit = 1 | row) of each bit, (N, K)."""
+        table = self._table(X)
+        return self.fit_.predict_proba(table, self.site)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Probabilities of all latents of each row, and its continuous latents, side by side, (N, F)."""
+        table = self._table(X)
+        columns = latent_features(self.fit_, table)
+        return np.column_stack(list(columns.values()))
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of what ``transform`` gives; ``input_features`` is ignored."""
+        check_is_fitted(self)
+        return np.asarray(list(latent_features(self.fit_, self._first_row)), dtype=object)
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """The log-likelihood of each row, latents summed out, (N,)."""
+        table = self._table(X)
+        values: np.ndarray = self.fit_.log_likelihood_rows(table).double().cpu().numpy()
+        return values
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean log-likelihood of a row; y is ignored."""
+        table = self._table(X)
+        return self.fit_.score(table)
+
+    # ---------------------------------------------------------------- what scikit-learn asks
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Settings by name; with ``deep`` those of the model and the engine too, as ``model__num_components``."""
+        own: dict[str, Any] = super().get_params(deep=False)
+        if deep:
+            for name in NESTED:
+                record = own[name]
+                if dataclasses.is_dataclass(record):
+                    own |= {f"{name}__{field.name}": getattr(record, field.name) for field in dataclasses.fields(record) if field.init}
+        return own
+
+    def set_params(self, **params: Any) -> ZooEstimator:
+        """Change settings; those of the model and the engine make a new record, which checks them.
+
+        Raises:
+            ValueError: for a name that is no setting.
+        """
+        known = self.get_params()
+        for name in params:
+            if name not in known and not any(name.startswith(f"{own}__") and own in params for own in NESTED):
+                raise ValueError(f"ZooEstimator: {name!r} is no setting of this estimator; they are {', '.join(known)}")
+        plain = {name: value for name, value in params.items() if "__" not in name}
+        super().set_params(**plain)
+        for name in NESTED:
+            changes = {key.removeprefix(f"{name}__"): value for key, value in params.items() if key.startswith(f"{name}__")}
+            if changes:
+                setattr(self, name, dataclasses.replace(getattr(self, name), **changes))
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _table(self, X: Any, reset: bool = False) -> Any:
+        if not reset:
+            check_is_fitted(self)
+        if hasattr(type(X), "columns"):  # a data frame, whose columns the model checks by name
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return X
+        return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
