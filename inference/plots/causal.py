@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from inference.plots._common import short_name
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["plot_causal_graph"]
 
 WIDTHS = (1.0, 5.0)  # points, of the weakest and the strongest edge
-ROOM = 16  # points that an edge keeps away from the middle of a node
+ROOM = 3  # points that an edge keeps away from the box of a node
+LINE, MOST_LINES = 14, 3  # letters of a line, and lines, of a name
 
 
 def plot_causal_graph(
@@ -45,11 +47,12 @@ def plot_causal_graph(
         if matrix is not None and np.shape(matrix) != (size, size):
             raise ValueError(f"plot_causal_graph: {name} must have shape {(size, size)}, got {np.shape(matrix)}")
     if ax is None:
-        ax = Figure(figsize=(4.6, 4.6), layout="constrained").subplots()
+        ax = Figure(figsize=(6.2, 5.4), layout="constrained").subplots()
     angles = np.pi / 2 - 2 * np.pi * np.arange(size) / size
     places = np.stack([np.cos(angles), np.sin(angles)], -1)
     most = 0.0 if weights is None else float(np.max(weights, initial=0.0))
     styles = set()
+    boxes = [_node(ax, name, place) for name, place in zip(graph.names, places, strict=True)]
     for i, j in (*graph.arrows, *graph.lines):
         is_open = open_arrows is not None and bool(open_arrows[i, j])
         in_doubt = open_edges is not None and bool(open_edges[i, j])
@@ -60,17 +63,29 @@ def plot_causal_graph(
         ax.add_patch(
             FancyArrowPatch(
                 tuple(places[i]), tuple(places[j]), arrowstyle="-|>" if points else "-", linestyle=style, mutation_scale=16,
-                linewidth=WIDTHS[0] + share * (WIDTHS[1] - WIDTHS[0]), color="tab:blue", shrinkA=ROOM, shrinkB=ROOM, zorder=1,
+                linewidth=WIDTHS[0] + share * (WIDTHS[1] - WIDTHS[0]), color="tab:blue", patchA=boxes[i], patchB=boxes[j], shrinkA=ROOM,
+                shrinkB=ROOM, zorder=2,  # after the boxes, which are placed when they are drawn
+
             )
         )  # fmt: skip
-    ax.scatter(places[:, 0], places[:, 1], s=700, facecolor="white", edgecolor="0.3", zorder=2)
-    for name, (x, y) in zip(graph.names, places, strict=True):
-        ax.text(x, y, short_name(name, 10), ha="center", va="center", fontsize=9, zorder=3)
     meaning = {"--": "direction left open", ":": "may not be there"}
     for style in sorted(styles - {"-"}):
         ax.plot([], [], style, color="tab:blue", label=meaning[style])
     if styles - {"-"}:
         ax.legend(loc="lower center", bbox_to_anchor=(0.5, -0.1), ncols=2, fontsize=8, frameon=False)
-    ax.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal")
+    ax.set(xlim=(-1.5, 1.5), ylim=(-1.25, 1.25), aspect="equal")
     ax.set_axis_off()
     return ax
+
+
+def _node(ax: Axes, name: str, place: np.ndarray) -> FancyBboxPatch:
+    """A box with a name, on as many lines as it needs."""
+    lines = textwrap.wrap(short_name(name, LINE * MOST_LINES), LINE) or [""]
+    text = ax.text(
+        float(place[0]), float(place[1]), "\n".join(lines[:MOST_LINES]), ha="center", va="center", fontsize=9, zorder=1,
+        bbox={"boxstyle": "round,pad=0.45", "facecolor": "white", "edgecolor": "0.3"},
+    )  # fmt: skip
+    box = text.get_bbox_patch()
+    if box is None:
+        raise RuntimeError("a text with a box was expected")
+    return box

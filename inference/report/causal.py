@@ -12,8 +12,9 @@ from inference.report.page import bullets, heading, note, number, paragraph, pic
 
 __all__ = ["causal_html", "causal_record", "verdict_in_words", "write_causal_report"]
 
-MOST_DOUBTS, MOST_PAIRS = 12, 30  # that a page lists
-LEAST_SHOWN = 0.1  # probability of being joined, below which a pair that the graph does not join is not listed
+MOST_DOUBTS, MOST_PAIRS = 8, 24  # that a page lists
+LEAST_SHOWN = 0.25  # probability of being joined, below which a pair that the graph does not join is not listed
+RARE = 0.2  # probability of the most probable graph, below which no single graph is to be read
 PICTURE = "the graph: wide edges are strong, dashed ones have no firm direction, dotted ones may not be there"
 
 
@@ -40,7 +41,9 @@ def verdict_in_words(report: AttributeReport) -> list[str]:
         pairs = ", ".join(f"{names[i]} and {names[k]}" for i, k in (edge.pair for edge in causal.nearly_unfaithful))
         words.append(f"Take care with {pairs}: their dependence all but vanishes in part of the data (near-broken faithfulness).")
     if causal.probabilities is not None:
-        words.append(f"The most probable graph as a whole has probability {causal.probabilities.classes[0][1]:.2f}.")
+        most = causal.probabilities.classes[0][1]
+        rivals = ", so many graphs explain the answers about as well: read the probabilities of single edges, and not one graph" if most < RARE else ""
+        words.insert(1, f"The most probable graph as a whole has probability {most:.2f}{rivals}.")
     return words
 
 
@@ -66,9 +69,9 @@ def causal_html(report: AttributeReport) -> str:
     lines = [
         [
             "no graph (free table)" if found.graph is None else "; ".join(found.graph.text().splitlines()),
-            f"{found.bic:+.1f}",
+            f"{round(found.bic, 1) + 0.0:+.1f}",
             str(found.num_free),
-            f"{found.gain:+.1f}",
+            f"{round(found.gain, 1) + 0.0:+.1f}",
         ]
         for found in report.on_rows.ranked
     ]

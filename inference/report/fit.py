@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from html import escape
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +20,20 @@ from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
 from inference.programs.data import checked
 from inference.report.page import note, number, paragraph, picture, table, write_page
-from inference.report.sections import Section, Subject, fitted, latents, middle, predictive, settings
+from inference.report.sections import (
+    HasText,
+    Section,
+    Subject,
+    fitted,
+    identified,
+    latents,
+    middle,
+    predictive,
+    settings,
+    verdict,
+)
 
 __all__ = ["HasText", "write_report"]
-
-
-class HasText(Protocol):
-    """A report of another check that can say itself in words."""
-
-    def text(self) -> str: ...
 
 
 def write_report(
@@ -65,8 +70,9 @@ def write_report(
         checked(fit.model, data)
     if image_shape is not None and fit.item_names:
         check_image_shape(image_shape, len(fit.item_names), "write_report")
-    subject, structure = Subject(fit, data, image_shape, names), fit.structure
+    subject, structure = Subject(fit, data, image_shape, names, identifiability), fit.structure
     sections: list[Section] = [
+        ("verdict", "Verdict", verdict(structure, subject)),
         ("fitted", "What was fitted", _what(fit) + fitted(structure, subject)),
         ("numbers", "Numbers", _numbers(fit)),
         ("warnings", "Warnings", _warnings(fit)),
@@ -74,7 +80,7 @@ def write_report(
         ("latents", "Latents", latents(subject)),
         ("convergence", "Convergence", _convergence(fit)),
         ("predictive", "Posterior predictive check", predictive(structure, subject)),
-        ("identifiability", "Identifiability", _identifiability(identifiability)),
+        ("identifiability", "Identifiability", _identifiability(identified(structure, subject))),
     ]
     return write_page(file, f"{fit.model_name}: fit report", [section for section in sections if section[2]])
 
@@ -133,8 +139,8 @@ def _convergence(fit: Fit) -> str:
     return text
 
 
-def _identifiability(verdict: str | HasText | None) -> str:
-    if verdict is None:
+def _identifiability(found: str | HasText | None) -> str:
+    if found is None:
         return note("Not checked in this run: a good fit does not by itself mean that its latents are determined.")
-    text = verdict if isinstance(verdict, str) else verdict.text()
+    text = found if isinstance(found, str) else found.text()
     return f"<pre>{escape(text)}</pre>\n"

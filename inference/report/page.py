@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["bullets", "heading", "note", "number", "paragraph", "picture", "table", "write_page"]
+__all__ = ["bullets", "finding", "heading", "note", "number", "paragraph", "picture", "table", "write_page"]
 
 
 def write_page(file: Path, title: str, sections: Sequence[tuple[str, str, str]]) -> Path:
@@ -45,6 +45,11 @@ def note(text: str) -> str:
 
 def heading(text: str) -> str:
     return f"<h3>{escape(text)}</h3>\n"
+
+
+def finding(mark: str, question: str, answer: str) -> str:
+    """A question and its answer, marked ``"good"``, ``"care"``, ``"bad"`` or ``""``."""
+    return f'<p class="finding {mark}"><strong>{escape(question)}</strong> {escape(answer)}</p>\n'
 
 
 def bullets(texts: Sequence[str]) -> str:
@@ -103,12 +108,21 @@ th {{ font-weight: 600; }}
 figure {{ margin: 1rem 0; }} img {{ max-width: 100%; height: auto; }}
 pre {{ white-space: pre-wrap; background: #f6f6f6; padding: .8rem; }}
 .wide {{ overflow-x: auto; }}
+h3 {{ font-size: 1rem; margin: 1.4rem 0 .3rem; }}
+li {{ overflow-wrap: anywhere; }}
+.finding {{ border-left: 5px solid #bbb; background: #f7f7f7; padding: .4rem .8rem; margin: .4rem 0; overflow-wrap: anywhere; }}
+.good {{ border-color: #2a8f4f; }} .care {{ border-color: #e08214; background: #fff7ea; }} .bad {{ border-color: #c0392b; background: #fdeeee; }}
 .equation {{ font-family: "DejaVu Serif", Georgia, serif; margin: .3rem 0 .3rem 2rem; }}
 .note {{ color: #666; font-style: italic; }}
 .warnings li {{ background: #fff4e0; border-left: 4px solid #e08214; list-style: none; padding: .3rem .7rem; margin: .3rem 0; overflow-wrap: anywhere; }}
 .warnings {{ padding: 0; }}
 footer {{ margin-top: 3rem; font-size: .8rem; color: #666; }}
-@media print {{ body {{ max-width: none; margin: 0; font-size: 11pt; }} nav {{ display: none; }} figure, tr, li, .equation {{ break-inside: avoid; }} h2 {{ break-after: avoid; }} img {{ max-height: 22cm; }} }}
+@media (max-width: 40rem) {{ body {{ margin: 1rem auto; }} th, td {{ padding-right: .6rem; }} .equation {{ margin-left: .5rem; }} nav a {{ display: inline-block; }} }}
+@media print {{ body {{ max-width: none; margin: 0; font-size: 11pt; }} nav {{ display: none; }} figure, tr, li, h3 {{ font-size: 1rem; margin: 1.4rem 0 .3rem; }}
+li {{ overflow-wrap: anywhere; }}
+.finding {{ border-left: 5px solid #bbb; background: #f7f7f7; padding: .4rem .8rem; margin: .4rem 0; overflow-wrap: anywhere; }}
+.good {{ border-color: #2a8f4f; }} .care {{ border-color: #e08214; background: #fff7ea; }} .bad {{ border-color: #c0392b; background: #fdeeee; }}
+.equation {{ break-inside: avoid; }} h2 {{ break-after: avoid; }} img {{ max-height: 22cm; }} }}
 </style>
 </head>
 <body>

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,10 +28,31 @@ from inference.programs.replicates import present, stems
 from inference.report.page import note, number, paragraph, picture, table
 from ppl_models.parts.showing import shows_briefly
 
-__all__ = ["Subject", "estimates", "fitted", "latents", "middle", "predictive", "settings", "shape_text"]
+__all__ = [
+    "HasText",
+    "Subject",
+    "estimates",
+    "fitted",
+    "identified",
+    "latents",
+    "middle",
+    "predictive",
+    "settings",
+    "shape_text",
+    "verdict",
+]
 
 MOST_ENTRIES = 40  # of one site, that are listed one by one
 MOST_LINES = 60  # of a table of latents
+
+
+T = TypeVar("T")
+
+
+class HasText(Protocol):
+    """A report of another check that can say itself in words."""
+
+    def text(self) -> str: ...
 
 
 @shows_briefly
@@ -43,12 +64,23 @@ class Subject:
         fit: the fit; data: the rows it was fitted to, or None.
         image_shape: (height, width) where the items are pixels, row by row.
         names: names of the entries by dim.
+        identifiability: the verdict, where one was given.
+        found: answers that several sections share, by the function that gives them.
     """
 
     fit: Fit
     data: Any
     image_shape: tuple[int, int] | None
     names: Names | None
+    identifiability: str | HasText | None = None
+    found: dict[Callable[[Subject], Any], Any] = field(default_factory=dict)
+
+    def once(self, ask: Callable[[Subject], T]) -> T:
+        """The answer of a function of this page, worked out when it is first asked for."""
+        if ask not in self.found:
+            self.found[ask] = ask(self)
+        answer: T = self.found[ask]
+        return answer
 
     @functools.cached_property
     def program(self) -> Program | None:
@@ -98,6 +130,18 @@ def fitted(structure: Structure, subject: Subject) -> str:
         size = "one a row" if site.plates else shape_text(own)
         rows.append([many, role, site.law, size])
     return table(("site", "what it is", "law", "size"), rows)
+
+
+@functools.singledispatch
+def verdict(structure: Structure, subject: Subject) -> str:
+    """What to make of the fit, before anything else; "" leaves it to the sections."""
+    return ""
+
+
+@functools.singledispatch
+def identified(structure: Structure, subject: Subject) -> str | HasText | None:
+    """The verdict on identifiability; None where it was not looked at."""
+    return subject.identifiability
 
 
 @functools.singledispatch

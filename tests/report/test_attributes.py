@@ -11,7 +11,10 @@ import pytest
 import torch
 
 from inference import EM, fit
+from inference.causal import discover_attributes
+from inference.inspection import item_curves, profile_shares
 from inference.report import write_report
+from inference.report.causal import causal_html, causal_record
 from ppl_models import HigherOrder, Independent, LatentAttributeModel
 from ppl_models.datasets import causal_attributes, mastery_test
 
@@ -43,8 +46,15 @@ def test_the_page_of_a_test(tmp_path: Path) -> None:
         "θ ~ N(0, 1)",
     ):
         assert words in text, words
-    chances = model.root_law().marginals(result.params)
-    assert f"{float(chances[0]):.3f}" in text
+    shares = profile_shares(result, table)
+    assert f"add 7 {shares.mastery[0]:.3f} ({shares.mastery_errors[0]:.3f})" in text
+    curves = item_curves(result, table).table.loc["task 0"]
+    ends = " ".join(f"{row.expected:.3f} ({row.standard_error:.3f})" for row in curves.itertuples())
+    assert f"task 0 add one attribute {ends}" in text
+    verdict = text[text.index("What was fitted?") : text.index("What to do next")]
+    for words in ("Did the fit converge? Yes.", "Do the answers determine the model? Yes", "Does the model fit?", "by BIC it is not worth them"):
+        assert words in verdict, words
+    assert "Not looked for: the attributes of this fit follow a law of their own shape" in text
 
 
 @pytest.mark.parametrize("with_data", [True, False])
@@ -68,3 +78,63 @@ def test_a_doubtful_attribute_and_a_fall_are_named(tmp_path: Path) -> None:
     assert "Do not report single rows on 0" in text
     assert "Where an attribute more lowers what is expected of an item" in text
     assert "not reproduced well" in text
+
+
+def page_of(model: LatentAttributeModel, items: torch.Tensor, folder: Path, method: EM | None = None) -> str:
+    result = fit(model, items, EM(tolerance=1e-6) if method is None else method)
+    return text_of(write_report(result, items, folder))
+
+
+@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning", "ignore::inference.StartsWarning")
+def test_the_verdict_on_fits_that_fail(tmp_path: Path) -> None:
+    design = mastery_test(12, 3, seed=1)
+    items, _ = design.draw(600, seed=2)
+    matrix = torch.tensor(design.model.q_matrix)
+    unfinished = page_of(design.model, items, tmp_path, EM(max_iterations=3))
+    assert "Did the fit converge? No, it stopped after 3 iterations" in unfinished
+    assert "Let the fit run on" in unfinished
+    wrong = matrix.clone()
+    wrong[3] = torch.tensor([0, 0, 1])  # asks for the first attribute alone
+    misfit = page_of(LatentAttributeModel(wrong, items="dina"), items, tmp_path)
+    assert "Does the model fit? Not well" in misfit
+    assert "items are not answered as the model says" in misfit
+    assert "Find what the model misses" in misfit
+    alone = page_of(LatentAttributeModel(matrix, items="dina", root=Independent()), items, tmp_path)
+    assert "A free table of profiles would raise the log-likelihood by about" in alone
+    assert "Fit again with root=Saturated()" in alone
+
+
+def test_a_q_matrix_that_tells_profiles_not_apart(tmp_path: Path) -> None:
+    design = mastery_test(12, 3, seed=1)
+    items, _ = design.draw(400, seed=2)
+    matrix = torch.tensor(design.model.q_matrix)
+    matrix[:, 1] = matrix[:, 0] = matrix[:, :2].amax(1)  # nobody can see a difference between these two
+    text = page_of(LatentAttributeModel(matrix, items="dina"), items, tmp_path)
+    assert "Do the answers determine the model? No: different parameters give the same answers. No item tells some profiles apart" in text
+    assert "No graph is drawn" in text
+    assert "Give every attribute items that ask for it alone" in text
+
+
+def test_a_graph_in_words() -> None:
+    design = causal_attributes("collider")
+    items, _ = design.draw(2000, seed=4)
+    found = discover_attributes(fit(design.model, items, EM(tolerance=1e-6)), items, num_draws=60)
+    text = re.sub(r"<[^>]+>", " ", re.sub(r'src="[^"]*"', "", causal_html(found)))
+    record = causal_record(found)
+    assert record["determined"] is True
+    assert {frozenset((edge["from"], edge["to"])) for edge in record["edges"]} == {frozenset(pair) for pair in (("A1", "A2"), ("A3", "A5"), ("A4", "A5"))}
+    assert [edge["directed"] for edge in record["edges"]] == [False, True, True]
+    assert "3 pairs of attributes are joined directly" in text
+    assert "A1 — A2" in text
+    assert "Firm directions: A3 → A5; A4 → A5" in text
+    assert "The graph against the answers themselves" in text
+
+
+def test_a_vanishing_dependence_is_said_instead_of_drawn() -> None:
+    design = causal_attributes("unfaithful")
+    items, _ = design.draw(2000, seed=4)
+    found = discover_attributes(fit(design.model, items, EM(tolerance=1e-6)), items, num_draws=60)
+    text = re.sub(r"<[^>]+>", " ", causal_html(found))
+    assert "No direction is firm" in text
+    assert "near-broken faithfulness" in text
+    assert not any(edge["direction_firm"] for edge in causal_record(found)["edges"])

@@ -1,15 +1,35 @@
-"""Attribute models: what the items ask for, who has what, how sure that is, items in words, and whether the model fits."""
+"""Attribute models: who has what and how sure that is, what may cause what, items in words, and whether the model fits."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from inference.fitting.names import labels_of
-from inference.inspection.attributes import classify_rows, reversals
-from inference.inspection.limited_information import limited_information_fit
+from inference.inspection.item_fit import ItemFit
+from inference.inspection.item_rules import ItemRules
+from inference.inspection.local_dependence import LocalDependence
 from inference.plots.attributes import plot_profiles, plot_q_matrix
+from inference.plots.item_curves import plot_item_curves
+from inference.report.attribute_findings import (
+    Refused,
+    absolute,
+    attributes_of,
+    classified,
+    curves,
+    dependence,
+    falls,
+    fit_of_items,
+    graph,
+    is_scaled,
+    items_of,
+    listed,
+    rules,
+    shares,
+)
+from inference.report.causal import causal_html
 from inference.report.page import note, number, paragraph, picture, table
 from inference.report.sections import Section, Subject, estimates, fitted, middle
 from inference.structures.layers.attributes import AttributeStructure
@@ -18,15 +38,17 @@ from ppl_models.parts.distributions import binary_configurations
 
 __all__: list[str] = []
 
-MOST_ITEMS, MOST_PROFILES, MOST_FALLS, MOST_NAMED = 80, 16, 20, 12
+MOST_ITEMS, MOST_PROFILES, MOST_FALLS, MOST_PAIRS = 80, 16, 20, 12
 MOST_LISTED = 14  # attributes whose profiles are listed
 LEAST_EXPECTED = 0.8
+GOOD_RMSEA, GOOD_SRMSR = 0.03, 0.05
+LEAST_P = 0.05
 
 
 @fitted.register
 def _(structure: AttributeStructure, subject: Subject) -> str:
     layer = structure.layers[0]
-    names = _attributes(subject, structure)
+    names = attributes_of(subject)
     asked = "are asked for as the Q-matrix says" if layer.graph is not None else "may each be used by every item"
     text = paragraph(
         f"Each row has or lacks {layer.num_parents} attributes ({', '.join(names)}), which {asked}; {layer.num_children} items are "
@@ -37,46 +59,45 @@ def _(structure: AttributeStructure, subject: Subject) -> str:
         "acdm": "each attribute adds to the chance of a right answer: P = (e^b + Σ a_k e^W_k) / (e^b + Σ e^W_k + 1)",
         "rrum": "each lacking attribute multiplies the chance of a right answer: P = σ(b) Π σ(-W_k)^(1 - a_k)",
     }
-    items = [str(name) for name in labels_of(subject.fit, "item", layer.num_children, subject.names)]
+    items = items_of(subject)
     for curve, form in forms.items():
         own = [items[j] for group in layer.curved if group.curve == curve for j in group.items.tolist()]
         if own:
-            shown = ", ".join(own[:MOST_NAMED]) + (f" and {len(own) - MOST_NAMED} more" if len(own) > MOST_NAMED else "")
-            text += paragraph(f"Otherwise for {shown}: {form}. Read their chances in the table of items, not their loadings.")
+            text += paragraph(f"Otherwise for {listed(own)}: {form}. Read their chances in the table of items, not their loadings.")
     return text
 
 
 @middle.register
 def _(structure: AttributeStructure, subject: Subject) -> list[Section]:
+    found = subject.once(graph)
     return [
         ("attributes", "Attributes", _prevalence(structure, subject)),
         ("profiles", "Profiles", _profiles(structure, subject)),
+        ("graph", "What may cause what", note(f"Not looked for: {found.reason}.") if isinstance(found, Refused) else causal_html(found)),
         ("items", "Items", _items(structure, subject)),
+        ("item_fit", "Fit of items and pairs", _fit_of_items(subject)),
         ("absolute_fit", "Absolute fit", _absolute_fit(subject)),
         estimates(subject),
     ]
 
 
-def _attributes(subject: Subject, structure: AttributeStructure) -> list[str]:
-    return [str(name) for name in labels_of(subject.fit, "attribute", structure.layers[0].num_parents, subject.names)]
-
-
 def _prevalence(structure: AttributeStructure, subject: Subject) -> str:
     """One line an attribute: how common it is, and how well rows are told apart."""
-    names, chances = _attributes(subject, structure), structure.root.marginals(subject.fit.params)
+    names, chances = attributes_of(subject), structure.root.marginals(subject.fit.params)
     edges = structure.layers[0].edges
     counts = ["" if edges is None else str(int(edges[:, k].sum())) for k in range(len(names))]
     head = ["attribute", "items that ask for it", "share of the population that has it"]
-    rows = [[name, count, number(float(chance), 3)] for name, count, chance in zip(names, counts, chances, strict=True)]
-    if subject.data is None:
-        return table(head, rows) + note("How surely rows are classified needs the data.")
-    if 2.0 ** len(names) > 2.0**MOST_LISTED and structure.root.profiles is None:
-        return table(head, rows) + note("The profiles are too many to list, so that the accuracy of the classification is not worked out.")
-    found = classify_rows(subject.fit, subject.data)
-    head += ["expected share of rows classified rightly", "agreement of two draws"]
+    known = subject.once(shares)
+    errors = np.full(len(names), np.nan) if isinstance(known, Refused) else known.mastery_errors
+    rows = [[name, count, _share(chance, error)] for name, count, chance, error in zip(names, counts, chances.tolist(), errors.tolist(), strict=True)]
+    found = subject.once(classified)
+    if isinstance(found, Refused):
+        return table(head, rows) + note(f"{found.reason[0].upper()}{found.reason[1:]}.")
+    head += ["expected share of rows classified rightly", "agreement of two draws", "report single rows?"]
     for k, row in enumerate(rows):
-        row += [number(float(found.attribute_accuracy[k]), 3), number(float(found.attribute_consistency[k]), 3)]
-    text = table(head, rows) + paragraph(
+        share = float(found.attribute_accuracy[k])
+        row += [number(share, 3), number(float(found.attribute_consistency[k]), 3), "yes" if share >= LEAST_EXPECTED else "no: below .8"]
+    text = table(head, rows) + (note("In brackets standard errors.") if np.isfinite(errors).any() else "") + paragraph(
         f"The whole profile of a row is expected to be right in {100 * found.accuracy:.1f} % of the rows, if the model is right."
     )
     doubtful = [name for name, share in zip(names, found.attribute_accuracy, strict=True) if share < LEAST_EXPECTED]
@@ -88,19 +109,25 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> str:
     return text
 
 
+def _share(value: float, error: float) -> str:
+    return f"{value:.3f} ({error:.3f})" if math.isfinite(error) else f"{value:.3f}"
+
+
 def _profiles(structure: AttributeStructure, subject: Subject) -> str:
     """The most common profiles, and how attributes go together."""
-    root, params, names = structure.root, subject.fit.params, _attributes(subject, structure)
+    root, params, names = structure.root, subject.fit.params, attributes_of(subject)
     if root.profiles is None and len(names) > MOST_LISTED:
         return note(f"The profiles of {len(names)} attributes are not listed.")
     like = next(iter(params.values()))
     profiles = root.profiles if root.profiles is not None else binary_configurations(len(names), like.dtype, like.device)
     chances = root.distribution(params).log_prob(profiles.to(like)).exp()
     order = chances.argsort(descending=True)[:MOST_PROFILES].tolist()
+    known = subject.once(shares)
     rows = []
     for c in order:
+        error = math.nan if isinstance(known, Refused) else float(known.standard_errors[c])
         has = [name for name, bit in zip(names, profiles[c].tolist(), strict=True) if bit]
-        rows.append(["none" if not has else "all" if len(has) == len(names) else ", ".join(has), number(float(chances[c]), 3)])
+        rows.append(["none" if not has else "all" if len(has) == len(names) else ", ".join(has), _share(float(chances[c]), error)])
     text = table(("attributes that a row has", "share of the population"), rows)
     text += picture(lambda: plot_profiles(subject.fit, names=subject.names), "the most common profiles as bars")
     if len(chances) > len(order):
@@ -117,52 +144,123 @@ def _profiles(structure: AttributeStructure, subject: Subject) -> str:
     return text
 
 
+def _ends(structure: AttributeStructure, subject: Subject) -> tuple[Tensor, np.ndarray | None, str]:
+    """What is expected of those with none and with all of an item's attributes, (2, J); standard errors, and where they are from or why there are none."""
+    size, count = structure.layers[0].num_parents, structure.layers[0].num_children
+    corners = torch.tensor([[0.0], [1.0]]).expand(2, size)
+    fit = subject.fit
+    values = structure.expected_responses(fit.params, corners)
+    if fit.draws is not None:
+        drawn = structure.expected_responses({name: value.flatten(0, 1) for name, value in fit.draws.items()}, corners)
+        return values, drawn.std(0).cpu().numpy(), "standard deviations of the draws"
+    found = subject.once(curves)
+    if isinstance(found, Refused):
+        return values, None, found.reason
+    errors = np.full((2, count), np.nan)
+    asked = {j: max(len(profile) for place, profile in zip(found.item, found.profiles, strict=True) if place == j) for j in range(count)}
+    for j, profile, error in zip(found.item.tolist(), found.profiles, found.standard_errors, strict=True):
+        for end, number_of in ((0, 0), (1, asked[j])):
+            if len(profile) == number_of:
+                errors[end, j] = error
+    return values, errors, "standard errors"
+
+
 def _items(structure: AttributeStructure, subject: Subject) -> str:
     """One line an item: what it asks for, and what is expected of those who have none or all of it."""
-    fit, layer, names = subject.fit, structure.layers[0], _attributes(subject, structure)
-    items = [str(name) for name in labels_of(fit, "item", layer.num_children, subject.names)]
-    ends = torch.tensor([[0.0], [1.0]]).expand(2, len(names))
-    none, everything = structure.expected_responses(fit.params, ends).unbind(-2)
+    fit, layer, names, items = subject.fit, structure.layers[0], attributes_of(subject), items_of(subject)
+    values, errors, source = _ends(structure, subject)
+    none, everything = values.unbind(-2)
     edges = layer.edges if layer.edges is not None else fit.params[layer.loadings].cpu() != 0
+    own, form = structure.rule_names(), ".3g" if is_scaled(subject) else ".3f"
     rows = []
     for j, item in enumerate(items[:MOST_ITEMS]):
         asked = ", ".join(name for name, edge in zip(names, edges[j].tolist(), strict=True) if edge)
-        rows.append([item, asked, *(f"{float(value):.3g}" for value in (none[j], everything[j], everything[j] - none[j]))])
-    text = table(("item", "asks for", "expected with none of it", "with all of it", "difference"), rows)
-    text += picture(lambda: plot_q_matrix(fit, names=subject.names), "the Q-matrix, coloured by what attributes add")
+        ends = [_with_error(float(value[j]), math.nan if errors is None else errors[r, j], form) for r, value in enumerate((none, everything))]
+        rows.append([item, asked, own[j], *ends, _with_error(float(everything[j] - none[j]), math.nan, form)])
+    words = f"In brackets {source}." if errors is not None else f"Without standard errors: {source}."
+    if not is_scaled(subject):
+        words = f"Expected with none of an item's attributes is guessing, one less what is expected with all of them slipping. {words}"
+    text = paragraph(words)
+    text += table(("item", "asks for", "rule", "expected with none of it", "with all of it", "difference"), rows)
     if len(items) > MOST_ITEMS:
         text += note(f"The first {MOST_ITEMS} of {len(items)} are shown.")
-    try:
-        falls = reversals(fit)
-    except ValueError as reason:
-        return text + note(f"Whether items fall where they should rise is not worked out: {reason}.")
-    if not falls:
+    text += picture(lambda: plot_q_matrix(fit, names=subject.names), "the Q-matrix, coloured by what attributes add")
+    tests = subject.once(rules) if "saturated" in own else None
+    if isinstance(tests, ItemRules):
+        text += paragraph(f"Would simpler rules do? {tests.text()}")
+    if not isinstance(subject.once(curves), Refused):
+        text += picture(lambda: plot_item_curves(fit, subject.data), "expected answers by profile, with 95 % intervals")
+    fallen = subject.once(falls)
+    if isinstance(fallen, Refused):
+        return text + note(f"Whether items fall where they should rise is not worked out: {fallen.reason}.")
+    if not fallen:
         return text + paragraph("No item is expected to be done worse by those who have one attribute more.")
     text += paragraph("Where an attribute more lowers what is expected of an item. Small falls are noise; look at large ones.")
-    lines = [[fall.item, fall.attribute, ", ".join(fall.having) or "none", f"{fall.fall:.3g}"] for fall in falls[:MOST_FALLS]]
+    lines = [[fall.item, fall.attribute, ", ".join(fall.having) or "none", f"{fall.fall:.3g}"] for fall in fallen[:MOST_FALLS]]
     text += table(("item", "attribute that is added", "beside", "fall"), lines)
-    return text + (note(f"The largest {MOST_FALLS} of {len(falls)}.") if len(falls) > MOST_FALLS else "")
+    return text + (note(f"The largest {MOST_FALLS} of {len(fallen)}.") if len(fallen) > MOST_FALLS else "")
+
+
+def _with_error(value: float, error: float, form: str) -> str:
+    return f"{value:{form}} ({error:{form}})" if math.isfinite(error) else f"{value:{form}}"
+
+
+def _fit_of_items(subject: Subject) -> str:
+    """Items that are not answered as the model says, and pairs that share more than the attributes explain."""
+    items, pairs = subject.once(fit_of_items), subject.once(dependence)
+    text = note(f"Fit of items is not worked out: {items.reason}.") if isinstance(items, Refused) else paragraph(items.text())
+    if isinstance(items, ItemFit):
+        order = [j for j in np.argsort(np.nan_to_num(items.p_value, nan=1.0), kind="stable").tolist() if items.p_value[j] < LEAST_P]
+        lines = [
+            [
+                items.items[j],
+                f"{items.statistic[j]:.1f}",
+                f"{items.degrees[j]:.1f}",
+                f"{items.p_value[j]:.2g}",
+                f"{items.p_holm[j]:.2g}",
+                f"{items.suspects[j]} ({np.nan_to_num(items.z)[j][np.abs(np.nan_to_num(items.z[j])).argmax()]:+.1f})" if items.suspects[j] else "",
+            ]
+            for j in order[:MOST_PAIRS]
+        ]
+        if lines:
+            text += paragraph("Items below 5 % one by one; corrected for the number of items, most of such findings go away.")
+            text += table(("item", "X2", "degrees of freedom", "p", "p, all items (Holm)", "attribute whose owners depart most (z)"), lines)
+    text += note(f"Local dependence is not worked out: {pairs.reason}.") if isinstance(pairs, Refused) else paragraph(pairs.text())
+    if isinstance(pairs, LocalDependence) and pairs.dependent:
+        strongest = np.argsort(-np.nan_to_num(np.abs(pairs.z)), kind="stable")
+        lines = [
+            [
+                pairs.items[pairs.pairs[c, 0]],
+                pairs.items[pairs.pairs[c, 1]],
+                f"{pairs.residual_correlation[c]:+.3f}",
+                f"{pairs.z[c]:+.1f}",
+                f"{pairs.p_holm[c]:.2g}",
+            ]
+            for c in strongest[:MOST_PAIRS].tolist()
+            if pairs.p_holm[c] < LEAST_P
+        ]
+        text += table(("item", "item", "residual correlation", "z", "p, all pairs (Holm)"), lines)
+    return text
 
 
 def _absolute_fit(subject: Subject) -> str:
     """M2 and its relatives in words, where they can be had."""
     if subject.data is None:
         return note("Needs the data.")
-    try:
-        found = limited_information_fit(subject.fit, subject.data)
-    except ValueError as reason:
-        return note(f"M2 is not worked out: {reason}.")
+    found = subject.once(absolute)
+    if isinstance(found, Refused):
+        return note(f"M2 is not worked out: {found.reason}.")
     low, high = found.rmsea2_interval
     rows = [
         ["M2", number(found.m2), f"{found.degrees} degrees of freedom, p = {found.p_value:.3g}"],
         ["RMSEA2", number(found.rmsea2, 4), f"from {low:.4f} to {high:.4f} (90 %)"],
         ["SRMSR", number(found.srmsr, 4), "mean residual correlation of pairs of items"],
     ]
-    good = found.rmsea2 < 0.03 and found.srmsr < 0.05
-    verdict = (
+    good = found.rmsea2 < GOOD_RMSEA and found.srmsr < GOOD_SRMSR
+    words = (
         "Shares of items and of pairs of items are reproduced well by the usual marks (RMSEA2 below .03, SRMSR below .05)."
         if good
         else "Shares of pairs of items are not reproduced well by the usual marks (RMSEA2 below .03, SRMSR below .05): look at the Q-matrix, "
         "at the rules of the items, and at the law of the attributes."
     )
-    return table(("statistic", "value", ""), rows) + paragraph(verdict) if math.isfinite(found.m2) else note("M2 is not a number.")
+    return table(("statistic", "value", ""), rows) + paragraph(words) if math.isfinite(found.m2) else note("M2 is not a number.")

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from inference.programs.program import Params
 from inference.structures.layers.structure import LayeredStructure
+from ppl_models.parts.item_curves import ACDM, RRUM
+from ppl_models.parts.measurement import Additive, ExpDINA, ExpDINO, ExpGDM
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -20,6 +22,7 @@ __all__ = ["AttributeStructure", "ItemRule"]
 MOST_NAMED = 8
 PAIR = (0, 1)
 ItemRule = Literal["additive", "conjunctive", "disjunctive", "saturated"]
+RULE_NAMES: dict[type, str] = {Additive: "additive", ACDM: "ACDM", RRUM: "R-RUM", ExpDINA: "DINA", ExpDINO: "DINO", ExpGDM: "saturated"}
 
 
 def _rule_of(bottom: Bottom) -> ItemRule:
@@ -53,6 +56,14 @@ class AttributeStructure(LayeredStructure):
             own: ItemRule = "saturated"
             return (own,) * self.layers[0].num_children
         return tuple(_rule_of(bottom) for bottom in bottoms)
+
+    def rule_names(self) -> list[str]:
+        """The rule of each item, as a table shows it; "one attribute" where all rules are the same."""
+        layer, rules = self.layers[0], getattr(self.model, "rules", None)
+        if layer.edges is None or rules is None:
+            return ["additive" if layer.edges is None else "of its own"] * layer.num_children
+        asked = layer.edges.sum(-1).tolist()
+        return ["one attribute" if count == 1 else RULE_NAMES[type(rule)] for rule, count in zip(rules, asked, strict=True)]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Items that those with all of the attributes are expected to do worse on than those with none."""

@@ -1,0 +1,206 @@
+"""What several sections of an attribute model's page share, each worked out once (:meth:`inference.report.sections.Subject.once`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from inference.causal.of_fit import AttributeReport, discover_attributes, profile_posterior
+from inference.fitting.names import labels_of
+from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of
+from inference.inspection.attribute_moments import all_bernoulli
+from inference.inspection.attributes import Classification, Reversal, classify_rows, reversals
+from inference.inspection.item_curves import ItemCurves, ProfileShares, item_curves, profile_shares
+from inference.inspection.item_fit import ItemFit, item_fit
+from inference.inspection.item_rules import ItemRules, item_rules
+from inference.inspection.limited_information import LimitedInformationFit, limited_information_fit
+from inference.inspection.local_dependence import LocalDependence, local_dependence
+from inference.report.sections import Subject
+from inference.structures.layers.attributes import AttributeStructure
+from inference.structures.layers.free_table import table_gain
+from ppl_models.parts.distributions import binary_configurations
+
+__all__ = [
+    "Freed",
+    "Refused",
+    "absolute",
+    "attributes_of",
+    "classified",
+    "clear_falls",
+    "curves",
+    "dependence",
+    "falls",
+    "fit_of_items",
+    "freed",
+    "graph",
+    "is_free",
+    "is_scaled",
+    "items_of",
+    "listed",
+    "rules",
+    "shares",
+    "structure_of_page",
+    "tried",
+    "verdict_of_q",
+]
+
+MOST_NAMED = 12
+LARGE_FALL = 0.1  # of a chance
+MOST_GRAPHED = 8  # attributes among which a graph is looked for on a page
+MOST_FREED = 10  # whose free table is tried
+MOST_CELLS = 2**27  # rows times profiles times items, beyond which fit of items is left to a call of its own
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why something was not worked out."""
+
+    reason: str
+
+
+def tried(ask: Callable[[], T]) -> T | Refused:
+    try:
+        return ask()
+    except (ValueError, RuntimeError) as reason:  # RuntimeError: an operation of the program without second derivatives
+        return Refused(str(reason).rstrip("."))
+
+
+def size_of_work(subject: Subject) -> float:
+    layer = structure_of_page(subject).layers[0]
+    return float(subject.fit.num_rows) * 2.0**layer.num_parents * layer.num_children
+
+
+def structure_of_page(subject: Subject) -> AttributeStructure:
+    structure = subject.fit.structure
+    if not isinstance(structure, AttributeStructure):
+        raise TypeError("an attribute model was expected")
+    return structure
+
+
+def classified(subject: Subject) -> Classification | Refused:
+    if subject.data is None:
+        return Refused("how surely rows are classified needs the data")
+    return tried(lambda: classify_rows(subject.fit, subject.data))
+
+
+def absolute(subject: Subject) -> LimitedInformationFit | Refused:
+    if subject.data is None:
+        return Refused("it needs the data")
+    return tried(lambda: limited_information_fit(subject.fit, subject.data))
+
+
+def _asked(subject: Subject, name: str, ask: Callable[[Any, Any], T]) -> T | Refused:
+    """What a question about fit and rows says, where it is quick."""
+    if subject.data is None:
+        return Refused("it needs the data")
+    if size_of_work(subject) > MOST_CELLS:
+        return Refused(f"it would take a while; inference.inspection.{name}(fit, data) works it out")
+    return tried(lambda: ask(subject.fit, subject.data))
+
+
+def fit_of_items(subject: Subject) -> ItemFit | Refused:
+    return _asked(subject, "item_fit", item_fit)
+
+
+def dependence(subject: Subject) -> LocalDependence | Refused:
+    return _asked(subject, "local_dependence", local_dependence)
+
+
+def curves(subject: Subject) -> ItemCurves | Refused:
+    return _asked(subject, "item_curves", item_curves)
+
+
+def shares(subject: Subject) -> ProfileShares | Refused:
+    return _asked(subject, "profile_shares", profile_shares)
+
+
+def rules(subject: Subject) -> ItemRules | Refused:
+    return _asked(subject, "item_rules", item_rules)
+
+
+def clear_falls(subject: Subject) -> list[str]:
+    """Right-wrong items on which those who have one attribute more are expected to do worse, by a tenth and by three standard errors."""
+    fallen, found = subject.once(falls), subject.once(curves)
+    if isinstance(fallen, Refused) or isinstance(found, Refused) or is_scaled(subject):
+        return []
+    errors = {
+        (found.items[j], frozenset(profile)): float(error)
+        for j, profile, error in zip(found.item.tolist(), found.profiles, found.standard_errors, strict=True)
+    }
+    names = []
+    for fall in fallen:
+        ends = [errors.get((fall.item, frozenset(own)), math.nan) for own in (fall.having, (*fall.having, fall.attribute))]
+        if fall.fall > max(LARGE_FALL, 3 * math.hypot(*ends)):
+            names.append(fall.item)
+    return list(dict.fromkeys(names))
+
+
+def falls(subject: Subject) -> list[Reversal] | Refused:
+    return tried(lambda: reversals(subject.fit))
+
+
+def verdict_of_q(subject: Subject) -> IdentifiabilityText | None:
+    return identifiability_of(subject.fit, subject.data)
+
+
+def is_free(subject: Subject) -> bool:
+    """Whether the table of profiles is free, so that its dependences are the data's and not the law's."""
+    structure = structure_of_page(subject)
+    return structure.root.num_free >= 2.0 ** structure.layers[0].num_parents - 1
+
+
+def graph(subject: Subject) -> AttributeReport | Refused:
+    size = structure_of_page(subject).layers[0].num_parents
+    if subject.data is None:
+        return Refused("it needs the data")
+    if not is_free(subject):
+        return Refused(
+            "the attributes of this fit follow a law of their own shape, so a graph found in it would only repeat what that law assumes; fit with "
+            "root=Saturated() (--root saturated) to look for one"
+        )
+    if not 2 <= size <= MOST_GRAPHED:
+        return Refused(f"from 2 to {MOST_GRAPHED} attributes are looked at on a page; inference.causal.discover_attributes(fit, data) takes more")
+    names = attributes_of(subject)
+    return tried(lambda: discover_attributes(subject.fit, subject.data, names=None if names == [str(k) for k in range(size)] else names))
+
+
+@dataclass(frozen=True)
+class Freed:
+    """What a free table of profiles would gain over the law that was fitted: nats, and numbers more that are estimated."""
+
+    gain: float
+    more: int
+
+
+def freed(subject: Subject) -> Freed | None:
+    structure = structure_of_page(subject)
+    size, root, params = structure.layers[0].num_parents, structure.root, subject.fit.params
+    if subject.data is None or is_free(subject) or root.profiles is not None or size > MOST_FREED or size_of_work(subject) > MOST_CELLS:
+        return None
+    like = next(iter(params.values()))
+    profiles = binary_configurations(size, like.dtype, like.device)
+    posterior = torch.as_tensor(profile_posterior(subject.fit, subject.data).posterior, dtype=like.dtype, device=like.device)
+    found = table_gain(posterior, profiles, root.distribution(params).log_prob(profiles).exp().detach())
+    return Freed(found.gain, 2**size - 1 - root.num_free)
+
+
+def attributes_of(subject: Subject) -> list[str]:
+    return [str(name) for name in labels_of(subject.fit, "attribute", structure_of_page(subject).layers[0].num_parents, subject.names)]
+
+
+def items_of(subject: Subject) -> list[str]:
+    return [str(name) for name in labels_of(subject.fit, "item", structure_of_page(subject).layers[0].num_children, subject.names)]
+
+
+def listed(names: list[str] | tuple[str, ...]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+
+
+def is_scaled(subject: Subject) -> bool:
+    """Whether some items are no right-wrong ones, where a fall has the item's own unit and need not be wrong."""
+    return not all_bernoulli(structure_of_page(subject))

@@ -1,0 +1,197 @@
+"""The verdict on a fit of an attribute model, question by question, and what to do next; it stands first on the page."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from inference.inspection.local_dependence import LocalDependence
+from inference.report.attribute_findings import (
+    Refused,
+    absolute,
+    attributes_of,
+    classified,
+    clear_falls,
+    dependence,
+    fit_of_items,
+    freed,
+    graph,
+    is_free,
+    listed,
+    structure_of_page,
+    verdict_of_q,
+)
+from inference.report.causal import verdict_in_words
+from inference.report.page import bullets, finding, heading
+from inference.report.sections import HasText, Subject, identified, verdict
+from inference.structures.layers.attributes import AttributeStructure
+
+__all__: list[str] = []
+
+LEAST_EXPECTED = 0.8  # share of rows classified rightly, below which an attribute is flagged
+GOOD_RMSEA, FAIR_RMSEA, GOOD_SRMSR = 0.03, 0.045, 0.05
+
+
+@verdict.register
+def _(structure: AttributeStructure, subject: Subject) -> str:
+    parts: list[str] = []
+    steps: list[str] = []
+    for ask in (_on_model, _on_convergence, _on_identifiability, _on_fit, _on_items, _on_law, _on_classification, _on_graph):
+        text, step = ask(subject)
+        parts.append(text)
+        steps += [step] if step else []
+    if not steps:
+        steps = ["Nothing stands in the way: report attributes and profiles with the shares of rows that are expected to be classified rightly."]
+    return "".join(parts) + heading("What to do next") + bullets(steps)
+
+
+Answer = tuple[str, str]  # HTML of a finding, and what to do about it ("" for nothing)
+
+
+def _on_model(subject: Subject) -> Answer:
+    layer, names = structure_of_page(subject).layers[0], attributes_of(subject)
+    rules = [rule for rule in dict.fromkeys(structure_of_page(subject).rule_names()) if rule != "one attribute"]
+    shown = f"; items that ask for several are {' or '.join(rules)}" if rules else ""
+    missing = "" if subject.data is None else _missing(subject)
+    return finding(
+        "", "What was fitted?",
+        f"{subject.fit.num_rows:,} rows, {layer.num_children} items and {len(names)} attributes ({listed(names)}){shown}{missing}.",
+    ), ""  # fmt: skip
+
+
+def _missing(subject: Subject) -> str:
+    values = np.asarray(subject.data, dtype=np.float64)
+    gone = int(np.isnan(values).sum())
+    return f"; {gone:,} of {values.size:,} answers are missing and leave the likelihood" if gone else ""
+
+
+def _on_convergence(subject: Subject) -> Answer:
+    fit = subject.fit
+    words = fit.restarts.text()
+    if not fit.converged:
+        step = "Let the fit run on before anything is read from it: more iterations (EM(max_iterations=...)), or more starts."
+        return finding("bad", "Did the fit converge?", f"No, it stopped after {fit.num_iterations:,} iterations. {words}"), step
+    alone = fit.restarts.optimum is not None and fit.restarts.num_ended > 1 and fit.restarts.num_reached == 1
+    step = "Fit again with more starts (num_restarts=20 or more): only one start reached the best optimum, so a better one may exist." if alone else ""
+    return finding("care" if alone else "good", "Did the fit converge?", f"Yes. {words}"), step
+
+
+MEANING = {
+    "strict": ("good", "Yes: the answers of a large sample would determine every parameter."),
+    "generic": ("good", "Yes, but for special values of the parameters (generic identifiability)."),
+    "not established": ("care", "That is not shown: no known condition holds."),
+    "not identified": ("bad", "No: different parameters give the same answers."),
+}
+
+
+def _on_identifiability(subject: Subject) -> Answer:
+    found = subject.once(verdict_of_q)
+    record = {} if found is None else found.to_dict()
+    said = record.get("verdict")
+    if said not in MEANING:
+        return finding("", "Do the answers determine the model?", "That was not decided."), ""
+    mark, words = MEANING[said]
+    if said in ("strict", "generic"):
+        return finding(mark, "Do the answers determine the model?", words), ""
+    reasons = " ".join(record.get("reasons", ())[:2])
+    alike = record.get("alike")
+    if alike:
+        words += " No item tells some profiles apart, so shares of single profiles, and who has which of them, rest on the start and not on the data."
+    step = "Give every attribute items that ask for it alone (the section on identifiability names them), or join attributes; until then read no single profile."
+    return finding("bad" if alike else mark, "Do the answers determine the model?", f"{words} {reasons}"), step
+
+
+def _on_fit(subject: Subject) -> Answer:
+    found = subject.once(absolute)
+    pairs = subject.once(dependence)
+    more = f" {_on_pairs(pairs)}" if isinstance(pairs, LocalDependence) else ""
+    question = "Does the model fit?"
+    if isinstance(found, Refused) or not math.isfinite(found.m2):
+        if isinstance(pairs, Refused):
+            return finding("", question, "That could not be worked out here; the section on absolute fit says why."), ""
+        step = "Look at the pairs of items that share more than the attributes explain." if pairs.dependent else ""
+        return finding("care" if pairs.dependent else "good", question, more.strip()), step
+    low, high = found.rmsea2_interval
+    numbers = f"RMSEA2 {found.rmsea2:.3f} ({low:.3f} to {high:.3f}), SRMSR {found.srmsr:.3f}, M2 p = {found.p_value:.2g}"
+    if found.rmsea2 < GOOD_RMSEA and found.srmsr < GOOD_SRMSR:
+        return finding("good", question, f"Well, by the usual marks: {numbers}.{more}"), ""
+    fair = found.rmsea2 < FAIR_RMSEA and found.srmsr < GOOD_SRMSR
+    step = "Find what the model misses before the profiles are used: items that misfit, entries of the Q-matrix, another rule (saturated items fit best)."
+    return finding("care" if fair else "bad", question, f"{'Fairly' if fair else 'Not well'}: {numbers}.{more}"), step
+
+
+def _on_pairs(pairs: LocalDependence) -> str:
+    if not pairs.dependent:
+        return "No pair of items shares more than the attributes explain."
+    one, other = pairs.dependent[0]
+    return f"{len(pairs.dependent)} of {len(pairs.pairs):,} pairs of items share more or less than the attributes explain, most of all {one} with {other}."
+
+
+def _on_items(subject: Subject) -> Answer:
+    found, fallen = subject.once(fit_of_items), clear_falls(subject)
+    if isinstance(found, Refused) and not fallen:
+        return "", ""
+    off = () if isinstance(found, Refused) else found.misfitting
+    words = []
+    if off:
+        words.append(f"{len(off)} of {subject.fit.structure.layers[0].num_children} items are not answered as the model says: {listed(off)}.")
+    elif not isinstance(found, Refused):
+        words.append("None is answered otherwise than the model says, as far as these rows can tell.")
+    if fallen:
+        words.append(f"On {listed(fallen)} those who have one attribute more are expected to do clearly worse.")
+    which = list(dict.fromkeys([*off, *fallen]))
+    many = len(which) > subject.fit.structure.layers[0].num_children / 3
+    step = "So many items misfit that the Q-matrix, the rule or the law of the answers is the likelier cause than single items: try other ones and compare." if many else (
+        f"Look at {listed(which)}: wording and key, and their rows of the Q-matrix." if which else ""
+    )
+    return finding("care" if which else "good", "Do the items work?", " ".join(words)), step
+
+
+def _on_law(subject: Subject) -> Answer:
+    fit, structure = subject.fit, structure_of_page(subject)
+    question = "Does the law of the attributes fit?"
+    size = structure.layers[0].num_parents
+    if is_free(subject):
+        if 2.0**size <= fit.num_rows / 2:
+            return "", ""
+        step = "Compare with root=HigherOrder() or another law of fewer numbers (smaller BIC is better): a free table is too large for so few rows."
+        return finding("care", question, f"It is a free table of {2**size:,} profiles, for {fit.num_rows:,} rows."), step
+    found = subject.once(freed)
+    if found is None:
+        return "", ""
+    worth = 2 * found.gain - found.more * math.log(fit.num_rows)
+    words = f"A free table of profiles would raise the log-likelihood by about {found.gain:.0f} nats, the items held, for {found.more:,} {'number' if found.more == 1 else 'numbers'} more"
+    if worth <= 0:
+        return finding("good", question, f"{words}: by BIC it is not worth them."), ""
+    return finding("care", question, f"{words}, and by BIC it is worth them."), "Fit again with root=Saturated() (--root saturated) and compare."
+
+
+def _on_classification(subject: Subject) -> Answer:
+    found = subject.once(classified)
+    if isinstance(found, Refused):
+        return "", ""
+    names = attributes_of(subject)
+    worst = int(np.argmin(found.attribute_accuracy))
+    words = (
+        f"The whole profile of a row is expected to be right for {100 * found.accuracy:.0f} % of the rows; single attributes for "
+        f"{100 * found.attribute_accuracy[worst]:.0f} % ({names[worst]}) to {100 * found.attribute_accuracy.max():.0f} %."
+    )
+    doubtful = [name for name, share in zip(names, found.attribute_accuracy, strict=True) if share < LEAST_EXPECTED]
+    if not doubtful:
+        return finding("good", "How surely are rows classified?", f"{words} That supposes that the model is right."), ""
+    words += f" Below four in five: {', '.join(doubtful)}."
+    step = f"Do not report single rows on {', '.join(doubtful)}; more items that ask for it alone would help most."
+    return finding("care", "How surely are rows classified?", words), step
+
+
+def _on_graph(subject: Subject) -> Answer:
+    found = subject.once(graph)
+    if isinstance(found, Refused):
+        return "", ""
+    return finding("" if found.determined else "care", "What may cause what?", " ".join(verdict_in_words(found)[:3])), ""
+
+
+@identified.register
+def _(structure: AttributeStructure, subject: Subject) -> str | HasText | None:
+    return subject.once(verdict_of_q) if subject.identifiability is None else subject.identifiability
