@@ -29,19 +29,23 @@ PUBLIC = {
     """,
     "inference.plots": """
         plot_latent_graph plot_loading_images plot_loadings plot_mesa plot_posterior_predictive plot_reconstructions
-        plot_restarts plot_trace
+        plot_restarts plot_trace plot_certainty plot_classifiers plot_component_densities plot_saturation
     """,
     "inference.report": "HasText write_report",
     "inference.comparison": "Comparison compare",
     "inference.loo": "Prediction cross_validate loo",
     "inference.calibration": "Calibration simulation_based_calibration",
-    "inference.selection": "ComponentNoise HeldOut InformationCriterion LikelihoodRatio Selection SpectralRatio select_dimension",
+    "inference.selection": """
+        ComponentNoise HeldOut InformationCriterion LikelihoodRatio Saturation Selection SpectralRatio saturation select_dimension
+        Discriminator conditional_independence total_correlation
+    """,
     "inference.acdc": "AcdcResult Bootstrap Choice NoNull PlugIn Table acdc",
     "inference.identifiability": """
         ClassifierIdentifiability IdentifiabilityReport LayerReport QMatrixReport Violation check_classifiers check_graph
         check_identifiability check_q_matrix weight_interval
     """,
     "inference.inspection": """
+        ClassifierEnsemble classifier_curves classifier_ensemble read_classifiers
         ItemBIC LikelihoodRatioSteps QChange QCriterion QValidation VarianceHull VarianceShare WaldSteps validate_q
     """,
     "inference.alignment": "Alignment Matching align align_layers canonical_signs match_columns relabel",

@@ -22,6 +22,7 @@ __all__ = [
     "Purity",
     "Verdict",
     "certainty",
+    "certainty_by_share",
     "cross_checks",
     "independence",
     "one_sided",
@@ -152,6 +153,26 @@ def certainty(
         delta: the supremum counts as one from 1 - delta on.
         level: of the bounds, for example 0.95.
     """
+    found = certainty_by_share(members, component, against, level)
+    if not found:
+        mass = np.ones(members.shape[1]) if against is None else members[..., [component, against]].sum(-1).mean(0)
+        return Purity(variate, component, against, math.nan, float(mass.sum()), math.nan, math.nan, math.nan, 0.0, "too few rows")
+    best_lower = max(row[3] for row in found)
+    good = [row for row in found if row[3] >= 1 - delta]
+    chosen = good[0] if good else found[-1]
+    verdict: Verdict = "supported" if good else "refuted at this resolution" if chosen[4] < 1 - delta else "too few rows"
+    return Purity(variate, component, against, *chosen, best_lower, verdict)
+
+
+def certainty_by_share(
+    members: np.ndarray, component: int, against: int | None = None, level: float = 0.95
+) -> list[tuple[float, float, float, float, float]]:
+    """Share of the mass, rows, mean, lower and upper bound of the ratio for every share that is small enough and holds thirty rows, falling.
+
+    Args:
+        members: (M, N, C), the classifier of one variate in each of M matched fits; component, against: see :class:`Purity`.
+        level: of the bounds of all shares together.
+    """
     top = members[..., component]
     mass = np.ones_like(top) if against is None else top + members[..., against]
     num_members = len(top)
@@ -161,7 +182,7 @@ def certainty(
     total = mass.mean(0).sum()
     shares = [q for q in SHARES if q <= usual / 2 and q * total >= LEAST_ROWS]
     if not shares:
-        return Purity(variate, component, against, math.nan, float(total), math.nan, math.nan, math.nan, 0.0, "too few rows")
+        return []
     strict = 1 - (1 - level) / len(shares)
     found = []
     for share in shares:
@@ -183,11 +204,7 @@ def certainty(
         mean = float(np.nanmean(values))
         half = one_sided(float(errors.mean()), by_judge, strict)
         found.append((share, float(counts.mean()), mean, max(0.0, mean - half), min(1.0, mean + half)))
-    best_lower = max(row[3] for row in found)
-    good = [row for row in found if row[3] >= 1 - delta]
-    chosen = good[0] if good else found[-1]
-    verdict: Verdict = "supported" if good else "refuted at this resolution" if chosen[4] < 1 - delta else "too few rows"
-    return Purity(variate, component, against, *chosen, best_lower, verdict)
+    return found
 
 
 def cross_checks(

@@ -7,6 +7,7 @@ r"""Does the law of the data determine a mixture of conditionally independent va
   :math:`\alpha^{(i)} / (\alpha^{(i)} + \alpha^{(j)})` is one.
 * V = 2, theorem 2, sufficient: the supremum of :math:`\alpha^{(i)}` is one for every component and either variate. With two
   components the theorems coincide.
+  One fit is no witness of its own certainty: its theorem 2 counts only where the counts of rows that need no label agree with it.
 * V >= 3: determined if in at least three variates the C densities are linearly independent; no component need be certain anywhere.
 
 All up to the order of the components. Weights of zero, or two components that are equal in a variate, break all of it.
@@ -38,6 +39,7 @@ from inference.identifiability.classifier_evidence import (
     weight_interval,
 )
 from inference.identifiability.report import plain_values
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
 
 __all__ = ["ClassifierIdentifiability", "check_classifiers"]
@@ -46,6 +48,7 @@ MOST_LINES = 12
 SUM_TOLERANCE = 1e-4
 
 
+@shows_briefly
 @dataclass(frozen=True)
 class ClassifierIdentifiability:
     """What a fit's classifiers say of its uniqueness.
@@ -166,7 +169,8 @@ def check_classifiers(
         if any(record.verdict == "refuted at this resolution" for record in necessary):
             verdict = "refuted at this resolution"
         elif all(record.verdict == "supported" for record in purity) and not contradicted:
-            verdict = "supported"
+            confirmed = num_members > 1 or all(check.verdict == "agrees" for check in checks)
+            verdict = "supported" if confirmed or size == 1 else "open"
     elif size == 1 or sum(own.verdict == "independent" for own in spans) >= 3:
         verdict = "supported"
     return ClassifierIdentifiability(
@@ -237,6 +241,11 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
             "weights and densities have exactly the same law (theorem 1), and the fit shows one of many answers. Known weights, a known density of one "
             "component, a third variate, or more rows in the tails would narrow them."
         )
+    elif all(record.verdict == "supported" for record in report.purity):
+        out.append(
+            f"Open: the fit itself is all but certain (at least {sure}) of every component somewhere in both variates, which would make it the only one (theorem 2). But "
+            "one fit is no witness of its own certainty, and too few rows lie where it is certain in both variates to confirm it by counting."
+        )
     else:
         least = min(report.purity, key=lambda record: record.mean if record.mean == record.mean else -1.0)
         few = "too few rows to say" if math.isnan(least.mean) else f"a chance of {least.mean:.3f} where it is surest"
@@ -246,10 +255,13 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
         )
     if report.possible_weights is not None:
         low, high = report.possible_weights
-        out.append(
-            f"As far as these rows show, every weight of component 1 between {low:.3f} and {high:.3f} fits as well as the fitted "
-            f"{report.weights[0]:.3f}: this is freedom that no longer training removes."
-        )
+        if high - low < 0.002:
+            out.append(f"Nor do these rows leave the weights any freedom: that of component 1 is {report.weights[0]:.3f}, up to the error of sampling.")
+        else:
+            out.append(
+                f"As far as these rows can tell, any weight of component 1 between {low:.3f} and {high:.3f} may fit as well as the estimated {report.weights[0]:.3f}: "
+                "this is freedom that no longer training removes."
+            )
     return out
 
 

@@ -1,10 +1,10 @@
 """What to make of fitted latents: topics, groups, causes, dictionaries, options."""
 
 from inference.inspection.attributes import Classification, Reversal, classify_rows, reversals
+from inference.inspection.classifier_curves import ClassifierCurves, classifier_curves
+from inference.inspection.classifier_ensemble import ClassifierEnsemble, CurveBands, WeightSpread, classifier_ensemble
 from inference.inspection.classifiers import ClassifierReadout, component_histogram, read_classifiers
-from inference.inspection.conditional_independence import ComponentDependence, conditional_independence
 from inference.inspection.dictionary import ColumnRecovery, column_recovery, used_columns
-from inference.inspection.discriminator import Discriminator
 from inference.inspection.groups import GroupMeans, group_means
 from inference.inspection.item_curves import ItemCurves, ProfileShares, item_curves, profile_shares
 from inference.inspection.item_fit import ItemFit, item_fit
@@ -50,17 +50,17 @@ from inference.inspection.topics import (
     topic_similarity,
     word_probabilities,
 )
-from inference.inspection.total_correlation import TotalCorrelation, total_correlation
 
 __all__ = [
+    "ClassifierCurves",
+    "ClassifierEnsemble",
     "ClassifierReadout",
+    "CurveBands",
+    "WeightSpread",
+    "classifier_curves",
+    "classifier_ensemble",
     "component_histogram",
     "read_classifiers",
-    "ComponentDependence",
-    "conditional_independence",
-    "Discriminator",
-    "TotalCorrelation",
-    "total_correlation",
     "Classification",
     "Reversal",
     "classify_rows",

@@ -2,6 +2,7 @@
 
 from inference.plots.attributes import plot_profiles, plot_q_matrix
 from inference.plots.causal import plot_causal_graph
+from inference.plots.classifiers import plot_certainty, plot_classifiers, plot_component_densities, plot_saturation
 from inference.plots.comparison import plot_comparison, plot_ranks
 from inference.plots.components import (
     plot_abundances,
@@ -26,6 +27,10 @@ __all__ = [
     "plot_profiles",
     "plot_q_matrix",
     "plot_causal_graph",
+    "plot_certainty",
+    "plot_classifiers",
+    "plot_component_densities",
+    "plot_saturation",
     "plot_comparison",
     "plot_ranks",
     "plot_abundances",

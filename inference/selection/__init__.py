@@ -13,6 +13,7 @@ from inference.selection.components import (
     held_out_log_likelihood,
     parallel_analysis,
 )
+from inference.selection.conditional_independence import ComponentDependence, conditional_independence
 from inference.selection.dimension import (
     ComponentNoise,
     HeldOut,
@@ -23,6 +24,7 @@ from inference.selection.dimension import (
     SpectralRatio,
     select_dimension,
 )
+from inference.selection.discriminator import Discriminator
 from inference.selection.how_many.answer import HowMany
 from inference.selection.how_many.rule import select_components
 from inference.selection.likelihood_ratio import RatioTest, likelihood_ratio_test
@@ -30,9 +32,16 @@ from inference.selection.noisy_or_sizes import fit_sizes
 from inference.selection.overparameterization import StudyRow, overparameterization, study_frame, wilson_interval
 from inference.selection.penalty_grid import fit_penalty_grid, refit_penalty_grid
 from inference.selection.reproducibility import Reproducibility, reproducibility
+from inference.selection.saturation import Saturation, choose_components, saturation
 from inference.selection.sparsity import Path, ebic, graphs_of, penalty_path, polish
+from inference.selection.total_correlation import TotalCorrelation, total_correlation
 
 __all__ = [
+    "ComponentDependence",
+    "conditional_independence",
+    "Discriminator",
+    "TotalCorrelation",
+    "total_correlation",
     "ChoiceSpread",
     "LabelledSet",
     "RhoCalibration",
@@ -67,6 +76,9 @@ __all__ = [
     "wilson_interval",
     "fit_penalty_grid",
     "refit_penalty_grid",
+    "Saturation",
+    "choose_components",
+    "saturation",
     "Reproducibility",
     "reproducibility",
     "Path",

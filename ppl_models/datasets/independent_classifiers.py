@@ -37,6 +37,7 @@ __all__ = [
 REACH, STEP = 8.0, 0.125  # of the grid of Normals, in standard deviations
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class IndependentMixture(ABC):
     """A known mixture of V one-dimensional variates that are independent inside each of C components.

@@ -12,6 +12,7 @@ from inference.structures.classifiers.costs import (
     unnorm_neg_cmi,
     unnorm_neg_ctc,
 )
+from inference.structures.classifiers.kernels import KernelEM, KernelMixture, kernel_em
 from inference.structures.classifiers.structure import ClassifierStructure
 from inference.structures.classifiers.terms import CrossTotalCorrelation, EvenWeights, KnownWeights, Labels
 from inference.structures.classifiers.train import TrainClassifiers
@@ -20,10 +21,13 @@ __all__ = [
     "ClassifierStructure",
     "CrossTotalCorrelation",
     "EvenWeights",
+    "KernelEM",
+    "KernelMixture",
     "KnownWeights",
     "Labels",
     "TrainClassifiers",
     "geometric_log_weights",
+    "kernel_em",
     "linear_surrogate",
     "log_pseudo_weights",
     "log_ratio_rows",

@@ -1,8 +1,8 @@
 """Rows against rows whose variates were shuffled: a small network that tells them apart, judged on rows that it has not seen.
 
 What it learns is the log-ratio of the law of the rows to the product of the laws of their variates, so its held-out scores bound how
-dependent the variates are (:mod:`inference.inspection.total_correlation`) and test whether they are independent
-(:mod:`inference.inspection.conditional_independence`).
+dependent the variates are (:mod:`inference.selection.total_correlation`) and test whether they are independent
+(:mod:`inference.selection.conditional_independence`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import as_table, check_number, check_size
 
 __all__ = ["Discriminator", "HeldOutScores", "as_variates", "held_out_scores"]
@@ -61,6 +62,7 @@ class Discriminator:
         check_number(owner, "learning_rate", self.learning_rate, "be positive", above=0)
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class HeldOutScores:
     """Log-ratios of rows and of shuffled rows, each by a network that has seen neither.

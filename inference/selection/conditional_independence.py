@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.inspection.discriminator import Discriminator, HeldOutScores, as_variates, held_out_scores
+from inference.selection.discriminator import Discriminator, HeldOutScores, as_variates, held_out_scores
 from ppl_models.parts.validation import check_kind, check_number, check_size
 
 __all__ = ["ComponentDependence", "conditional_independence"]

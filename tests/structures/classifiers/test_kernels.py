@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from inference.structures.classifiers import kernel_em as kernels
-from inference.structures.classifiers.kernel_em import KernelEM, kernel_em
+from inference.structures.classifiers import kernels
+from inference.structures.classifiers.kernels import KernelEM, kernel_em
 from ppl_models.datasets import simulate_checkerboard, simulate_two_gaussians
 
 F64 = torch.float64
@@ -97,6 +97,18 @@ def test_truth_comes_back(method):
     assert mass.tolist() == pytest.approx([1.0, 1.0], abs=1e-3)
     exact = normals.truth.classifiers(0, x.numpy())[:, ::-1]
     assert np.abs(found.classifiers(0, x).numpy() - exact).mean() < 0.08
+
+
+def test_rows_far_from_all_others_keep_a_finite_ratio():
+    data = simulate_two_gaussians(300, seed=1).data
+    found = kernel_em(data, 2)
+    near = found.log_ratio(np.array([[0.5, -1.0]]))
+    far = found.log_ratio(np.array([[0.5, 1e6], [-1e6, 1e6]]))
+    assert far.isfinite().all()
+    assert far.abs().max() < 1e-9  # nothing is known of either variate, or of one: independence
+    density = [found.density(v, torch.tensor([x], dtype=F64))[0] for v, x in enumerate((0.5, -1.0))]
+    direct = (found.weights * density[0] * density[1]).sum() / ((found.weights @ density[0]) * (found.weights @ density[1]))
+    assert near.item() == pytest.approx(float(direct.log()))
 
 
 def test_one_component_is_independence():

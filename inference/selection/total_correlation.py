@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.inspection.discriminator import Discriminator, HeldOutScores, as_variates, held_out_scores
+from inference.selection.discriminator import Discriminator, HeldOutScores, as_variates, held_out_scores
 from ppl_models.parts.validation import check_kind, check_size
 
 __all__ = ["TotalCorrelation", "total_correlation"]

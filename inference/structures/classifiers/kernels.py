@@ -25,12 +25,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import as_table, check_complete, check_flag, check_kind, check_number, check_size
 
 __all__ = ["KernelEM", "KernelMixture", "kernel_em"]
 
 MARGIN = 4.0  # of the grid beyond the data, in bandwidths
 FLOOR = 1e-300
+VOID, LEAST_SHARE = 1e-250, 1e-12  # of a marginal density, and of a component's part in it
 COARSE = 12  # bins of a variate for starts
 
 
@@ -76,6 +78,7 @@ class KernelEM:
         check_number(owner, "tolerance", self.tolerance, "not be negative", least=0)
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class KernelMixture:
     """An estimate.
@@ -117,17 +120,21 @@ class KernelMixture:
 
     def posterior(self, data: Any) -> Tensor:
         """P(component | row), (N, C)."""
-        return self._log_joint(self._table(data), self.log_factors).softmax(-1)
+        return self._log_joint(self._table(data)).softmax(-1)
 
     def log_ratio(self, data: Any) -> Tensor:
         r""":math:`\log \sum_i w_i \prod_v f_v^{(i)} - \sum_v \log \sum_i w_i f_v^{(i)}` of rows (N, V): (N,), relative to its own marginals.
 
-        The marginals are those of a kernel estimate of the data, so that minus the mean of this is what a cost relative to independence is for networks."""
+        The marginals are those of a kernel estimate of the data, so that minus the mean of this is what a cost relative to independence is for networks.
+        A value so far from all rows of the fit that no density reaches it says nothing of the component."""
         table = self._table(data)
-        joint = self._log_joint(table, None).logsumexp(-1)
+        joint = self.weights.clamp(min=FLOOR).log().expand(len(table), -1)
         for v in range(len(self.densities)):
-            joint = joint - (self.density(v, table[:, v]) @ self.weights).clamp(min=FLOOR).log()
-        return joint
+            density = self.density(v, table[:, v])  # (N, C)
+            marginal = (density @ self.weights)[:, None]
+            share = (density / marginal.clamp(min=FLOOR)).clamp(min=LEAST_SHARE).log()
+            joint = joint + torch.where(marginal > VOID, share, 0.0)
+        return joint.logsumexp(-1)
 
     def _table(self, data: Any) -> Tensor:
         table = as_table(data)[0].to(self.steps)
@@ -135,12 +142,12 @@ class KernelMixture:
             raise ValueError(f"data: {len(self.densities)} columns were expected, got {table.shape[1]}")
         return table
 
-    def _log_joint(self, table: Tensor, log_factors: Tensor | None) -> Tensor:
-        """log w_i prod_v g_v^(i), (N, C), by the given factors, else by the densities."""
+    def _log_joint(self, table: Tensor) -> Tensor:
+        """log w_i prod_v g_v^(i), (N, C)."""
         joint = self.weights.clamp(min=FLOOR).log()[:, None]
         for v, density in enumerate(self.densities):
             place = _binned((table[:, v] - self.starts[v]) / self.steps[v], density.shape[-1])
-            joint = joint + _log_at(density, None if log_factors is None else log_factors[v], *place)
+            joint = joint + _log_at(density, None if self.log_factors is None else self.log_factors[v], *place)
         return joint.mT
 
 

@@ -1,0 +1,148 @@
+"""Pictures of independent classifiers: along a variate with bands, densities, certainty by share, cost by number of components.
+
+As in :mod:`inference.plots.fit`, every function draws on the ``ax`` it is given or on a figure of its own and returns it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from inference.identifiability.classifier_evidence import certainty_by_share
+from inference.inspection.classifier_curves import (
+    classifier_curves,
+    classifier_structure,
+    complete_classifiers,
+    variate_names,
+)
+from inference.inspection.classifier_ensemble import ClassifierEnsemble, CurveBands
+from inference.plots._common import short_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from inference.fitting.result import Fit
+    from inference.inspection.classifier_curves import ClassifierCurves
+    from inference.selection.saturation import Saturation
+
+__all__ = ["plot_certainty", "plot_classifiers", "plot_component_densities", "plot_saturation"]
+
+
+def plot_classifiers(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None) -> Axes:
+    """The chance of every component along a variate of one column.
+
+    Args:
+        fit: a fit of independent classifiers, or an ensemble around it, which brings pointwise bands.
+        data: its rows; variate: number (from 0) or name.
+
+    Raises:
+        ValueError: for another kind of model, or a variate of several columns.
+    """
+    curves = _curves(fit, data, variate)
+    ax = _axes(ax)
+    for i in range(curves.classifiers.shape[-1]):
+        (line,) = ax.plot(curves.places, curves.classifiers[:, i], label=f"component {i + 1}")
+        if isinstance(curves, CurveBands):
+            low, high = curves.classifiers_lower[:, i], curves.classifiers_upper[:, i]
+            ax.fill_between(curves.places, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    ax.set_ylim(-0.02, 1.02)
+    ax.set_xlabel(f"variate {short_name(curves.variate)}")
+    ax.set_ylabel("chance of the component")
+    ax.legend(fontsize=8)
+    return ax
+
+
+def plot_component_densities(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None) -> Axes:
+    """The density of a variate of one column in every component, as a histogram of the reweighted rows.
+
+    Args:
+        fit: a fit of independent classifiers, or an ensemble around it, which brings pointwise bands.
+        data: its rows; variate: number (from 0) or name.
+
+    Raises:
+        ValueError: for another kind of model, or a variate of several columns.
+    """
+    curves = _curves(fit, data, variate)
+    ax = _axes(ax)
+    for i in range(curves.densities.shape[-1]):
+        steps = ax.stairs(curves.densities[:, i], curves.edges, label=f"component {i + 1}", color=f"C{i % 10}", linewidth=1.5)
+        if isinstance(curves, CurveBands):
+            low, high = (_repeated(values[:, i]) for values in (curves.densities_lower, curves.densities_upper))
+            ax.fill_between(curves.edges, low, high, step="post", color=steps.get_edgecolor(), alpha=0.2, linewidth=0)
+    ax.set_xlabel(f"variate {short_name(curves.variate)}")
+    ax.set_ylabel("density")
+    ax.legend(fontsize=8)
+    return ax
+
+
+def plot_certainty(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None) -> Axes:
+    """How sure a variate is of every component, over the share of rows where it is surest: theorem 2 asks that every line reaches one.
+
+    Args:
+        fit: a fit of independent classifiers; or an ensemble, whose members judge each other, with one-sided bounds.
+        data: its rows; variate: number (from 0) or name.
+
+    Raises:
+        ValueError: for another kind of model, or a variate that there is not.
+    """
+    own = fit.fit if isinstance(fit, ClassifierEnsemble) else fit
+    structure, names = classifier_structure("plot_certainty", own), variate_names(own)
+    place = names.index(variate) if isinstance(variate, str) and variate in names else variate
+    if not isinstance(place, int) or not 0 <= place < len(names):
+        raise ValueError(f"plot_certainty: variate must be one of {', '.join(names)} or its number, counted from 0, got {variate!r}")
+    params = {name: value[0] for name, value in fit.members.items()} if isinstance(fit, ClassifierEnsemble) else own.params
+    alphas = complete_classifiers(structure, params, data)[place]
+    members = alphas if alphas.ndim == 3 else alphas[None]
+    ax = _axes(ax)
+    for i in range(members.shape[-1]):
+        found = certainty_by_share(members, i)
+        if found:
+            shares, _, means, lower, upper = np.array(found).T
+            ax.plot(shares, means, "o-", color=f"C{i % 10}", markersize=3, label=f"component {i + 1}")
+            ax.fill_between(shares, lower, upper, color=f"C{i % 10}", alpha=0.15, linewidth=0)
+        else:
+            ax.plot([], [], "o-", color=f"C{i % 10}", label=f"component {i + 1}: too few rows")
+    ax.axhline(1.0, color="0.6", linewidth=0.8)
+    ax.set_xscale("log")
+    ax.invert_xaxis()
+    ax.set_ylim(top=1.02)
+    ax.set_xlabel("share of the rows that are surest")
+    ax.set_ylabel(f"mean chance by variate {short_name(names[place])}")
+    ax.legend(fontsize=8)
+    return ax
+
+
+def plot_saturation(saturation: Saturation, ax: Axes | None = None) -> Axes:
+    """Held-out cost against the number of components with standard errors, the choice, and the bound of the data.
+
+    Args:
+        saturation: what :func:`inference.selection.saturation.saturation` returned.
+    """
+    ax = _axes(ax)
+    ax.errorbar(saturation.sizes, saturation.costs, saturation.errors, fmt="o-", capsize=3, label="held-out cost")
+    ax.axvline(saturation.chosen, color="tab:orange", linestyle="--", label=f"chosen: {saturation.chosen}")
+    if saturation.bound is not None:
+        level, error = -saturation.bound.estimate, saturation.bound.error
+        ax.axhline(level, color="0.3", linestyle=":", label="minus the total correlation" + (" (found so far)" if saturation.bound.is_bound else ""))
+        ax.axhspan(level - 2 * error, level + 2 * error, color="0.3", alpha=0.12, linewidth=0)
+    ax.set_xticks(list(saturation.sizes))
+    ax.set_xlabel("components")
+    ax.set_ylabel("nats a row, relative to independence")
+    ax.legend(fontsize=8)
+    return ax
+
+
+def _axes(ax: Axes | None) -> Axes:
+    return Figure(figsize=(5.2, 3.4), layout="constrained").subplots() if ax is None else ax
+
+
+def _curves(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str) -> ClassifierCurves | CurveBands:
+    return fit.curves(data, variate) if isinstance(fit, ClassifierEnsemble) else classifier_curves(fit, data, variate)
+
+
+def _repeated(values: Any) -> np.ndarray:
+    """One value more than bins, for steps."""
+    array = np.asarray(values)
+    return np.append(array, array[-1])
