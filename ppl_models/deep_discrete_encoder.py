@@ -19,6 +19,7 @@ from ppl_models.parts.distributions import BinaryVector, Dispersions, Flat, Prod
 from ppl_models.parts.item_curves import CurvedIntercepts, CurvedLoadings
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, Layout, layout
+from ppl_models.parts.monotone import MonotoneLoadings
 from ppl_models.parts.penalties import Penalty, PenaltyPrior, ToBeChosen, check_penalty
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, sizes
 from ppl_models.parts.validation import (
@@ -305,7 +306,13 @@ class DeepDiscreteEncoder:
 
 
 def loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistributionMixin:
-    """Normal, or flat in each child's interval, and penalised; zero off the graph. Event shape (children, parents)."""
+    """Normal, or flat in each child's interval, and penalised; zero off the graph, in its cone. Event shape (children, parents)."""
+    prior = _anywhere(layer, zero)
+    return MonotoneLoadings(prior, layer.graph.to(zero.device), layer.rising) if layer.rising and layer.graph is not None else prior
+
+
+def _anywhere(layer: GeneralizedLinearLayer, zero: Tensor) -> Any:
+    """The same without a cone."""
     shape = torch.Size([layer.num_children, layer.num_features])
     effect = None if layer.prior is None else zero.new_tensor(layer.prior.effect)
     if effect is not None and layer.terms is not None and layer.graph is not None:

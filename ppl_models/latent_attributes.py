@@ -20,9 +20,10 @@ from ppl_models.descriptions.profile_table import Hierarchy, Saturated
 from ppl_models.parts.item_curves import ACDM, RRUM, CurvedItems
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM, Layout, layout_of_items
+from ppl_models.parts.monotone import MonotoneItems, monotone_items
 from ppl_models.parts.penalties import Penalty, ToBeChosen, check_penalty
 from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily
-from ppl_models.parts.validation import as_items, check_number, check_size, numbers_like, plain_fields
+from ppl_models.parts.validation import as_items, check_flag, check_number, check_size, numbers_like, plain_fields
 
 __all__ = ["LatentAttributeModel"]
 
@@ -107,6 +108,9 @@ class LatentAttributeModel:
             the loadings and fits again on it without shrinkage.
         bound: half-width of the interval of intercepts and loadings on which their prior is flat, such as 15 (maximum likelihood, as
             papers have it); if None, the weak prior above.
+        monotone: whether no attribute may lower a response: the predictor of an item rises, or stays, along every edge of the lattice of its
+            attributes' profiles (acdm and rrum items do so anyway). Estimates of what the data would have fall lie on the edge, where they have no
+            standard error. False leaves it open, and :func:`inference.inspection.reversals` says what falls.
         attribute_names: K names; None for those of ``q_matrix``, else 0, 1, ...
         item_names: J names that the columns of the data must have; None for those of ``q_matrix``, else any.
 
@@ -131,10 +135,14 @@ class LatentAttributeModel:
     bound: float | None = None
     attribute_names: tuple[str, ...] | None = None
     item_names: tuple[str, ...] | None = None
+    monotone: bool = False
 
     def __post_init__(self) -> None:
         plain_fields(self)
         check_penalty(OWNER, "penalty", self.penalty)
+        check_flag(OWNER, "monotone", self.monotone)
+        if self.monotone and self.q_matrix is None:
+            raise ValueError(f"{OWNER}: monotone=True needs the q_matrix: without it an attribute's two values have no names")
         if self.q_matrix is None:
             self._check_open()
         else:
@@ -155,6 +163,7 @@ class LatentAttributeModel:
                 "root=Saturated()"
             )
         self.root_law()
+        self.layers()
 
     def _check_open(self) -> None:
         for name in ("num_attributes", "num_items"):
@@ -231,6 +240,15 @@ class LatentAttributeModel:
         num_items, num_attributes = self._sizes
         terms, graph, disjunctive = self._layout() or (None, None, None)
         curved, graph = self._curved(terms, graph)
+        rising: tuple[MonotoneItems, ...] = ()
+        if self.monotone and terms is not None and graph is not None:
+            left_out = torch.zeros(num_items, dtype=torch.bool)
+            for group in curved:
+                left_out[group.items] = True
+            try:
+                rising = monotone_items(terms, graph, disjunctive, left_out)
+            except ValueError as error:
+                raise ValueError(f"{OWNER}: monotone=True: {error}") from None
         return (
             GeneralizedLinearLayer(
                 loadings="loadings",
@@ -248,6 +266,7 @@ class LatentAttributeModel:
                 terms=terms,
                 disjunctive=disjunctive,
                 curved=curved,
+                rising=rising,
             ),
         )
 

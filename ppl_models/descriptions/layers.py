@@ -17,6 +17,7 @@ from ppl_models.parts.distributions import BinaryVector
 
 if TYPE_CHECKING:
     from ppl_models.parts.item_curves import CurvedItems
+    from ppl_models.parts.monotone import MonotoneItems
     from ppl_models.parts.penalties import Penalty
     from ppl_models.parts.responses import ResponseFamily
 
@@ -100,6 +101,7 @@ class GeneralizedLinearLayer:
             the parents themselves.
         disjunctive: bool (num_features,), True where a feature is 1 as soon as one of its parents is; None for products only.
         curved: children whose coefficients of all products follow from their intercept and the loadings of single parents.
+        rising: children that no parent lowers; all that are not curved, or none.
         prior: a normal prior of the predictors, in whose place the interval is the whole line; None for none. Curved children have
             that of their curve then.
         estimated: whether ``graph`` was read off data: the law that it was chosen in has all edges, and does not know the
@@ -121,6 +123,7 @@ class GeneralizedLinearLayer:
     terms: Tensor | None = None
     disjunctive: Tensor | None = None
     curved: tuple[CurvedItems, ...] = ()
+    rising: tuple[MonotoneItems, ...] = ()
     prior: PredictorPrior | None = None
     estimated: bool = False
 

@@ -68,6 +68,7 @@ def _priors(layer: GeneralizedLinearLayer) -> tuple[str, str]:
     level = " or ".join(f"N(-ΣW/2, {value:g}²)" for value in levels) + by_item
     if layer.terms is not None:
         effect, level = f"normal: effects of about {effects[-1]:g} at most", f"normal: mean predictor N(0, {levels[-1]:g}²)"
+        effect += "; no attribute lowers an item" if layer.rising else ""
         if layer.curved:
             effect, level = (f"{words}; additive and reduced chances: half a row in each cell" for words in (effect, level))
     return effect if layer.penalty is None else f"{effect} times exp(-penalty), {settings(layer.penalty)}", level

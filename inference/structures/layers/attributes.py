@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["AttributeStructure", "ItemRule"]
 
 MOST_NAMED = 8
+ON_EDGE = 1e-9  # a step of the predictor that is no more is zero
 PAIR = (0, 1)
 ItemRule = Literal["additive", "conjunctive", "disjunctive", "saturated"]
 RULE_NAMES: dict[type, str] = {Additive: "additive", ACDM: "ACDM", RRUM: "R-RUM", ExpDINA: "DINA", ExpDINO: "DINO", ExpGDM: "saturated"}
@@ -65,15 +66,47 @@ class AttributeStructure(LayeredStructure):
         asked = layer.edges.sum(-1).tolist()
         return ["one attribute" if count == 1 else RULE_NAMES[type(rule)] for rule, count in zip(rules, asked, strict=True)]
 
+    def _held(self, params: Params) -> list[tuple[int, bool]]:
+        """Items some of whose steps are zero where none may fall, and whether one is that is made of several coefficients."""
+        out = []
+        for group in self.layers[0].rising:
+            own = params[self.layers[0].loadings][group.items.unsqueeze(-1), group.columns]
+            zero = own @ group.steps.mT.to(own) <= ON_EDGE
+            several = ((own.unsqueeze(-2) * group.steps.to(own)) != 0).any(-1)  # a sum of coefficients that are not zero themselves
+            for item, edges, together in zip(group.items.tolist(), zero, several, strict=True):
+                if bool(edges.any()):
+                    out.append((item, bool((edges & together).any())))
+        return sorted(out)
+
+    def why_no_standard_errors(self, params: Params) -> str | None:
+        held = [str(item) for item, together in self._held(params) if together]
+        if held:
+            return (
+                f"monotone=True holds sums of coefficients of items {', '.join(held[:MOST_NAMED])} at zero, and an estimate on such an edge has no "
+                "normal law; Bootstrap() gives intervals"
+            )
+        return super().why_no_standard_errors(params)
+
+    def _labels(self, problem: Problem) -> list[str]:
+        size = self.layers[0].num_children
+        return list(problem.item_names) if len(problem.item_names) == size else [str(j) for j in range(size)]
+
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Items that those with all of the attributes are expected to do worse on than those with none."""
+        """Items that those with all of the attributes are expected to do worse on than those with none, or that are kept from it."""
+        held = [item for item, _ in self._held(params)]
+        if held:
+            labels = self._labels(problem)
+            shown = ", ".join(labels[j] for j in held[:MOST_NAMED]) + (f" and {len(held) - MOST_NAMED} more" if len(held) > MOST_NAMED else "")
+            return [
+                f"monotone=True holds effects at zero on: {shown}. Without it an attribute would lower the answers there, or leave them; "
+                "look at these items' rows of the Q-matrix"
+            ]
         size = self.layers[0].num_parents
         none, everything = self.expected_responses(params, torch.tensor([[0.0], [1.0]]).expand(2, size)).unbind(-2)
         wrong = (everything < none).nonzero().ravel().tolist()
         if not wrong:
             return []
-        items = problem.item_names
-        labels = list(items) if len(items) == len(none) else [str(j) for j in range(len(none))]
+        labels = self._labels(problem)
         shown = ", ".join(f"{labels[j]} ({float(everything[j]):.3g} against {float(none[j]):.3g})" for j in wrong[:MOST_NAMED])
         more = f" and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
         return [

@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from inference.structures.layers.cones import cone_step, inside_cone
 from inference.structures.layers.curved import curved_by_counts, put_curved
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, products
 from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.monotone import rises
 from ppl_models.parts.penalties import Penalty
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.sizes import MISSING, maximise_sizes, tally
@@ -207,7 +209,7 @@ def _maximise_products(
         pattern = (stats.configurations[:, parents].long() * powers).sum(-1)  # (C,), the parents' own configuration
         values = binary_configurations(len(parents), beta.dtype, beta.device)
         kinds = None if layer.disjunctive is None else layer.disjunctive.to(beta.device)[chosen]
-        local = torch.nn.functional.pad(products(values, terms[chosen][:, parents], kinds), (1, 0), value=1.0)  # (G, P)
+        local = torch.nn.functional.pad(products(values, terms[chosen][:, parents], kinds), (1, 0), value=1.0)  # (2^q, P)
         design, same = torch.unique(local, dim=0, return_inverse=True)
         weight = counts if counts.shape[-2] == 1 else counts[..., children, :]
         seen = weight.new_zeros(*weight.shape[:-1], len(design)).index_add_(-1, same[pattern], weight)
@@ -215,15 +217,19 @@ def _maximise_products(
         entries = (..., children.unsqueeze(-1), places)
         scales = None if scale is None else scale[..., children]
         sums, start = cross[entries], beta[entries]
+        cone = rises(local) if layer.rising else None
+        if cone is not None:  # zero is in it
+            start = torch.cat([start[..., :1], start[..., 1:] * inside_cone(start, cone).unsqueeze(-1)], -1)
         best, inside = None, torch.zeros((), dtype=torch.bool)
         if design.shape[0] == design.shape[1] and precision is None:  # a predictor of its own for each row of the design
             totals = torch.linalg.solve(design.mT, sums.mT).mT
             means = totals / seen.clamp(min=torch.finfo(beta.dtype).tiny)
             best = torch.linalg.solve(design, family.take(children).linearise(means, 0.0).mT).mT
             inside = ((seen > 0).all(-1) & torch.isfinite(best).all(-1) & (best.abs() <= bound).all(-1)).unsqueeze(-1)
+            inside = inside if cone is None else inside & inside_cone(best, cone).unsqueeze(-1)
         if best is None or not inside.all():
             newton = maximise_rows(
-                family.take(children), sums, seen, design, start, scale=scales, bound=bound, num_steps=num_steps,
+                family.take(children), sums, seen, design, start, scale=scales, bound=bound, num_steps=num_steps, cone=cone,
                 precision=None if precision is None else precision[places][:, places],
             )  # fmt: skip
             best = newton if best is None else torch.where(inside, best, newton)
@@ -263,12 +269,29 @@ def maximise_quadratic(
         return smooth if layer.penalty is None else smooth - layer.penalty(b[..., 1:]).sum(-1)
 
     for _ in range(num_steps):
-        proposal = _solve(beta, linear - pull(beta), hessian, layer.penalty, fixed, bound)
+        gradient = linear - pull(beta)
+        proposal = _in_cones(layer, beta, _solve(beta, gradient, hessian, layer.penalty, fixed, bound), gradient, hessian)
         if not layer.response.is_linear:  # there the quadratic is an expansion: good near beta
             longest = (proposal - beta).abs().amax(-1, keepdim=True)
             proposal = torch.where(longest > MAX_STEP, beta + (proposal - beta) * (MAX_STEP / longest), proposal)
         beta, _ = _halve(objective, beta, objective(beta), proposal)
     return beta
+
+
+def _in_cones(layer: GeneralizedLinearLayer, beta: Tensor, proposal: Tensor, gradient: Tensor, hessian: Tensor) -> Tensor:
+    """A proposal (R, J, P) with the maximisers in their cones in the place of children that would leave them."""
+    proposal = proposal.clone()
+    for group in layer.rising:
+        places = torch.cat([group.columns.new_zeros(1), group.columns + 1])
+        items, steps = group.items.unsqueeze(-1), torch.nn.functional.pad(group.steps, (1, 0)).to(beta)
+        own = proposal[..., items, places]
+        falls = ~inside_cone(own, steps)
+        if falls.any():
+            h = hessian[..., items.unsqueeze(-1), places.unsqueeze(-1), places]
+            bound = layer.bounds(beta)[group.items[0]]
+            own[falls] = cone_step(beta[..., items, places][falls], gradient[..., items, places][falls], h[falls], steps, bound)
+            proposal[..., items, places] = own
+    return proposal
 
 
 def maximise_dispersion(layer: GeneralizedLinearLayer, residual: Tensor, weight: Tensor, sizes: Tensor | None = None) -> Tensor:
@@ -314,6 +337,7 @@ def maximise_rows(
     num_steps: int = 3,
     tolerance: float = 1e-10,
     precision: Tensor | None = None,
+    cone: Tensor | None = None,
 ) -> Tensor:
     """Proximal Newton for all children at once.
 
@@ -327,6 +351,7 @@ def maximise_rows(
         bound: the box is [-bound, bound].
         num_steps: at most so many Newton steps; fewer if no child gains more than ``tolerance`` relatively.
         precision: M, (P, P), of a normal prior around zero; None for a flat one.
+        cone: A, (E, P), steps of the predictor that may not fall; the start must lie there. None for none.
 
     Returns:
         (R, J, P); no child's objective is below its value at the start.
@@ -359,9 +384,13 @@ def maximise_rows(
         if precision is not None:
             gradient, hessian = gradient - beta @ precision, hessian + precision
         proposal = _solve(beta, gradient, hessian, penalty, fixed, bound)
+        if cone is not None:
+            falls = ~inside_cone(proposal, cone)
+            if falls.any():
+                proposal[falls] = cone_step(beta[falls], gradient[falls], hessian[falls], cone, bound)
         proposal, new_value = _halve(objective, beta, value, proposal)
         stuck = new_value <= value
-        if stuck.any():  # the box or the exact prox may have asked for a jump that the true objective refuses
+        if stuck.any() and cone is None:  # the box or the exact prox may have asked for a jump that the true objective refuses
             cautious = _solve(beta, gradient, hessian, penalty, fixed, bound, cautious=True)
             second, second_value = _halve(objective, beta, value, cautious)
             better = stuck & (second_value > new_value)  # of stuck children alone: no child's step depends on another's

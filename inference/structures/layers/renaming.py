@@ -38,6 +38,8 @@ def flippable(layer: GeneralizedLinearLayer) -> Tensor:
     answer = torch.ones(layer.num_parents, dtype=torch.bool)
     if layer.terms is None or layer.graph is None:
         return answer
+    if layer.rising:  # the value that raises responses is 1
+        return torch.zeros_like(answer)
     subsets = _subsets(layer.terms)
     place = {subset: t for t, subset in enumerate(subsets) if not _is_disjunctive(layer, t)}
     for group in layer.curved:
