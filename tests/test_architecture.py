@@ -201,10 +201,21 @@ def test_only_structures_ask_what_a_model_describes(name: str) -> None:
                 assert asked.value not in DESCRIPTIONS | {"num_options", "latent_sizes"}, f"{name}:{node.lineno}"
 
 
+@every_file
+def test_rows_are_taken_under_the_columns_of_their_fit(name: str) -> None:
+    """Columns of new rows are found by name: whoever asks a fit's model to read data passes them through ``as_fitted``."""
+    asked = ("fit.model", "result.model", "one.model")
+    if floor_of(name) < floor_of("inference/fitting/rows.py"):
+        return
+    for node in ast.walk(tree_of(name)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("checked", "data_chunks") and ast.unparse(node.args[0]) in asked:
+            assert any(imported.endswith("as_fitted") for imported in imports(name)) or name == "inference/fitting/columns.py", f"{name}:{node.lineno}"
+
+
 def test_import_is_light() -> None:
     code = (
         "import pyro, sys; before = set(sys.modules); import ppl_models, inference; "
-        "heavy = {'matplotlib', 'arviz', 'pandas', 'sklearn', 'scipy.optimize', 'sympy', 'typer', 'rich'}; "
+        "heavy = {'matplotlib', 'arviz', 'narwhals', 'pandas', 'sklearn', 'scipy', 'sympy', 'typer', 'rich', 'xarray'}; "
         "print(sorted(heavy & (set(sys.modules) - before)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

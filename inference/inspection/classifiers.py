@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.fitting.columns import checked_as_fitted
 from inference.fitting.result import Fit
-from inference.programs.data import checked
 from inference.structures.classifiers.structure import ClassifierStructure
 from ppl_models.networks import rows_of
 from ppl_models.parts.showing import shows_briefly
@@ -121,4 +121,4 @@ def component_histogram(fit: Fit, data: Any, variate: int, column: int = 0, num_
 def _rows(fit: Fit, data: Any) -> Any:
     if not isinstance(fit.structure, ClassifierStructure):
         raise ValueError(f"read_classifiers: a fit of an InClassNet was expected, got one of {fit.model_name}")
-    return checked(fit.model, data)[0]
+    return checked_as_fitted(fit, data)[0]

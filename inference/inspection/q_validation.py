@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from inference.base.drawing import draw
+from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import attribute_model
 from inference.inspection.item_tables import RULES, Answers, Candidates, ItemTables, tables_of
 from inference.inspection.q_criteria import ItemBIC, ItemEvidence, QCriterion
-from inference.programs.data import checked
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size
 
@@ -203,7 +203,7 @@ def validate_q(
     check_size(owner, "num_bootstrap", num_bootstrap, least=0)
     check_size(owner, "seed", seed, least=0)
     check_flag(owner, "at_once", at_once)
-    rows = checked(fit.model, data)[0]
+    rows = checked_as_fitted(fit, data)[0]
     with torch.no_grad():
         answers = Answers.of(structure, rows.cpu())
         rules = ("saturated",) * layer.num_children if criterion.saturated else structure.item_rules()

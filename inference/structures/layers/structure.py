@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import torch
-from scipy.special import ndtri
 from torch import Tensor
 
 from inference.base.draw_steps import DrawSteps
@@ -217,7 +217,7 @@ class LayeredStructure(Structure):
         law = self.root.distribution(params).log_prob(profiles.to(params[layer.intercepts])).exp()
         found = table_gain(program.latent_marginals(params)[layer.parent], profiles, law)
         num_pairs = size * (size - 1) // 2
-        if float(found.z.abs().max()) < float(ndtri(1 - PAIR_LEVEL / (2 * num_pairs))):
+        if float(found.z.abs().max()) < NormalDist().inv_cdf(1 - PAIR_LEVEL / (2 * num_pairs)):
             return []
         place = int(found.z.abs().argmax())
         j, k = sorted((place // size, place % size))
