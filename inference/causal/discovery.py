@@ -10,11 +10,11 @@ import numpy as np
 
 from inference.base.drawing import draw
 from inference.causal.classes import MOST_SAMPLED
-from inference.causal.edges import EdgeProbabilities, edge_probabilities, usual_search
+from inference.causal.edges import EdgeProbabilities, edge_probabilities, search_way
 from inference.causal.graphs import Cpdag, as_names
 from inference.causal.independence import Dependence
 from inference.causal.pdags import Pdag, meek_closure, parents_reversed
-from inference.causal.scores import BDeu, Score
+from inference.causal.scores import Score, score_rule
 from inference.causal.search import Found, Search
 from inference.causal.strength import EdgeStrength, IndependenceClaim, TripleStrength, strengths
 from inference.causal.tables import Marginals, as_table, check_rows
@@ -231,13 +231,13 @@ def discover(
     for name, value in (("level", level), ("confidence", confidence)):
         if not (is_number(value) and 0 < value < 1):
             raise ValueError(f"{owner}: {name} must lie in (0, 1), got {value!r}")
-    rule = BDeu() if score is None else score
+    rule, way = score_rule(owner, score), search_way(owner, search, num_attributes)
     probabilities = None
     if draws is not None:
         probabilities = edge_probabilities(draws, rows if draw_rows is None else draw_rows, score=rule, search=search, names=labels)
     elif num_attributes <= MOST_SAMPLED:
         probabilities = edge_probabilities(checked[None], rows, score=rule, names=labels)
-    found = (usual_search(num_attributes) if search is None else search).best(checked, rows, rule)
+    found = way.best(checked, rows, rule)
     edges, triples, missing = strengths(found.graph, Marginals(checked), rows, level, confidence)
     open_arrows, open_edges = _open(found, edges, triples, probabilities, level)
     return CausalReport(

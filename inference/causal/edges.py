@@ -21,13 +21,13 @@ from inference.causal.exact import ExactSearch
 from inference.causal.ges import GES
 from inference.causal.graphs import Cpdag, as_names
 from inference.causal.pdags import extension_of
-from inference.causal.scores import BDeu, Score, all_set_scores
+from inference.causal.scores import Score, all_set_scores, score_rule
 from inference.causal.search import Search
 from inference.causal.tables import as_tables, check_rows
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size
 
-__all__ = ["EdgeProbabilities", "edge_probabilities", "usual_search"]
+__all__ = ["EdgeProbabilities", "edge_probabilities", "search_way"]
 
 MOST_EXACT = 8  # attributes that are searched exactly unless told otherwise
 MOST_CLASSES = 10  # that a record names
@@ -142,7 +142,7 @@ def edge_probabilities(
     if average and num_attributes > MOST_SAMPLED:
         raise ValueError(f"{owner}: average=True needs at most {MOST_SAMPLED} attributes, got {num_attributes}")
     averaged = num_attributes <= MOST_SAMPLED if average is None else average
-    rule, way, missed = BDeu() if score is None else score, usual_search(num_attributes) if search is None else search, 0.0
+    rule, way, missed = score_rule(owner, score), search_way(owner, search, num_attributes), 0.0
     if averaged:
         sets = _set_scores(checked, rows, rule)
         if num_attributes <= MOST_ENUMERATED:
@@ -173,9 +173,13 @@ def edge_probabilities(
     )
 
 
-def usual_search(num_attributes: int) -> Search:
-    """Exact search up to eight attributes, greedy search beyond."""
-    return ExactSearch() if num_attributes <= MOST_EXACT else GES()
+def search_way(owner: str, search: Any, num_attributes: int) -> Search:
+    """The search given; for None an exact one up to eight attributes, a greedy one beyond; a ValueError for what is none."""
+    if search is None:
+        return ExactSearch() if num_attributes <= MOST_EXACT else GES()
+    if isinstance(search, type) or not isinstance(search, Search):
+        raise ValueError(f"{owner}: search must be ExactSearch(), GES() or another with best(), got {search!r}")
+    return search
 
 
 def _set_scores(tables: np.ndarray, num_rows: float, score: Score) -> np.ndarray:

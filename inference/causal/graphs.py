@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from inference.base.drawing import draw
 from inference.causal.bits import mask_of, masks_of_columns, matrix_of_columns, members
 from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, order_of
 from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.validation import is_integer
 
 __all__ = [
     "Cpdag",
@@ -98,20 +100,50 @@ def as_names(owner: str, names: Sequence[str] | None, num_attributes: int) -> tu
     """Names of K attributes, A1, A2, ... where none are given; a ValueError for another number or for repetitions."""
     if names is None:
         return tuple(f"A{k + 1}" for k in range(num_attributes))
-    found = tuple(str(name) for name in names)
+    entries = _entries(names)
+    found = tuple(map(str, entries or ()))
     if len(found) != num_attributes or len(set(found)) != num_attributes:
-        raise ValueError(f"{owner}: names must be {num_attributes} different names, got {found}")
+        raise ValueError(f"{owner}: names must be {num_attributes} different names, got {names if entries is None else found}")
     return found
+
+
+def _entries(value: Any) -> tuple[Any, ...] | None:
+    """What a list, array or other collection holds; None of text and of what holds nothing."""
+    try:
+        return None if isinstance(value, str | bytes) else tuple(value)
+    except TypeError:  # also of an array without dims
+        return None
+
+
+def real_numbers(owner: str, values: Any, name: str) -> np.ndarray:
+    """An array or tensor of real numbers, or what can be read as one, else a ValueError that says what came."""
+    try:
+        array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
+        raise ValueError(f"{owner}: {name} must be an array of numbers, got {type(values).__name__} ({error})") from error
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{owner}: {name} must hold real numbers, got dtype {array.dtype}")
+    return array
+
+
+def as_attributes(owner: str, num_attributes: int, first: Any, second: Any, given: Any) -> tuple[int, int, tuple[int, ...]]:
+    """Two attributes and those they are asked about given, else a ValueError: all different, from 0 to K - 1."""
+    others = _entries(given)
+    asked = [first, second, *(others or ())]
+    if others is None or not all(is_integer(k, least=0) and k < num_attributes for k in asked) or len(set(asked)) != len(asked):
+        shown = given if others is None else others
+        raise ValueError(f"{owner}: different attributes from 0 to {num_attributes - 1} were expected, got {first!r}, {second!r} given {shown!r}")
+    return int(first), int(second), tuple(map(int, others))
 
 
 def check_graph_matrix(owner: str, graph: Any, name: str = "graph") -> np.ndarray:
     """A graph as a boolean matrix (K, K), else a ValueError that says what came."""
-    matrix = np.asarray(graph.matrix if isinstance(graph, Cpdag) else graph)
+    matrix = real_numbers(owner, graph.matrix if isinstance(graph, Cpdag) else graph, name)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
         raise ValueError(f"{owner}: {name} must be a square matrix, got shape {matrix.shape}")
     if len(matrix) > MOST_NODES:
         raise ValueError(f"{owner}: {name} may have at most {MOST_NODES} attributes, got {len(matrix)}")
-    if matrix.dtype.kind not in "biuf" or not ((matrix == 0) | (matrix == 1)).all():
+    if not ((matrix == 0) | (matrix == 1)).all():
         raise ValueError(f"{owner}: {name} must hold only 0 and 1")
     if matrix.diagonal().any():
         raise ValueError(f"{owner}: {name} joins attribute {int(np.flatnonzero(matrix.diagonal())[0])} to itself")
@@ -157,10 +189,14 @@ def dag_of_edges(num_attributes: int, edges: Sequence[tuple[int, int]]) -> np.nd
     Raises:
         ValueError: for an arrow to or from what is no attribute, or a circle.
     """
+    if not is_integer(num_attributes) or num_attributes > MOST_NODES:
+        raise ValueError(f"dag_of_edges: num_attributes must be an integer from 1 to {MOST_NODES}, got {num_attributes!r}")
     matrix = np.zeros((num_attributes, num_attributes), dtype=bool)
-    for i, j in edges:
-        if not (0 <= i < num_attributes and 0 <= j < num_attributes):
-            raise ValueError(f"dag_of_edges: edges must join attributes 0 to {num_attributes - 1}, got {(i, j)}")
+    for pair in (edges,) if (pairs := _entries(edges)) is None else pairs:
+        ends = _entries(pair)
+        if ends is None or len(ends) != 2 or not all(is_integer(k, least=0) and k < num_attributes for k in ends):
+            raise ValueError(f"dag_of_edges: edges must join attributes 0 to {num_attributes - 1}, got {pair!r}")
+        i, j = ends
         matrix[i, j] = True
     return check_dag("dag_of_edges", matrix, "edges")
 
@@ -243,11 +279,9 @@ def d_separated(dag: Any, first: int, second: int, given: Sequence[int] = ()) ->
         ValueError: for a matrix that is no DAG, or attributes that are no attributes or not all different.
     """
     matrix = check_dag("d_separated", dag)
-    asked = [first, second, *given]
-    if len(set(asked)) != len(asked) or not all(0 <= k < len(matrix) for k in asked):
-        raise ValueError(f"d_separated: different attributes from 0 to {len(matrix) - 1} were expected, got {first}, {second} given {tuple(given)}")
+    first, second, given = as_attributes("d_separated", len(matrix), first, second, given)
     parents = masks_of_columns(matrix)
-    kept = new = mask_of(asked)
+    kept = new = mask_of((first, second, *given))
     while new:
         new = mask_of(i for j in members(new) for i in members(parents[j])) & ~kept
         kept |= new

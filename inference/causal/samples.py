@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from inference.causal.graphs import real_numbers
 from inference.causal.tables import as_table, as_tables, profiles
-from ppl_models.parts.validation import check_flag, check_size
+from ppl_models.parts.validation import check_flag, check_number, check_size
 
 __all__ = ["classified_counts", "drawn_counts", "profile_counts", "redrawn_counts", "rounded_counts", "rows_of_counts", "scaled_counts"]
 
@@ -86,8 +87,7 @@ def scaled_counts(rows: Any, num_rows: float) -> np.ndarray:
         ValueError: for entries other than 0 and 1, or a number of rows that is not positive.
     """
     counts = profile_counts(rows)
-    if not num_rows > 0:
-        raise ValueError(f"scaled_counts: num_rows must be positive, got {num_rows!r}")
+    check_number("scaled_counts", "num_rows", num_rows, "be positive", above=0)
     scaled: np.ndarray = counts * (num_rows / counts.sum())
     return scaled
 
@@ -104,10 +104,10 @@ def profile_counts(rows: Any) -> np.ndarray:
     Raises:
         ValueError: for another shape, or entries other than 0 and 1.
     """
-    array = np.asarray(rows)
+    array = real_numbers("profile_counts", rows, "rows")
     if array.ndim != 2 or not array.size or array.shape[1] > 20:
         raise ValueError(f"profile_counts: rows must have shape (N, K) with N of at least 1 and K of 1 to 20, got {array.shape}")
-    if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
+    if not ((array == 0) | (array == 1)).all():
         raise ValueError("profile_counts: rows must hold only 0 and 1")
     num_attributes = array.shape[1]
     places = array.astype(np.int64) @ (1 << np.arange(num_attributes - 1, -1, -1))
@@ -120,7 +120,7 @@ def rows_of_counts(counts: Any) -> np.ndarray:
     Raises:
         ValueError: for counts that are not whole or are negative, or another number of them.
     """
-    array = np.asarray(counts)
+    array = real_numbers("rows_of_counts", counts, "counts")
     if array.ndim != 1 or len(array) < 2 or len(array) & (len(array) - 1):
         raise ValueError(f"rows_of_counts: counts of 2^K profiles were expected, got shape {array.shape}")
     if (array < 0).any() or (array != np.floor(array)).any():

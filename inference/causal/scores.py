@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from scipy.special import gammaln, xlogy
@@ -31,9 +31,10 @@ from inference.causal.graphs import check_dag
 from inference.causal.tables import Marginals, as_table, check_rows
 from ppl_models.parts.validation import is_number, plain_fields
 
-__all__ = ["BIC", "BDeu", "Score", "SetScores", "all_set_scores", "score_of", "tie_tolerance"]
+__all__ = ["BIC", "BDeu", "Score", "SetScores", "all_set_scores", "score_of", "score_rule", "tie_tolerance"]
 
 
+@runtime_checkable
 class Score(Protocol):
     """A score that is a difference of a function of sets."""
 
@@ -78,6 +79,15 @@ class BDeu:
         cells = gammaln(counts + own).sum(-1) - 2**size * gammaln(own)
         value: np.ndarray = cells - self.edge_penalty * size * (size - 1) / 2
         return value
+
+
+def score_rule(owner: str, score: Any) -> Score:
+    """The score given, ``BDeu()`` for None; a ValueError for what is none."""
+    if score is None:
+        return BDeu()
+    if isinstance(score, type) or not isinstance(score, Score):
+        raise ValueError(f"{owner}: score must be BDeu(), BIC() or another with of_set(), got {score!r}")
+    return score
 
 
 def tie_tolerance(num_rows: float) -> float:
@@ -160,4 +170,4 @@ def score_of(dag: Any, table: Any, num_rows: float, score: Score | None = None) 
     matrix, checked = check_dag("score_of", dag), as_table("score_of", table)
     if 2 ** len(matrix) != len(checked):
         raise ValueError(f"score_of: a table of 2^{len(matrix)} profiles was expected, got {len(checked)}")
-    return SetScores(checked, check_rows("score_of", num_rows), BDeu() if score is None else score).total(masks_of_columns(matrix))
+    return SetScores(checked, check_rows("score_of", num_rows), score_rule("score_of", score)).total(masks_of_columns(matrix))

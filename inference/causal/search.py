@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class Found:
     tied_steps: int = 0
 
 
+@runtime_checkable
 class Search(Protocol):
     """A way to the class with the largest score."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from inference.causal.bits import members
-from inference.causal.graphs import check_dag, topological_order
+from inference.causal.graphs import as_attributes, check_dag, real_numbers, topological_order
 
 __all__ = ["Marginals", "as_table", "as_tables", "check_rows", "dag_table", "mutual_information", "profiles"]
 
@@ -55,10 +55,7 @@ def as_table(owner: str, table: Any, name: str = "table") -> np.ndarray:
 
 
 def _numbers(owner: str, table: Any, name: str) -> np.ndarray:
-    array = np.asarray(table.detach().cpu() if hasattr(table, "detach") else table)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{owner}: {name} must hold real numbers, got dtype {array.dtype}")
-    return array.astype(np.float64)
+    return real_numbers(owner, table, name).astype(np.float64)
 
 
 def _normalised(owner: str, tables: np.ndarray, name: str) -> np.ndarray:
@@ -187,10 +184,6 @@ def mutual_information(table: Any, first: int, second: int, given: Sequence[int]
     """
     checked = as_table("mutual_information", table)
     num_attributes = len(checked).bit_length() - 1
-    asked = [first, second, *given]
-    if len(set(asked)) != len(asked) or not all(0 <= k < num_attributes for k in asked):
-        raise ValueError(
-            f"mutual_information: different attributes from 0 to {num_attributes - 1} were expected, got {first}, {second} given {tuple(given)}"
-        )
+    first, second, given = as_attributes("mutual_information", num_attributes, first, second, given)
     mask = sum(1 << k for k in given)
     return Marginals(checked).information(first, second, mask)

@@ -24,6 +24,7 @@ from inference.fitting.result import Fit
 from inference.structures.layers.sparse_graphs import estimated_graphs, thresholded
 from inference.structures.registry import structure_of
 from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.validation import check_number, check_size
 
 __all__ = ["Path", "ebic", "graphs_of", "penalty_path", "polish"]
 
@@ -42,7 +43,13 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
         gamma: 0 is BIC.
         num_possible: P; all that the model leaves free if None. A polished model leaves only its graph free: give the P of
             the model that its graph was chosen in.
+
+    Raises:
+        ValueError: for a ``gamma`` that is negative or no number, or a ``num_possible`` below the parameters of the fit.
     """
+    check_number("ebic", "gamma", gamma, "be a number of at least 0", least=0)
+    if num_possible is not None:
+        check_size("ebic", "num_possible", num_possible, result.num_parameters)
     value = result.elbo if math.isnan(result.log_likelihood) and result.elbo is not None else result.log_likelihood
     possible = structure_of(result.model).num_possible(result.params) if num_possible is None else num_possible
     free = result.num_parameters
@@ -64,8 +71,8 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
         raise ValueError(
             f"graphs_of: a model that describes its layers was expected, got {type(result.model).__name__}"
         )
-    if threshold is not None and not threshold > 0:
-        raise ValueError(f"graphs_of: threshold must be positive, got {threshold!r}")
+    if threshold is not None:
+        check_number("graphs_of", "threshold", threshold, "be positive", above=0)
     return estimated_graphs(layers, result.params, threshold)
 
 

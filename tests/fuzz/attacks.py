@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fuzz import files, oracle, programs, questions, records, tables
+from fuzz import causes, files, oracle, programs, questions, records, tables
 from fuzz.draw import Draw
 from typer.testing import CliRunner
 
@@ -197,6 +197,7 @@ KINDS: dict[str, tuple[Case, float]] = {
     "saved": (saved, 8),
     "checkpoint": (checkpoint, 3),
     "command": (command, 6),
+    "causes": (causes.causes, 6),
 }
 
 

@@ -155,7 +155,54 @@ def _bic(draw: Draw, result: Fit, data: Any) -> None:
     oracle.require(math.isfinite(value) or math.isnan(result.log_likelihood), f"bic = {value}")
 
 
+def _attributes(draw: Draw, result: Fit, data: Any) -> None:
+    """What is asked of attributes and of items; a model without any refuses."""
+    from inference.causal import discover_attributes, profile_posterior
+    from inference.inspection import classify_rows, item_fit, limited_information_fit, local_dependence, reversals
+
+    what = draw.integer(0, 6)
+    if what == 0:
+        found = discover_attributes(result, data, num_draws=_few(_setting(draw, 5)), level=_setting(draw, 0.05), names=_setting(draw, None))
+        oracle.finite("score", float(found.causal.score))
+    elif what == 1:
+        oracle.probabilities("profiles", torch.from_numpy(profile_posterior(result, data, _setting(draw, None)).posterior), True)
+    elif what == 2:
+        oracle.probabilities("attributes", torch.as_tensor(classify_rows(result, data).probabilities), False)
+    elif what == 3:
+        limited_information_fit(result, data)
+    elif what == 4:
+        item_fit(result, data)
+    elif what == 5:
+        local_dependence(result, data)
+    else:
+        reversals(result)
+
+
+def _report(draw: Draw, result: Fit, data: Any) -> None:
+    from inference.report import write_report
+
+    with tempfile.TemporaryDirectory() as folder:
+        page = write_report(result, data if draw.chance(0.9) else None, Path(folder)).read_text()
+        oracle.require(">nan<" not in page, "NaN on the page")
+
+
+def _selected(draw: Draw, result: Fit, data: Any) -> None:
+    from inference.selection import ebic, graphs_of, polish
+
+    what = draw.integer(0, 2)
+    if what == 0:
+        oracle.finite("ebic", ebic(result, _setting(draw, 1.0)))
+    elif what == 1:
+        graphs_of(result, _setting(draw, None))
+    else:
+        oracle.sound(polish(result, data, _setting(draw, None)), None)
+
+
 QUESTIONS = {
+    "attributes": _attributes,
+    "attributes again": _attributes,
+    "report": _report,
+    "selected": _selected,
     "simulate": _simulate,
     "estimates": _estimates,
     "standard errors": _errors,

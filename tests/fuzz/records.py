@@ -8,6 +8,7 @@ import inspect
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from fuzz.draw import Draw
 
 import inference
@@ -34,7 +35,10 @@ PROTOCOLS = {
     "Decoder": ("BackwardElimination", "HardThresholding", "Pursuit", "Shrinkage"),
     "Guide": ("MeanField", "FullRank", "LowRank"),
     "Method": ("EM", "EM", "SAEM"),
+    "AttributeLaw": ("Saturated", "Independent", "HigherOrder", "Hierarchy", "Dag"),
 }
+RULES = ("additive", "acdm", "rrum", "dina", "dino", "gdm", "saturated")
+RULE_RECORDS = ("Additive", "ACDM", "RRUM", "ExpDINA", "ExpDINO", "ExpGDM")
 
 
 SPECIAL = {
@@ -82,6 +86,8 @@ def record(draw: Draw, name: str, hostile: float = 0.0, given: dict[str, Any] | 
     if name == "Blocks":
         return _blocks(draw, (given or {}).get("num_items", 3))
     given = dict(given or {})
+    if name == "LatentAttributeModel":
+        given = _asked(draw, given)
     values: dict[str, Any] = {}
     for field in inspect.signature(kind).parameters.values():
         required = field.default is inspect.Parameter.empty
@@ -138,6 +144,12 @@ def _value(draw: Draw, annotation: str, name: str, default: Any, given: dict[str
         return draw.choice(((1,), (2,), (2, 1), (3, 1), (items, 1)))
     if name == "graphs":
         return _graphs(draw, items, given.get("latent_sizes", (2,)))
+    if name in ("edges", "pairs"):
+        return _pairs(draw, name)
+    if name == "penalties":
+        return tuple(record(draw, draw.choice(PROTOCOLS["Penalty"]), 0.05) for _ in range(draw.integer(1, 3)))
+    if part.startswith("Literal["):
+        return draw.choice([word.strip(" '") for word in part[len("Literal[") : -1].split(",")])
     if name == "num_categories" or part == "tuple[int, ...]":
         return tuple(draw.integer(1, 3) for _ in range(draw.integer(1, 3)))
     if part == "tuple[float, float]":
@@ -165,6 +177,32 @@ def _size(draw: Draw, name: str, default: Any, given: dict[str, Any]) -> int:
     if _is_large(default):
         return draw.choice((least, least, least + 1, least + 4, max(12, least)))
     return draw.integer(least, least + 3)
+
+
+def _asked(draw: Draw, given: dict[str, Any]) -> dict[str, Any]:
+    """Attributes that are to be found, or (most often) a Q-matrix, with items of any rule."""
+    items = given.get("num_items", 3)
+    if not isinstance(items, int) or items > 50 or draw.chance(0.25):
+        return {"num_attributes": draw.integer(1, 3), "num_items": items, "root": record(draw, draw.choice(("Saturated", "Independent")))} | given
+    matrix = (draw.rng.random((items, draw.choice((1, 2, 2, 3)))) < 0.6).astype(int)
+    if draw.chance(0.95):  # every item asks for something, every attribute is asked for
+        for j in range(items):
+            matrix[j, j % matrix.shape[1]] = 1
+    kind = draw.integer(0, 3)
+    q_matrix = [matrix, matrix.tolist(), pd.DataFrame(matrix), pd.DataFrame(matrix, columns=[f"skill {k}" for k in range(matrix.shape[1])])][kind]
+    rule: Any = draw.choice(RULES)
+    if draw.chance(0.3):
+        rule = [draw.choice(RULES) if draw.chance(0.7) else record(draw, draw.choice(RULE_RECORDS)) for _ in range(items)]
+    root = record(draw, draw.choice(PROTOCOLS["AttributeLaw"]), 0.03)
+    own = {"q_matrix": q_matrix, "items": rule, "root": root, "num_items": items, "num_attributes": None, "penalty": None}
+    return own | given
+
+
+def _pairs(draw: Draw, name: str) -> tuple[tuple[int, int], ...]:
+    """Edges among the first few attributes; one in ten may go round in a circle."""
+    found = {(draw.integer(0, 2), draw.integer(0, 2)) for _ in range(draw.integer(0, 2))}
+    kept = {(min(pair), max(pair)) for pair in found if pair[0] != pair[1]}
+    return tuple(sorted(kept if draw.chance(0.9) else found))
 
 
 def _graphs(draw: Draw, items: int, sizes: Any) -> Any:

@@ -20,6 +20,8 @@ def plain(draw: Draw, model: Any) -> Any:
     if hasattr(model, "num_actions"):
         return _sequences(draw, model, rows)
     items = getattr(model, "num_items", 3)
+    if getattr(model, "q_matrix", None) is not None:
+        items = len(model.q_matrix)
     if not isinstance(items, int) or items > 50:
         items = 3
     kinds = _kinds(model, items)

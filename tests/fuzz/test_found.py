@@ -10,10 +10,12 @@ import pytest
 import torch
 from fuzz import programs
 
-from inference import EM, NUTS, SVI, AlternatingMinimization, ChoosePenalty, Fit, GrowAndPrune, Laplace, fit
+from inference import EM, NUTS, SAEM, SVI, AlternatingMinimization, ChoosePenalty, Fit, GrowAndPrune, Laplace, fit
+from inference.causal import BDeu, d_separated, dag_of_edges, discover, mutual_information, scaled_counts
 from inference.estimates import estimates_of
 from inference.loo import cross_validate
 from inference.predictive import predictive_check
+from inference.selection import ebic
 from inference.uncertainty import check_information, standard_errors
 from ppl_models import (
     DeepDiscreteEncoder,
@@ -22,6 +24,7 @@ from ppl_models import (
     Mixture,
     MultivariateNormal,
     NoisyOr,
+    Normal,
     OptionsHMM,
     PoissonFactorization,
     SparseCoding,
@@ -204,3 +207,42 @@ def test_rows_of_a_list_are_left_out():
     assert cross_validate(found, data.tolist(), 2).elpd == cross_validate(found, data, 2).elpd
     with pytest.raises(ValueError, match="rows of unequal length"):
         cross_validate(found, [*data.tolist(), [1.0]], 2)
+
+
+TABLE = np.full(4, 0.25)
+GRAPH = np.array([[0, 1], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        (lambda: discover(TABLE, 50, score="bic"), "discover: score must be BDeu"),
+        (lambda: discover(TABLE, 50, score=BDeu), "discover: score must be BDeu"),
+        (lambda: discover(TABLE, 50, search=3), "discover: search must be ExactSearch"),
+        (lambda: discover(TABLE, 50, names=3), "discover: names must be 2 different names"),
+        (lambda: discover(TABLE, 50, names="ab"), "discover: names must be 2 different names"),
+        (lambda: discover([[0.5], [0.25, 0.25]], 50), "discover: table must be an array of numbers"),
+        (lambda: mutual_information(TABLE, "a", 1), "different attributes from 0 to 1"),
+        (lambda: mutual_information(TABLE, 0, 1, 2.5), "different attributes from 0 to 1"),
+        (lambda: d_separated(GRAPH, 0, np.array([0, 1])), "different attributes from 0 to 1"),
+        (lambda: dag_of_edges(3, [(0, 1), 2]), "edges must join attributes 0 to 2"),
+        (lambda: dag_of_edges("3", []), "num_attributes must be an integer"),
+        (lambda: scaled_counts(GRAPH, "x"), "num_rows must be positive"),
+    ],
+)
+def test_questions_of_causes_say_what_they_expect(question, message):
+    with pytest.raises(ValueError, match=message):
+        question()
+
+
+def test_a_batch_without_an_item_leaves_its_variance():
+    data = normals(12, 3)
+    data[1:, 0] = np.nan
+    found = fit(DeepDiscreteEncoder(3, (2,), Normal()), data, SAEM(max_iterations=3, num_burn_in=3, batch_rows=2))
+    assert bool(found.params["dispersion"].isfinite().all())
+
+
+@pytest.mark.parametrize("settings", [{"gamma": "x"}, {"gamma": -1.0}, {"num_possible": 1}, {"num_possible": 2.5}])
+def test_ebic_is_asked_in_numbers(settings):
+    with pytest.raises(ValueError, match=f"ebic: {next(iter(settings))} must"):
+        ebic(mixture(), **settings)

@@ -122,7 +122,7 @@ class LayeredDraws:
                     slope, weight_of = averages[f"{layer.dispersion}/linear"], averages[f"{layer.dispersion}/squares"]
                     sizes = averaged_sizes(slope, weight_of, _by_item(layer, dispersion))
                 new[layer.dispersion] = maximise_dispersion(
-                    layer, squares - 2 * (beta * linear).sum(-1) + fitted, weight, sizes
+                    layer, squares - 2 * (beta * linear).sum(-1) + fitted, weight, params[layer.dispersion], sizes
                 )
         return new | self.gibbs.root.maximise(averages[self.gibbs.root.latent], params)
 

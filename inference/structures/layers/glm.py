@@ -173,7 +173,7 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
             fitted = own_beta @ stats.design.mT  # (R, J, C)
             residual = stats.squares[..., columns] - 2 * (own_beta * stats.cross[..., columns, :]).sum(-1)
             residual = residual + (own_counts * fitted.square()).sum(-1)
-            new_dispersion.append((residual / own_counts.sum(-1)).clamp(*DISPERSION_LIMITS))
+            new_dispersion.append(_variances(residual, own_counts.sum(-1), gamma))
     updated = put_curved(layer, torch.cat(new_beta, -2), curved_by_counts(layer, stats.cross, counts, stats.configurations, beta, num_steps))
     out = {layer.intercepts: updated[..., 0], layer.loadings: updated[..., 1:]}
     if layer.dispersion is not None:
@@ -294,12 +294,18 @@ def _in_cones(layer: GeneralizedLinearLayer, beta: Tensor, proposal: Tensor, gra
     return proposal
 
 
-def maximise_dispersion(layer: GeneralizedLinearLayer, residual: Tensor, weight: Tensor, sizes: Tensor | None = None) -> Tensor:
-    """Variances of the dispersed columns from sums of squared residuals and numbers of rows, both (R, J); sizes (R, J) as they are given."""
+def _variances(residual: Tensor, weight: Tensor, before: Tensor) -> Tensor:
+    """Sums of squares over numbers of rows; as before where no row was seen, as in a small batch with gaps."""
+    return torch.where(weight > 0, residual / weight, before).clamp(*DISPERSION_LIMITS)
+
+
+def maximise_dispersion(layer: GeneralizedLinearLayer, residual: Tensor, weight: Tensor, before: Tensor, sizes: Tensor | None = None) -> Tensor:
+    """Variances of the dispersed columns from sums of squared residuals and numbers of rows, both (R, J), or as they were, ``before``, where no row was
+    seen; sizes (R, J) as they are given."""
     out = []
     for family, columns, part in layer.response.blocks(layer.num_children):
         if part.stop > part.start and family.is_canonical:
-            out.append((residual[..., columns] / weight[..., columns]).clamp(*DISPERSION_LIMITS))
+            out.append(_variances(residual[..., columns], weight[..., columns], before[..., part]))
         elif part.stop > part.start and sizes is not None:
             out.append(sizes[..., columns])
     return torch.cat(out, -1)
