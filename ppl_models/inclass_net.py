@@ -194,7 +194,7 @@ class InClassNet:
         like = params["pseudo_weights"]
         lead = like.shape[:-2]
         scaling = {name: params[name].reshape(-1, params[name].shape[-1]) for name in about.scaling_sites}
-        if any(bool((value != value[0]).any()) for value in scaling.values()):  # restarts that see the columns each in a way of its own
+        if any(not torch.allclose(value, value[:1].expand_as(value), 0, 0, equal_nan=True) for value in scaling.values()):  # restarts that see the columns each in a way of its own
             return torch.stack([self._log_scores(about, rows, {name: value[r] for name, value in params.items()}) for r in range(len(like))])
         inputs, seen = about.standardised(rows, {name: value[0] for name, value in scaling.items()} | {"pseudo_weights": like})
         out: list[Tensor] = [like] * about.num_variates

@@ -17,4 +17,4 @@ def extended_bic(value: float, price: float, num_free: int, num_possible: int, g
         gamma: 0 is BIC.
     """
     choices = math.lgamma(num_possible + 1) - math.lgamma(num_free + 1) - math.lgamma(num_possible - num_free + 1)
-    return -2 * value + price + 2 * gamma * choices
+    return -2 * value + price + 2 * (gamma * choices)

@@ -168,7 +168,7 @@ def maximise_free(program: Program, bound: Callable[[Params], Tensor], params: P
     """
     free = {name: value.detach() for name, value in program.unconstrained(params).items()}
     unit = unit_steps(program, free)
-    steps = {name: torch.zeros_like(value).requires_grad_() for name, value in free.items()}
+    steps = {name: torch.zeros_like(value, memory_format=torch.contiguous_format).requires_grad_() for name, value in free.items()}  # L-BFGS views them
     optimizer = torch.optim.LBFGS(
         list(steps.values()),
         max_iter=num_steps,

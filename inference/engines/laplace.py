@@ -100,6 +100,12 @@ class Laplace:
         each = [coordinates.params(point) for point in points]
         draws = {name: torch.stack([params[name] for params in each]) for name in mode}
         draws, inside = coordinates.clamped(draws)
+        endless = sorted(name for name, value in draws.items() if not bool(value.isfinite().all()))
+        if endless:
+            raise ValueError(
+                f"Laplace: the data and the priors say so little of {', '.join(endless)} that draws around the optimum run to infinity; give them tighter "
+                "priors, or more rows, or take NUTS, which needs no optimum"
+            )
         log_guide = -0.5 * noise.square().sum(-1) - factor.diagonal().log().sum() - 0.5 * len(center) * math.log(2 * math.pi)
         log_joint = log_posteriors(program, draws) + coordinates.log_jacobian(draws)
         ratio = torch.where(inside, log_joint - log_guide, -torch.inf).double().cpu()

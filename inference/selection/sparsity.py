@@ -45,9 +45,9 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
             the model that its graph was chosen in.
 
     Raises:
-        ValueError: for a ``gamma`` that is negative or no number, or a ``num_possible`` below the parameters of the fit.
+        ValueError: for a ``gamma`` that is no number from 0 to a million, or a ``num_possible`` below the parameters of the fit.
     """
-    check_number("ebic", "gamma", gamma, "be a number of at least 0", least=0)
+    check_number("ebic", "gamma", gamma, "be a number from 0 to a million", least=0, most=1e6)
     if num_possible is not None:
         check_size("ebic", "num_possible", num_possible, result.num_parameters)
     value = result.elbo if math.isnan(result.log_likelihood) and result.elbo is not None else result.log_likelihood

@@ -28,7 +28,7 @@ RECORDS = public_records(ppl_models) | public_records(inference)
 FAMILIES = [name for name, kind in public_records(ppl_models).items() if "check_data" in dir(kind)]
 ENGINES = [name for name, kind in public_records(inference).items() if "run" in dir(kind)]
 PROTOCOLS = {
-    "ResponseFamily": ("Bernoulli", "Poisson", "Normal", "LogNormal", "Blocks"),
+    "ResponseFamily": ("Bernoulli", "Poisson", "Normal", "LogNormal", "NegativeBinomial", "Blocks"),
     "Penalty": ("TruncatedLasso", "SCAD", "Ridge"),
     "Bottom": ("Additive", "ExpDINA", "ExpGDM"),
     "Policy": ("SoftmaxLinear", "Network"),
@@ -47,6 +47,7 @@ SPECIAL = {
     "GradientAlternation": ("SparseCoding",),
     "GrowAndPrune": ("NoisyOr", "DeepNoisyOr"),
     "ScoreFunctionSVI": ("NoisyOr",),
+    "TrainClassifiers": ("InClassNet",),
 }  # engines of one kind of model
 
 
@@ -88,6 +89,8 @@ def record(draw: Draw, name: str, hostile: float = 0.0, given: dict[str, Any] | 
     given = dict(given or {})
     if name == "LatentAttributeModel":
         given = _asked(draw, given)
+    elif name == "InClassNet":
+        given = _variates(draw, given)
     values: dict[str, Any] = {}
     for field in inspect.signature(kind).parameters.values():
         required = field.default is inspect.Parameter.empty
@@ -118,7 +121,7 @@ def _names_engine(annotation: str) -> bool:
 
 def _blocks(draw: Draw, num_items: int) -> Any:
     first = draw.integer(1, max(1, num_items - 1))
-    names = ("Bernoulli", "Poisson", "Normal", "LogNormal")
+    names = ("Bernoulli", "Poisson", "Normal", "LogNormal", "NegativeBinomial")
     parts = [(RECORDS[draw.choice(names)](), first)]
     if num_items > first:
         parts.append((RECORDS[draw.choice(names)](), num_items - first))
@@ -147,7 +150,8 @@ def _value(draw: Draw, annotation: str, name: str, default: Any, given: dict[str
     if name in ("edges", "pairs"):
         return _pairs(draw, name)
     if name == "penalties":
-        return tuple(record(draw, draw.choice(PROTOCOLS["Penalty"]), 0.05) for _ in range(draw.integer(1, 3)))
+        own = ("EvenWeights", "KnownWeights") if "WeightPenalty" in part else PROTOCOLS["Penalty"]
+        return tuple(record(draw, draw.choice(own), 0.05) for _ in range(draw.integer(1, 3)))
     if part.startswith("Literal["):
         return draw.choice([word.strip(" '") for word in part[len("Literal[") : -1].split(",")])
     if name == "num_categories" or part == "tuple[int, ...]":
@@ -196,6 +200,14 @@ def _asked(draw: Draw, given: dict[str, Any]) -> dict[str, Any]:
     root = record(draw, draw.choice(PROTOCOLS["AttributeLaw"]), 0.03)
     own = {"q_matrix": q_matrix, "items": rule, "root": root, "num_items": items, "num_attributes": None, "penalty": None}
     return own | given
+
+
+def _variates(draw: Draw, given: dict[str, Any]) -> dict[str, Any]:
+    """Two or three variates of a column or two, and small networks."""
+    dense = [record(draw, "Dense", 0.0, {"hidden": (draw.integer(1, 4),)}) for _ in range(3)]
+    sizes = tuple(draw.integer(1, 2) for _ in range(draw.choice((2, 2, 3))))
+    networks = draw.choice((dense[0], dense[: len(sizes)], None))
+    return {"variates": sizes, "networks": networks, "num_components": draw.choice((1, 2, 2, 3))} | {k: v for k, v in given.items() if k != "num_items"}
 
 
 def _pairs(draw: Draw, name: str) -> tuple[tuple[int, int], ...]:

@@ -22,6 +22,8 @@ def plain(draw: Draw, model: Any) -> Any:
     items = getattr(model, "num_items", 3)
     if getattr(model, "q_matrix", None) is not None:
         items = len(model.q_matrix)
+    if type(model).__name__ == "InClassNet":
+        items = sum(own if isinstance(own, int) else len(own) for own in model.variates)
     if not isinstance(items, int) or items > 50:
         items = 3
     kinds = _kinds(model, items)
@@ -53,7 +55,7 @@ def _column(draw: Draw, kind: str, rows: int) -> np.ndarray:
     group = rng.random(rows) < 0.5
     if kind == "Bernoulli":
         return (rng.random(rows) < np.where(group, 0.8, 0.2)).astype(float)
-    if kind == "Poisson":
+    if kind in ("Poisson", "NegativeBinomial"):
         return rng.poisson(np.where(group, 6.0, 1.0)).astype(float)
     values = np.where(group, 2.0, -1.0) + 0.5 * rng.standard_normal(rows)
     return np.exp(values) if kind == "LogNormal" else values

@@ -10,7 +10,19 @@ import pytest
 import torch
 from fuzz import programs
 
-from inference import EM, NUTS, SAEM, SVI, AlternatingMinimization, ChoosePenalty, Fit, GrowAndPrune, Laplace, fit
+from inference import (
+    EM,
+    NUTS,
+    SAEM,
+    SVI,
+    AlternatingMinimization,
+    ChoosePenalty,
+    Fit,
+    GrowAndPrune,
+    Laplace,
+    TrainClassifiers,
+    fit,
+)
 from inference.causal import BDeu, d_separated, dag_of_edges, discover, mutual_information, scaled_counts
 from inference.estimates import estimates_of
 from inference.loo import cross_validate
@@ -18,16 +30,21 @@ from inference.predictive import predictive_check
 from inference.selection import ebic
 from inference.uncertainty import check_information, standard_errors
 from ppl_models import (
+    ContinuousOptionsHMM,
     DeepDiscreteEncoder,
     DeepNoisyOr,
+    Dense,
     FactorAnalysis,
+    InClassNet,
     Mixture,
     MultivariateNormal,
+    Network,
     NoisyOr,
     Normal,
     OptionsHMM,
     PoissonFactorization,
     SparseCoding,
+    TruncatedLasso,
     UsageFactorization,
 )
 
@@ -246,3 +263,31 @@ def test_a_batch_without_an_item_leaves_its_variance():
 def test_ebic_is_asked_in_numbers(settings):
     with pytest.raises(ValueError, match=f"ebic: {next(iter(settings))} must"):
         ebic(mixture(), **settings)
+
+
+def test_laplace_refuses_what_nothing_is_known_of():
+    """Two kinds of rows and one row: the optimum of the empty kind is no optimum."""
+    with pytest.raises(ValueError, match="Laplace: .*so little of rate.*tighter priors"):
+        fit(programs.counts, torch.tensor([4.0], dtype=torch.float64), Laplace(8, EM(max_iterations=5)), num_restarts=1)
+
+
+def test_generic_steps_take_parameters_of_any_strides():
+    model = ContinuousOptionsHMM(2, 3, 3, policy=Network(4))
+    data = {"state": normals(6, 4).reshape(3, 4, 2), "action": np.arange(12).reshape(3, 4) % 3}
+    assert math.isfinite(fit(model, data, EM(max_iterations=2, accelerate=False)).objective)
+
+
+def test_classifiers_name_what_they_cannot_take():
+    with pytest.raises(ValueError, match="penalties must be EvenWeights"):
+        TrainClassifiers(penalties=(TruncatedLasso(1.0, 0.1),))
+    for device in ("spectral", "meta"):
+        with pytest.raises(ValueError, match="TrainClassifiers: device"):
+            fit(InClassNet((1, 1), networks=Dense((2,))), normals(20, 2), TrainClassifiers(max_epochs=1, device=device))
+
+
+def test_scales_that_are_no_numbers_end_in_numbers_that_are_none():
+    """Compared by their bits they differ from themselves, and restarts were told apart for ever."""
+    model = InClassNet((1, 1), networks=Dense((2,)))
+    start = fit(model, normals(20, 2), TrainClassifiers(max_epochs=1)).params
+    broken = {name: value[None] * (math.nan if name in model.classifiers().scaling_sites else 1.0) for name, value in start.items()}
+    assert bool(model.log_scores(torch.from_numpy(normals(20, 2)), broken).isnan().any())

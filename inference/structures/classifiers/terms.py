@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from ppl_models.parts.validation import check_number, is_number, plain_fields
 __all__ = ["CrossTotalCorrelation", "EvenWeights", "KnownWeights", "Labels", "WeightPenalty"]
 
 
+@runtime_checkable
 class WeightPenalty(Protocol):
     """A wish about the weights, as an addition to the cost of a row."""
 

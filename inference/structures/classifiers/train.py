@@ -110,7 +110,7 @@ class TrainClassifiers:
         if not isinstance(self.penalties, tuple):
             object.__setattr__(self, "penalties", (self.penalties,))
         for penalty in self.penalties:
-            if isinstance(penalty, type) or not callable(getattr(penalty, "slope", None)):
+            if isinstance(penalty, type) or not isinstance(penalty, WeightPenalty):
                 raise ValueError(f"{owner}: penalties must be EvenWeights() or KnownWeights(...), got {penalty!r}")
         if self.labels is not None:
             check_kind(owner, "labels", self.labels, Labels, "Labels(...) or None")
@@ -184,6 +184,16 @@ class _Anchor:
     pull: Tensor
 
 
+def _on(device: str, tensor: Tensor) -> Tensor:
+    try:
+        moved = tensor.to(device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # no such name, or none in this machine
+        raise ValueError(f"TrainClassifiers: device={device!r} cannot be used here: {str(error).splitlines()[0]}") from error
+    if moved.is_meta:
+        raise ValueError("TrainClassifiers: device must hold numbers, got 'meta'")
+    return moved
+
+
 class _Training:
     """The state of a run that follows from its arguments, and the work of an epoch.
 
@@ -194,7 +204,7 @@ class _Training:
     def __init__(self, method: TrainClassifiers, about: ClassifierDescription, problem: Problem, start: Params) -> None:
         self.method, self.about = method, about
         home = start["weights"]
-        like = home.to(method.device) if method.device is not None else home
+        like = home if method.device is None else _on(method.device, home)
         self.networks = networks_of(about, {site: start[site].to(like.device) for site in about.network_sites})
         statistics = {name: start[name][0] for name in about.scaling_sites}
         labels = method.labels
