@@ -19,6 +19,9 @@ SMALL = {
     "posterior_diagnostics.md": "num_rows = 120\ndraws = dict(num_chains=2, num_warmup=40, num_draws=60)",
     "noisy_or.md": "num_rows, sizes, num_restarts, num_iterations, num_search_rows = 800, (6, 7), 2, 8, 300",
     "sparse_coding.md": "num_rows, num_pairs, num_items, sparsity = 400, 3, 15, 2\nangle, noise = 10, 0.003\nnum_restarts, num_epochs = 2, 5",
+    "independent_classifiers.md": (
+        "num_rows, num_board, num_pairs = 800, 1200, 400\nnum_halves, num_epochs, num_restarts = 2, 10, 2\nnum_discriminator_epochs = 15"
+    ),
     "options_hmm.md": "num_sequences, num_steps = 25, 40\nchain_steps = 5000",
 }
 

@@ -26,6 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.fitting.record import FitRecord
+from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of
 from inference.identifiability.q_matrix import ItemKind, QMatrixReport, judge
 from inference.identifiability.report import IdentifiabilityReport, LayerReport, Violation
 from inference.identifiability.verdicts import (
@@ -42,7 +44,6 @@ from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import LogNormal, Normal, Poisson
 
 if TYPE_CHECKING:
-    from inference.fitting.record import FitRecord
     from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 
 __all__ = ["check_graph", "check_identifiability"]
@@ -79,6 +80,7 @@ def check_identifiability(
     root: Root | None = None,
     bottom: Bottom | None = None,
     predictors: Tensor | None = None,
+    data: Any = None,
 ) -> Any: ...
 
 
@@ -91,13 +93,16 @@ def check_identifiability(
     root: Root | None = None,
     bottom: Bottom | None = None,
     predictors: Tensor | None = None,
-) -> IdentifiabilityReport | QMatrixReport:
+    data: Any = None,
+) -> Any:
     r"""Decide the conditions for every layer of a fit, or those of the Q-matrix of a latent attribute model.
 
     An edge is a loading with :math:`|W_{jk}| \ge` threshold, not zero, and in the layer's graph where that is given.
 
     A :class:`~ppl_models.LatentAttributeModel` with a Q-matrix, or a fit of one, is judged by its Q, rules, responses and law of the attributes
-    (:mod:`inference.identifiability.q_matrix`), which says more than the conditions of a layer.
+    (:mod:`inference.identifiability.q_matrix`), which says more than the conditions of a layer. A fit of any other model that describes no layers gets the
+    report of its own kind (:func:`~inference.identifiability.of_fit.identifiability_of`), for which most kinds need its rows: theorems 1 and 2 for independent
+    classifiers, three successive steps for hidden options, else the information in the rows.
 
     Args:
         fit: a fit of a model with ``layers()``, or parameters by site name (then ``layers`` is needed); or a
@@ -113,15 +118,19 @@ def check_identifiability(
             sign rules of its own (Lee and Gu, S.1.5). None for what the bottom layer says of itself.
         predictors: (2^K, J), for "gdm": the items' predictors under all configurations, in lexicographic order; None for
             those of the estimate where the layer has interactions and at most 12 latents, else to judge by the graph alone.
+        data: the rows of the fit, for models that describe no layers.
 
     Raises:
-        ValueError: if there are no layers, a site is missing or has another shape or values that are not finite, the
+        ValueError: if there are no layers and nothing else can be said, a site is missing or has another shape or values that are not finite, the
             threshold is negative, or names do not fit.
     """
     if all(argument is None for argument in (threshold, layers, root, bottom, predictors)) and not isinstance(fit, Mapping):
         report = _attribute_report(fit, item_names, latent_names)
         if report is not None:
             return report
+        own_kind = _of_its_kind(fit, data)
+        if own_kind is not None:
+            return own_kind
     params, layers, root, item_names = _unpack(fit, layers, root, item_names)
     if threshold is not None and not threshold >= 0:
         raise ValueError(f"check_identifiability: threshold must not be negative, got {threshold!r}")
@@ -354,6 +363,13 @@ def _table(params: Mapping[str, Tensor], layer: GeneralizedLinearLayer, profiles
     return layer.features(configurations).numpy() @ loadings.T + intercepts
 
 
+def _of_its_kind(fit: Any, data: Any) -> IdentifiabilityText | None:
+    """The report of a fit of a model that describes no layers."""
+    if not isinstance(fit, FitRecord) or fit.structure.layers:
+        return None
+    return identifiability_of(fit, data)
+
+
 def _unpack(
     fit: Any,
     layers: Sequence[GeneralizedLinearLayer] | None,
@@ -369,7 +385,8 @@ def _unpack(
         structure = structure_of(model)
         layers, root = structure.layers, root or structure.root
     if not layers:
-        raise ValueError("check_identifiability: layers must be given, or a fit of a model that describes them")
+        rows = "" if model is None else f", or the rows of the fit for other models: check_identifiability(fit, data=rows); got a fit of {type(model).__name__}"
+        raise ValueError(f"check_identifiability: layers must be given, or a fit of a model that describes them{rows}")
     if item_names is None:
         own = tuple(getattr(fit, "item_names", ()))
         numbered = own == tuple(str(j) for j in range(len(own)))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from inference import ConvergenceWarning, TrainClassifiers, fit
-from inference.identifiability import identifiability_of
+from inference.identifiability import check_identifiability, identifiability_of
 from inference.inspection import ClassifierEnsemble, classifier_curves, classifier_ensemble, read_classifiers
 from inference.inspection.classifier_ensemble import _named_alike, _worse, spread
 from inference.structures.registry import structure_of
@@ -102,6 +102,9 @@ def test_ensemble(ensemble, result):
     assert identifiability_of(ensemble.fit, SAMPLE.data) == report
     assert identifiability_of(result, SAMPLE.data).num_members == 1
     assert identifiability_of(result) is None
+    assert check_identifiability(ensemble.fit, data=SAMPLE.data) == report
+    with pytest.raises(ValueError, match=r"check_identifiability\(fit, data=rows\); got a fit of InClassNet"):
+        check_identifiability(result)
     assert "95% intervals, from 3 halves" in ensemble.text()
     posterior = ensemble.fit.to_arviz(SAMPLE.data).posterior
     assert posterior["weights"].dims == ("chain", "draw", "component")

@@ -1,0 +1,182 @@
+"""How many components: held-out cost of independent classifiers, its bound, and what is chosen, beside a parametric mixture, latent classes and kernels.
+
+Four examples with known numbers of components and two real tables of mixed columns, one line a method and number of components, and one with the choice. The cost is
+minus the mean log-ratio of held-out rows to independent variates, each method relative to its own marginals; all choose by the rule of one standard error. The
+rivals need variates of one column, so pairs of images have none. Latent classes see columns in ten bins. Run: ``python benchmarks/inclass_components.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from _bench import Lines, command_line, run, timed
+
+from inference import TrainClassifiers, fit
+from inference.selection import choose_components, saturation
+from inference.structures.classifiers import KernelEM, kernel_em
+from ppl_models import Bernoulli, Blocks, Dense, InClassNet, Mixture, Normal
+from ppl_models.datasets import (
+    MixedTable,
+    image_pairs,
+    load_diabetes_table,
+    load_timss_table,
+    simulate_checkerboard,
+    simulate_trivariate,
+    simulate_two_gaussians,
+)
+
+SIMULATED = {"two_gaussians": (simulate_two_gaussians, 2), "checkerboard": (simulate_checkerboard, 2), "trivariate": (simulate_trivariate, 4)}
+TABLES = {"diabetes": load_diabetes_table, "timss": load_timss_table}
+EXAMPLES = (*SIMULATED, "digit_pairs", *TABLES)
+BINS, STARTS, HELD_OUT = 10, 10, 0.2
+
+
+def latent_classes(table: np.ndarray, size: int, seed: int, edges: list[np.ndarray], rounds: int = 300) -> Callable[[np.ndarray], np.ndarray]:
+    """EM of latent classes on binned columns, the best of several starts; the log-ratio to independence of rows."""
+    rng = np.random.default_rng(seed)
+
+    def coded(rows: np.ndarray) -> list[np.ndarray]:
+        return [np.searchsorted(own, column, side="right") for own, column in zip(edges, rows.T, strict=True)]
+
+    codes = coded(table)
+    one_hot = [np.eye(len(own) + 1)[code] for own, code in zip(edges, codes, strict=True)]
+    best: tuple[float, np.ndarray, list[np.ndarray]] | None = None
+    for _ in range(STARTS):
+        posterior = rng.dirichlet(np.ones(size), len(table))
+        before = -np.inf
+        for _ in range(rounds):
+            weights = posterior.mean(0)
+            laws = [(posterior.T @ own + 0.5) / (posterior.sum(0)[:, None] + 0.5 * own.shape[1]) for own in one_hot]  # (C, bins)
+            joint = np.log(weights + 1e-300) + sum(np.log(law)[:, code].T for law, code in zip(laws, codes, strict=True))
+            value = np.logaddexp.reduce(joint, 1)
+            posterior = np.exp(joint - value[:, None])
+            if value.mean() - before < 1e-7:
+                break
+            before = value.mean()
+        if best is None or value.mean() > best[0]:
+            best = (float(value.mean()), weights, laws)
+    assert best is not None
+    _, weights, laws = best
+
+    def log_ratio(rows: np.ndarray) -> np.ndarray:
+        own = coded(rows)
+        joint = np.log(weights + 1e-300) + sum(np.log(law)[:, code].T for law, code in zip(laws, own, strict=True))
+        apart = sum(np.log(weights @ law)[code] for law, code in zip(laws, own, strict=True))
+        ratio: np.ndarray = np.logaddexp.reduce(joint, 1) - apart
+        return ratio
+
+    return log_ratio
+
+
+def parametric(train: np.ndarray, test: np.ndarray, size: int, kinds: Sequence[int], seed: int) -> np.ndarray:
+    """A mixture of normals and Bernoullis; marginals from rows of which all other columns are missing."""
+    order = np.argsort(np.asarray(kinds) == 0, kind="stable")  # columns of two values first
+    num_bits = int((np.asarray(kinds) > 0).sum())
+    parts = [(Bernoulli(), num_bits), (Normal(), len(kinds) - num_bits)]
+    used = [(family, count) for family, count in parts if count]
+    law = used[0][0] if len(used) == 1 else Blocks(*used)
+    result = fit(Mixture(size, law, len(kinds)), train[:, order], seed=seed)
+    rows = test[:, order]
+    ratio = result.log_likelihood_rows(rows)
+    for j in range(len(kinds)):
+        alone = np.full_like(rows, np.nan)
+        alone[:, j] = rows[:, j]
+        ratio = ratio - result.log_likelihood_rows(alone)
+    return ratio.numpy()
+
+
+def rivals(table: np.ndarray, kinds: Sequence[int], train: np.ndarray, test: np.ndarray, seed: int, starts: int) -> dict[str, Callable[[int], np.ndarray]]:
+    """By name: number of components -> log-ratios of the test rows."""
+    edges = [
+        np.arange(1, size) - 0.5 if size else np.unique(np.quantile(column, np.arange(1, BINS) / BINS))
+        for column, size in zip(table.T, kinds, strict=True)
+    ]
+
+    def kernels(method: KernelEM, size: int) -> np.ndarray:
+        return kernel_em(train, size, method, seed).log_ratio(test).numpy()
+
+    return {
+        "mixture": lambda size: parametric(train, test, size, kinds, seed),
+        "latent_classes": lambda size: latent_classes(train, size, seed, edges)(test),
+        "npem": partial(kernels, KernelEM(num_restarts=starts)),
+        "smoothed_npem": partial(kernels, KernelEM(smoothed=True, num_restarts=starts)),
+    }
+
+
+def measure(args: argparse.Namespace) -> Lines:
+    grid = range(2, args.largest + 1)
+    method = TrainClassifiers(max_epochs=args.epochs)
+    for name in args.examples:
+        for seed in range(args.first_seed, args.first_seed + args.replicates):
+            data, kinds, about = _rows(name, args, seed)
+            shared = kinds is None
+            num_columns = [part.shape[1] for part in data] if shared else [1] * data.shape[1]
+            networks = Dense((64, 64)) if name == "checkerboard" else Dense()
+            family = partial(_family, tuple(num_columns), networks, shared)
+            found, seconds = timed(partial(saturation, family, data, grid, method, args.restarts, HELD_OUT, not args.no_bound, seed))
+            own = {"example": name, "seed": seed, **about}
+            for size, cost, error in zip(found.sizes, found.costs, found.errors, strict=True):
+                yield {**own, "method": "independent_classifiers", "components": size, "held_out_cost": round(cost, 5), "error": round(error, 5)}
+            bound = None if found.bound is None else round(-found.bound.estimate, 5)
+            bound_error = None if found.bound is None else round(found.bound.error, 5)
+            yield {
+                **own, "method": "independent_classifiers", "chosen": found.chosen, "bound": bound, "bound_error": bound_error,
+                "saturated": found.is_saturated, "seconds": seconds,
+            }  # fmt: skip
+            if kinds is None:
+                continue
+            order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed)).numpy()  # the split of saturation
+            held = max(2, round(HELD_OUT * len(data)))
+            train, test = data[order[held:]], data[order[:held]]
+            for rival, ratios in rivals(data, kinds, train, test, seed, args.kernel_starts).items():
+                costs = [torch.zeros(held, dtype=torch.float64)]
+                for size in grid:
+                    ratio, seconds = timed(partial(ratios, size))
+                    costs.append(-torch.as_tensor(ratio).double())
+                    error = float(costs[-1].std()) / held**0.5
+                    yield {
+                        **own, "method": rival, "components": size, "held_out_cost": round(float(costs[-1].mean()), 5), "error": round(error, 5),
+                        "seconds": seconds,
+                    }  # fmt: skip
+                yield {**own, "method": rival, "chosen": choose_components([1, *grid], costs)[0]}
+
+
+def _family(num_columns: tuple[int, ...], networks: Dense, shared: bool, size: int) -> InClassNet:
+    return InClassNet(num_columns, size, networks=networks, shared=shared)
+
+
+def _rows(name: str, args: argparse.Namespace, seed: int) -> tuple[Any, Sequence[int] | None, dict[str, Any]]:
+    """Rows, the number of values of each column (0 for measurements; None for images), and what is known of the truth."""
+    if name in SIMULATED:
+        simulate, size = SIMULATED[name]
+        sample = simulate(args.rows, seed)
+        return sample.data, [0] * sample.data.shape[1], {"rows": args.rows, "true_components": size, "true_bound": round(-sample.truth.total_correlation(), 5)}
+    if name == "digit_pairs":
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        pairs = image_pairs(digits.images, digits.target, args.rows, largest=16.0, seed=seed)
+        return pairs.variates(), None, {"rows": args.rows, "true_components": 10, "true_bound_at_least": round(-float(np.log(10)), 5)}
+    table: MixedTable = TABLES[name]()
+    return table.data, table.num_values, {"rows": len(table.data)}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=1, threads=1)
+    parser.add_argument("--examples", nargs="+", default=list(EXAMPLES), choices=EXAMPLES)
+    parser.add_argument("--rows", type=int, default=20_000, help="of the simulated examples")
+    parser.add_argument("--largest", type=int, default=8, help="number of components")
+    parser.add_argument("--restarts", type=int, default=4, help="of every fit of independent classifiers")
+    parser.add_argument("--kernel-starts", type=int, default=10, help="of the kernel rivals")
+    parser.add_argument("--epochs", type=int, default=300, help="at most")
+    parser.add_argument("--no-bound", action="store_true", help="leave the discriminator out")
+    run(parser, measure, argv, {"examples": ["two_gaussians", "diabetes"], "rows": 300, "largest": 2, "restarts": 1, "kernel_starts": 2, "epochs": 3})
+
+
+if __name__ == "__main__":
+    main()
