@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from ppl_models.attribute_groups import AttributeGroups
 from ppl_models.continuous_options import ContinuousOptionsHMM
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.deep_noisy_or import DeepNoisyOr
@@ -37,6 +38,7 @@ __all__ = [
     "RRUM",
     "SCAD",
     "Additive",
+    "AttributeGroups",
     "Bernoulli",
     "Blocks",
     "ContinuousOptionsHMM",

@@ -14,6 +14,7 @@ from inference.selection.components import (
     parallel_analysis,
 )
 from inference.selection.conditional_independence import ComponentDependence, conditional_independence
+from inference.selection.differential_items import DifferentialItems, differential_items
 from inference.selection.dimension import (
     ComponentNoise,
     HeldOut,
@@ -57,6 +58,8 @@ __all__ = [
     "fit_grid",
     "held_out_log_likelihood",
     "parallel_analysis",
+    "DifferentialItems",
+    "differential_items",
     "ComponentNoise",
     "HeldOut",
     "InformationCriterion",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inference.base.structure import Structure
+from inference.structures.attribute_groups import AttributeGroupsStructure
 from inference.structures.classifiers.structure import ClassifierStructure
 from inference.structures.dictionary.structure import DictionaryStructure
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
@@ -22,6 +23,7 @@ __all__ = ["structure_of"]
 
 STRUCTURES: tuple[type[Structure], ...] = (
     AttributeStructure,
+    AttributeGroupsStructure,
     LayeredStructure,
     NoisyOrStructure,
     OptionsStructure,

@@ -1,0 +1,183 @@
+"""Attributes in several groups: each group's rows by the steps of one group, statistics of the items added up, laws apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from inference.base.steps import Steps, add_statistics
+from inference.base.structure import Recommendation, Structure
+from inference.engines.em import EM
+from inference.engines.saem import SAEM
+from inference.programs.program import Params, Program
+from inference.structures.layers.alignment import canonical_signs
+from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
+from inference.structures.layers.glm import LayerStatistics, maximise_layer
+from inference.structures.layers.spectral import random_start, spectral_start
+from inference.structures.layers.structure import MAX_ENUMERATED, PRODUCT_SEARCH, PRODUCT_STARTS
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
+from ppl_models.parts.responses import dispersed_items, filled, num_densities
+
+if TYPE_CHECKING:
+    from inference.base.structure import Problem
+
+__all__ = ["AttributeGroupsStructure", "GroupedSteps"]
+
+
+@dataclass(frozen=True)
+class GroupedStatistics:
+    """Expected statistics.
+
+    Args:
+        layer: of the versions of the items, over all rows.
+        roots: of the attributes of each group, (R, G, S).
+    """
+
+    layer: LayerStatistics
+    roots: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedSteps(Steps):
+    """Both halves of EM: the E-step of one group for each, one M-step of the items for all, and one of the attributes for each.
+
+    Args:
+        model: the model of all groups.
+        program: of all groups, with one row, for the prior.
+        one: steps of the model of one group; its data do not matter.
+        data: (N, J + 1).
+        with_mask: whether an answer is missing, or an item free.
+    """
+
+    model: Any
+    program: Program
+    one: LayeredSteps
+    data: Tensor
+    with_mask: bool
+
+    @classmethod
+    def build(cls, model: Any, data: Tensor, chunk_elements: int, num_newton: int) -> GroupedSteps:
+        """Steps of a model of groups, on a table whose last column is the group's number."""
+        items, _ = model.split(data)
+        own = model.of_versions()
+        one = LayeredSteps.build(own, items.nan_to_num(nan=1.0)[:1], chunk_elements, num_newton)
+        if one is None:
+            raise ValueError("GroupedSteps: a model that describes its layers was expected")
+        return cls(model, Program(model, data[:1]), one, data, bool(items.isnan().any()))
+
+    @property
+    def layer(self) -> GeneralizedLinearLayer:
+        """Of the versions of the items."""
+        return self.one.layers[0]
+
+    @property
+    def root(self) -> Root:
+        """Of one group."""
+        return self.one.root
+
+    def on(self, data: Tensor) -> GroupedSteps:
+        return replace(self, data=data)
+
+    def _of_group(self, params: Params, group: int) -> Params:
+        roots = self.root.sites()
+        return {name: value[:, group] if name in roots else value for name, value in params.items()}
+
+    def e_step(self, params: Params) -> tuple[GroupedStatistics, Tensor, Tensor]:
+        items, number = self.model.split(self.data)
+        layers: list[LayerStatistics] = []
+        roots: list[Tensor] = []
+        total = items.new_zeros(len(params[self.layer.loadings]))
+        for g in range(len(self.model.groups)):
+            complete, mask = filled(self.layer.response, items[number == g], with_mask=self.with_mask)
+            own = replace(self.one, data=complete, mask=mask if self.with_mask else None)
+            found, log_likelihood, _ = own.e_step(self._of_group(params, g))
+            statistics: TowerStatistics = found
+            layers.append(statistics.layers[self.layer.loadings])
+            roots.append(statistics.root)
+            total = total + log_likelihood
+        return GroupedStatistics(add_statistics(layers), torch.stack(roots, 1)), total, self.program.log_prior(params)
+
+    def m_step(self, statistics: GroupedStatistics, params: Params) -> Params:
+        new = params | maximise_layer(self.layer, statistics.layer, params, self.one.num_newton)
+        laws = [self.root.maximise(statistics.roots[:, g], self._of_group(params, g)) for g in range(len(self.model.groups))]
+        return new | {name: torch.stack([law[name] for law in laws], 1) for name in self.root.sites()}
+
+
+class AttributeGroupsStructure(Structure):
+    """A model that offers ``of_versions()`` and ``split(data)``."""
+
+    @classmethod
+    def of(cls, model: Callable[..., Any]) -> AttributeGroupsStructure | None:
+        return cls(model) if hasattr(model, "of_versions") and hasattr(model, "split") else None
+
+    def observed_sites(self) -> tuple[str, ...]:
+        return (str(self.model.layer().child),)
+
+    def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        """Of all rows as one group, each version with its item's parameters and each group with the law of all."""
+        model = self.model.model
+        layer, root = model.layers()[0], model.root_law()
+        build = spectral_start if init == "spectral" else random_start
+        found = build((layer,), root, problem.data[:, :-1], num_restarts, problem.seed)
+        signed = [canonical_signs({name: value[r] for name, value in found.items()}, (layer,), root).params for r in range(num_restarts)]
+        found = {name: torch.stack([own[name] for own in signed]) for name in found}
+        items = [j for j, _ in self.model.versions]
+        out = {layer.loadings: found[layer.loadings][:, items], layer.intercepts: found[layer.intercepts][:, items]}
+        if layer.dispersion is not None:
+            place = {name: d for d, name in enumerate(dispersed_items(layer.response, [str(j) for j in range(layer.num_children)]))}
+            out[layer.dispersion] = found[layer.dispersion][:, [place[str(j)] for j in items if str(j) in place]]
+        num_groups = len(self.model.groups)
+        return out | {name: found[name].unsqueeze(1).repeat_interleave(num_groups, 1) for name in root.sites()}
+
+    def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
+        """The first of the spectral ones is the same in every batch: later batches go without."""
+        found = self.start(problem, init, num_starts + (batch > 0))
+        return {name: value[-num_starts:] for name, value in found.items()}
+
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps:
+        return GroupedSteps.build(self.model, problem.data, chunk_elements, num_inner)
+
+    def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
+        steps = GroupedSteps.build(self.model, problem.data, 2**18, 1)
+        _, log_likelihood, log_prior = steps.e_step(params)
+        return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()
+
+    def canonical(self, params: Params) -> Params:
+        """Values of the attributes named so that their effects sum to a positive number, in every group alike."""
+        layer, root = self.model.layer(), self.model.model.root_law()
+        laws = []
+        for g in range(len(self.model.groups)):
+            own = {name: value[g] if name in root.sites() else value for name, value in params.items()}
+            laws.append(canonical_signs(own, (layer,), root).params)
+        return laws[0] | {name: torch.stack([law[name] for law in laws]) for name in root.sites()}
+
+    def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
+        """Rows of the groups that the data have, gaps included."""
+        items, number = self.model.split(self.model.check_data(data, for_fit=False)[0])
+        own, out = self.model.of_versions(), torch.full_like(items, torch.nan)
+        for g in range(len(self.model.groups)):
+            rows = (number == g).nonzero().ravel()
+            if len(rows):
+                law = {name: value[g] if name in own.root_law().sites() else value for name, value in params.items()}
+                drawn = Program(own, None, len(rows)).simulate(law, seed + g)
+                out[rows] = drawn[self.observed_sites()[0]].to(out)
+        return {self.observed_sites()[0]: out.masked_fill(items.isnan(), torch.nan)}
+
+    def num_densities(self, num_items: int) -> int:
+        return num_densities(self.model.model.response, self.model.num_items)
+
+    def num_free(self, params: Params) -> int:
+        """Loadings that are exactly zero are not counted."""
+        layer, root = self.model.layer(), self.model.model.root_law()
+        others = [value for name, value in params.items() if name not in root.sites() and name != layer.loadings]
+        return int((params[layer.loadings] != 0).sum()) + sum(value.numel() for value in others) + len(self.model.groups) * root.num_free
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        allowed = self.model.model.root_law().profiles
+        if allowed is None and self.model.layer().num_parents > MAX_ENUMERATED:
+            return Recommendation(SAEM(), num_restarts=PRODUCT_STARTS)
+        return Recommendation(EM(), num_restarts=PRODUCT_STARTS, search=PRODUCT_SEARCH)

@@ -1,0 +1,229 @@
+"""Latent attributes in several groups: the law by hand, exact EM, groups apart, items that function differently, bad input."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.special import logsumexp
+
+from inference import EM, SAEM, fit
+from inference.fitting.problem import problem_of
+from inference.programs.program import Program
+from inference.selection import differential_items
+from inference.structures.attribute_groups import AttributeGroupsStructure, GroupedSteps
+from inference.uncertainty import standard_errors
+from ppl_models import (
+    AttributeGroups,
+    Bernoulli,
+    Blocks,
+    Dag,
+    Hierarchy,
+    HigherOrder,
+    Independent,
+    LatentAttributeModel,
+    NegativeBinomial,
+    Normal,
+)
+
+F64 = torch.float64
+Q = ((1, 0), (0, 1)) * 4 + ((1, 1),) * 2
+NAMES = tuple(f"q{j}" for j in range(10))
+LAWS = torch.tensor([[0.45, 0.2, 0.15, 0.2], [0.15, 0.1, 0.2, 0.55]], dtype=F64)
+ROOTS = (Independent(), Hierarchy(((0, 1),)), Dag(((0, 1),)))
+
+
+def one(**settings: Any) -> LatentAttributeModel:
+    return LatentAttributeModel(Q, item_names=NAMES, **settings)
+
+
+def table(num_rows: int = 800, shift: float = 0.0, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
+    """Rows of two groups, the second with more attributes; item q0 is harder by ``shift`` for it."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, 2, num_rows)
+    place = np.array([rng.choice(4, p=LAWS[g].numpy()) for g in group])
+    bits = np.stack([place // 2, place % 2], -1)
+    asked = np.array(Q)
+    odds = -1.7 + 3.4 * (bits @ asked.T) / asked.sum(1)
+    odds[:, 0] -= shift * group
+    answers = (rng.random(odds.shape) < 1 / (1 + np.exp(-odds))).astype(float)
+    frame = pd.DataFrame(answers, columns=list(NAMES))
+    frame.insert(3, "group", np.where(group == 1, "late", "early"))
+    return frame, bits
+
+
+def test_the_law_by_hand() -> None:
+    model = AttributeGroups(one(), ("early", "late"), free_items=("q8",))
+    frame, _ = table(12)
+    frame.iloc[2, 0] = math.nan
+    data, names = model.check_data(frame)
+    assert names == (*NAMES, "group")
+    params = Program(model, data).draw_prior(1, 0)
+    params = {name: value[0] for name, value in params.items()}
+    layer = model.layer()
+    profiles = torch.tensor([[0.0, 0], [0, 1], [1, 0], [1, 1]], dtype=F64)
+    eta = layer.features(profiles) @ params["loadings"].mT + params["intercepts"]  # (4, 11)
+    expected = []
+    for row in data.numpy():
+        g = int(row[-1])
+        terms = []
+        for c in range(4):
+            total = math.log(params["profiles"][g, c])
+            for j in range(10):
+                if not math.isnan(row[j]):
+                    version = j if j < 8 else 8 + g if j == 8 else 10
+                    total += float(torch.nn.functional.logsigmoid(eta[c, version] * (1 if row[j] else -1)))
+            terms.append(total)
+        expected.append(logsumexp(terms))
+    found = Program(model, data).log_marginal_rows(params)
+    np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=lambda root: type(root).__name__)
+def test_accelerated_em_is_that_of_the_program(root: Any) -> None:
+    """Log-likelihood and prior are the program's, nothing falls, and the generic M-step gains nothing at the end."""
+    response = Blocks((Bernoulli(), 8), (Normal(), 1), (NegativeBinomial(), 1))
+    model = AttributeGroups(one(root=root, response=response), ("early", "late"), free_items=(3, 9))
+    frame, _ = table(60)
+    frame.iloc[::7, 4] = math.nan
+    data, _ = model.check_data(frame)
+    steps = GroupedSteps.build(model, data, 2**18, 3)
+    params = Program(model, data).draw_prior(2, 0)
+    params |= {"loadings": params["loadings"].clamp(-2, 2), "intercepts": params["intercepts"].clamp(-2, 2)}
+    params["dispersion"] = params["dispersion"].clamp(0.5, 2)
+    values = []
+    for _ in range(12):
+        statistics, log_likelihood, log_prior = steps.e_step(params)
+        torch.testing.assert_close(log_likelihood, Program(model, data).log_marginal(params).detach())
+        torch.testing.assert_close(log_prior, Program(model, data).log_prior(params).detach())
+        values.append(log_likelihood + log_prior)
+        params = steps.m_step(statistics, params)
+    assert float((torch.stack(values[1:]) - torch.stack(values[:-1])).min()) > -1e-8
+
+
+def test_groups_without_a_shared_parameter_are_separate_fits() -> None:
+    """With all items but one free, and that one without answers in one group, the log-likelihood is a sum."""
+    model = AttributeGroups(one(bound=8.0), ("early", "late"), free_items=tuple(range(9)))
+    frame, _ = table(500)
+    late = frame["group"] == "late"
+    frame.loc[late, "q9"] = math.nan
+    joint = fit(model, frame, EM(tolerance=1e-9), num_restarts=1)
+    apart = 0.0
+    for rows in (frame[~late], frame[late]):
+        own = rows.drop(columns="group")
+        own = own.drop(columns="q9") if own["q9"].isna().all() else own
+        single = LatentAttributeModel(Q[: own.shape[1]], bound=8.0)
+        apart += fit(single, own, EM(tolerance=1e-9), num_restarts=1).log_likelihood
+    assert joint.log_likelihood == pytest.approx(apart, abs=0.02)
+
+
+def test_groups_keep_their_laws_and_names() -> None:
+    frame, bits = table(1500)
+    model = AttributeGroups(one(), ("early", "late"))
+    found = fit(model, frame)
+    assert float((found.params["profiles"] - LAWS).abs().max()) < 0.06
+    assert found.num_parameters == 10 + 12 + 2 * 3
+    right = (found.posterior_latents(frame)["attributes"].numpy() > 0.5) == bits
+    assert right.mean() > 0.9
+    pooled = fit(one(), frame.drop(columns="group"), num_restarts=1)
+    assert found.bic < pooled.bic - 20
+    idata = found.to_arviz(frame)
+    assert list(idata["posterior"]["group"].values) == ["early", "late"]
+    assert idata["posterior"]["profiles"].dims[-2:] == ("group", "profile")
+    assert list(idata["posterior"]["item"].values) == list(NAMES)
+    low, high = standard_errors(found, frame).intervals()["profiles"]
+    assert float(((low < LAWS) & (high > LAWS)).double().mean()) >= 0.75
+    order = np.random.default_rng(0).permutation(len(frame))
+    numbers = np.column_stack([frame[list(NAMES)], frame["group"] == "late"]).astype(float)
+    assert float(found.log_likelihood_rows(numbers[order]).sum()) == pytest.approx(found.log_likelihood)
+
+
+def test_the_item_that_functions_differently_is_found() -> None:
+    frame, _ = table(1200, shift=1.5)
+    model = AttributeGroups(one(), ("early", "late"))
+    shared = fit(model, frame, EM(tolerance=1e-8), num_restarts=1)
+    found = differential_items(shared, frame, ("q0", 2, "q9"))
+    assert found.items == ("q0", "q2", "q9")
+    assert found.degrees.tolist() == [2, 2, 3]
+    assert found.p_adjusted[0] < 1e-4
+    assert found.uniform_p[0] < 1e-4
+    assert found.non_uniform_p[0] > 0.01
+    assert float(found.p_adjusted[1:].min()) > 0.01
+    assert found.effect[0] > 0.15
+    free = AttributeGroups(one(), ("early", "late"), free_items=("q0",))
+    assert free.entry_names["item"][:3] == ("q0 (early)", "q0 (late)", "q1")
+    with pytest.raises(ValueError, match="item 0 is free in this fit already"):
+        differential_items(fit(free, frame, EM(tolerance=1e-5), num_restarts=1), frame, ("q0",))
+    with pytest.raises(ValueError, match="a fit of an AttributeGroups model was expected"):
+        differential_items(fit(one(), frame.drop(columns="group"), EM(tolerance=1e-4), num_restarts=1), frame)
+
+
+def test_a_trait_and_simulated_rows() -> None:
+    q = tuple((int(j % 3 == 0), int(j % 3 == 1), int(j % 3 == 2)) for j in range(12))
+    model = AttributeGroups(LatentAttributeModel(q, root=HigherOrder()), ("a", "b", "c"), free_items=(1,))
+    truth = {
+        "trait_slopes": torch.full((3, 3), 1.5, dtype=F64),
+        "trait_intercepts": torch.tensor([[-1.0] * 3, [0.0] * 3, [1.0] * 3], dtype=F64),
+        "loadings": 3.4 * model.layer().graph.to(F64),
+        "intercepts": torch.full((14,), -1.7, dtype=F64),
+    }
+    drawn = Program(model, None, 1200).simulate(truth, 0)["items"]
+    items = torch.stack([drawn[:, [v for v, (j, g) in enumerate(model.versions) if j == k]] [torch.arange(1200), torch.arange(1200) % 3 if k == 1 else torch.zeros(1200, dtype=torch.long)] for k in range(12)], -1)  # fmt: skip
+    data = torch.cat([items, (torch.arange(1200) % 3).to(F64).unsqueeze(-1)], -1)
+    found = fit(model, data, EM(tolerance=1e-6), num_restarts=1)
+    assert found.params["trait_intercepts"].mean(-1).diff().min() > 0.4
+
+
+frame_of_20 = table(20)[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda f: f.drop(columns="group"), "a column 'group' of group labels was expected"),
+        (lambda f: f.assign(group=["other", *f["group"][1:]]), "row 0 is of group 'other', and one of early, late was expected"),
+        (lambda f: f.assign(group=[*f["group"][:-1], None]), "row 19 has no group"),
+        (lambda f: f.assign(group=["late"] + ["early"] * 19), "group 'late' has 1 rows; at least 2"),
+        (lambda f: f.assign(group="early"), "group 'late' has 0 rows"),
+        (lambda f: f.assign(q2=7.0), "Bernoulli items take the values 0 and 1"),
+        (lambda f: f.to_numpy()[:, :4].astype(object), "10 items and the number of the group as the last column|could not convert"),
+    ],
+)
+def test_data_that_do_not_fit(change: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        fit(AttributeGroups(one(), ("early", "late")), change(frame_of_20))
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: AttributeGroups(one(), ("a",)), "two or more different labels"),
+        (lambda: AttributeGroups(one(), ("a", "a")), "two or more different labels"),
+        (lambda: AttributeGroups(one(), "ab"), "two or more different labels"),
+        (lambda: AttributeGroups(Normal(), ("a", "b")), "LatentAttributeModel"),
+        (lambda: AttributeGroups(LatentAttributeModel(num_attributes=2, num_items=6), ("a", "b")), "q_matrix"),
+        (lambda: AttributeGroups(one(), ("a", "b"), ("q77",)), "'q77' is not among the 10 items, which are called q0"),
+        (lambda: AttributeGroups(one(), ("a", "b"), (10,)), "number from 0 to 9"),
+        (lambda: AttributeGroups(one(), ("a", "b"), (1, "q1")), "names an item twice"),
+        (lambda: AttributeGroups(one(), ("a", "b"), tuple(range(10))), "share nothing"),
+    ],
+)
+def test_bad_input(make: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+def test_the_generic_steps_find_the_same() -> None:
+    frame, _ = table(120)
+    model = AttributeGroups(one(), ("early", "late"), (0,))
+    exact = fit(model, frame, EM(tolerance=1e-8), num_restarts=1)
+    generic = fit(model, frame, EM(accelerate=False, max_iterations=300, tolerance=1e-7), init=exact.params)
+    assert generic.log_likelihood == pytest.approx(exact.log_likelihood, abs=1e-3)
+    many = AttributeGroups(LatentAttributeModel(np.eye(16, dtype=int), root=HigherOrder()), ("a", "b"))
+    data = torch.cat([torch.randint(0, 2, (30, 16), generator=torch.Generator().manual_seed(0)), torch.arange(30)[:, None] % 2], 1)
+    advice = AttributeGroupsStructure(many).recommended(problem_of(many, data, 0, start_given=False))
+    assert isinstance(advice.method, SAEM)
