@@ -93,7 +93,9 @@ class LatentAttributeModel:
 
     With ``q_matrix`` the attributes have names, its columns, and no fit exchanges them; which of the two values of an
     attribute is called 1 is settled by its mean effect being positive. Without it (``num_attributes`` and ``num_items``)
-    items are additive, every item may use every attribute, and a penalty on the loadings finds the Q-matrix.
+    items are additive, every item may use every attribute, and a penalty on the loadings finds the Q-matrix: a plain ``fit(model, data)`` chooses the
+    penalty by EBIC, reads Q off the loadings, searches among single entries, and fits again on it without shrinkage (``inference.ChoosePenalty``). The
+    fit's ``model.q_matrix`` is then Q, in which every item has an attribute and every attribute an item.
 
     Args:
         q_matrix: Q, (J, K) of 0 and 1: an array, or a data frame whose columns name the attributes and whose index names the
@@ -104,8 +106,8 @@ class LatentAttributeModel:
         root: the law of the attributes.
         num_attributes: K, where Q is not given.
         num_items: J, where Q is not given.
-        penalty: sparsity penalty of the loadings, where Q is not given. With ``ToBeChosen()`` a plain ``fit(model, data)`` chooses it by EBIC, reads Q off
-            the loadings and fits again on it without shrinkage.
+        penalty: sparsity penalty of the loadings, where Q is not given. Left open (``ToBeChosen()``, the default there), a plain ``fit`` chooses it; a method
+            that is named (``fit(model, data, EM())``) then fits without one, and finds no Q.
         bound: half-width of the interval of intercepts and loadings on which their prior is flat, such as 15 (maximum likelihood, as
             papers have it); if None, the weak prior above.
         monotone: whether no attribute may lower a response: the predictor of an item rises, or stays, along every edge of the lattice of its
@@ -113,6 +115,8 @@ class LatentAttributeModel:
             standard error. False leaves it open, and :func:`inference.inspection.reversals` says what falls.
         attribute_names: K names; None for those of ``q_matrix``, else 0, 1, ...
         item_names: J names that the columns of the data must have; None for those of ``q_matrix``, else any.
+        q_estimated: whether ``q_matrix`` was read off data, as :meth:`restricted` says of its own where none was given: its attributes have no names of
+            their own then, and are compared between fits under every order. Additive items only.
 
     Raises:
         ValueError: for a Q-matrix that is not a table of 0 and 1, or has an empty row or column; for sizes that do not agree; for a
@@ -131,11 +135,12 @@ class LatentAttributeModel:
     root: AttributeLaw = Saturated()
     num_attributes: int | None = None
     num_items: int | None = None
-    penalty: Penalty | ToBeChosen | None = None
+    penalty: Penalty | ToBeChosen | None = ToBeChosen()
     bound: float | None = None
     attribute_names: tuple[str, ...] | None = None
     item_names: tuple[str, ...] | None = None
     monotone: bool = False
+    q_estimated: bool = False
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -143,6 +148,9 @@ class LatentAttributeModel:
         check_flag(OWNER, "monotone", self.monotone)
         if self.monotone and self.q_matrix is None:
             raise ValueError(f"{OWNER}: monotone=True needs the q_matrix: without it an attribute's two values have no names")
+        check_flag(OWNER, "q_estimated", self.q_estimated)
+        if self.monotone and self.q_estimated:
+            raise ValueError(f"{OWNER}: monotone=True needs attributes with names, and those of q_estimated=True have none")
         if self.q_matrix is None:
             self._check_open()
         else:
@@ -157,7 +165,9 @@ class LatentAttributeModel:
             raise ValueError(
                 f"{OWNER}: root must be Saturated(), Independent(), HigherOrder(), Hierarchy(pairs) or Dag(edges), got {self.root!r}"
             )
-        if self.q_matrix is None and isinstance(self.root, Hierarchy | Dag):
+        if self.q_estimated and self.q_matrix is None:
+            raise ValueError(f"{OWNER}: q_estimated=True says where a q_matrix comes from, and there is none")
+        if (self.q_matrix is None or self.q_estimated) and isinstance(self.root, Hierarchy | Dag):
             raise ValueError(
                 f"{OWNER}: root={self.root!r} speaks of certain attributes, and without a q_matrix none has a name; give q_matrix, or "
                 "root=Saturated()"
@@ -180,6 +190,8 @@ class LatentAttributeModel:
             value = getattr(self, name)
             if value is not None and value != found:
                 raise ValueError(f"{OWNER}: {name} = {value!r}, but q_matrix has shape {(len(matrix), len(matrix[0]))}")
+        if isinstance(self.penalty, ToBeChosen):
+            object.__setattr__(self, "penalty", None)
         if self.penalty is not None:
             raise ValueError(f"{OWNER}: the penalty looks for a Q-matrix and this one is given; penalty=None was expected, got {self.penalty!r}")
         object.__setattr__(self, "q_matrix", matrix)
@@ -211,6 +223,8 @@ class LatentAttributeModel:
             if other:
                 raise ValueError(f"{OWNER}: items={other[0]!r} need the q_matrix; without it items='additive' was expected")
         else:
+            if self.q_estimated and any(rule.subsets((0, 1)) is not None for rule in self.rules):
+                raise ValueError(f"{OWNER}: q_estimated=True was expected with items='additive' alone, got items={self.items!r}")
             self._layout()
             for family, columns, _ in self.response.blocks(self._sizes[0]):
                 for j in range(self._sizes[0])[columns]:
@@ -249,6 +263,8 @@ class LatentAttributeModel:
                 rising = monotone_items(terms, graph, disjunctive, left_out)
             except ValueError as error:
                 raise ValueError(f"{OWNER}: monotone=True: {error}") from None
+        if self.q_estimated:  # attributes without names: main effects, as of any layer
+            terms, graph = None, torch.tensor(self.q_matrix).bool()
         return (
             GeneralizedLinearLayer(
                 loadings="loadings",
@@ -267,6 +283,8 @@ class LatentAttributeModel:
                 disjunctive=disjunctive,
                 curved=curved,
                 rising=rising,
+                estimated=self.q_estimated,
+                every_child=True,
             ),
         )
 
@@ -299,7 +317,7 @@ class LatentAttributeModel:
         dims: dict[str, tuple[str, ...]] = {
             "items": ("item",),
             "attributes": ("attribute",),
-            "loadings": ("item", "attribute" if self.q_matrix is None else "feature"),
+            "loadings": ("item", "attribute" if self.q_matrix is None or self.q_estimated else "feature"),
             "intercepts": ("item",),
         }
         num_items = self._sizes[0]
@@ -362,7 +380,8 @@ class LatentAttributeModel:
     def restricted(self, graphs: Sequence[Any]) -> LatentAttributeModel:
         """The same model without a penalty, with the given Q-matrix (the only one of ``graphs``)."""
         (graph,) = graphs
-        return replace(self, q_matrix=graph, penalty=None, num_items=None, num_attributes=None)
+        estimated = self.q_matrix is None or self.q_estimated
+        return replace(self, q_matrix=graph, penalty=None, num_items=None, num_attributes=None, q_estimated=estimated)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`.

@@ -343,6 +343,10 @@ class Structure:
         """Out of how many the free parameters were chosen, where a graph is estimated; None where nothing is chosen."""
         return None
 
+    def num_settled(self, params: Params) -> int:
+        """How many of the free parameters are free whatever the graph, and are not counted among those that it is chosen from."""
+        return 0
+
     def graphs(self, params: Params) -> dict[str, Tensor]:
         """Which latents each child depends on, by the site of the loadings: whole numbers 0 and 1, (num_children, num_parents); none
         where nothing of that kind is described."""

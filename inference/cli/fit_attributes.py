@@ -89,7 +89,6 @@ def fit_attributes(
 
 def _model(frame: pd.DataFrame, q: str | None, attributes: int | None, items: str | None, root: AttributeLaw, response: str) -> Any:
     from ppl_models.latent_attributes import LatentAttributeModel
-    from ppl_models.parts.penalties import ToBeChosen
 
     if (q is None) == (attributes is None):
         raise ValueError("--q FILE (a Q-matrix) or --attributes K (to find one) was expected, one of the two")
@@ -103,7 +102,6 @@ def _model(frame: pd.DataFrame, q: str | None, attributes: int | None, items: st
         root,
         num_attributes=attributes,
         num_items=num_items,
-        penalty=ToBeChosen(),
     )
 
 

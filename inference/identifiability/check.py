@@ -41,7 +41,7 @@ from inference.identifiability.verdicts import (
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.registry import structure_of
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.responses import LogNormal, Normal, Poisson
+from ppl_models.parts.responses import LogNormal, NegativeBinomial, Normal, Poisson
 
 if TYPE_CHECKING:
     from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
@@ -232,7 +232,7 @@ def _attribute_report(given: Any, item_names: Sequence[str] | None, latent_names
     graph = layer.edges.cpu().numpy().astype(bool)  # type: ignore[union-attr]
     binary = np.zeros(layer.num_children, dtype=bool)
     for family, columns, _ in layer.response.blocks(layer.num_children):
-        binary[columns] = not isinstance(family, Normal | LogNormal | Poisson)
+        binary[columns] = not isinstance(family, Normal | LogNormal | Poisson | NegativeBinomial)
     profiles = None if root.profiles is None else root.profiles.cpu().numpy().astype(int)
     num_profiles = 2.0**layer.num_parents if profiles is None else len(profiles)
     predictors = None
@@ -258,9 +258,11 @@ def _own_names(names: Sequence[str] | None, noun: str, size: int) -> tuple[str, 
 
 def _kinds(layer: GeneralizedLinearLayer) -> list[ItemKind]:
     """How each item depends on its attributes."""
-    if layer.terms is None or layer.graph is None or layer.edges is None:
+    if layer.graph is None or layer.edges is None:
         raise ValueError("_kinds: a layer with a graph was expected")
     out: list[ItemKind] = []
+    if layer.terms is None:
+        return ["pure" if int(row.sum()) == 1 else "additive" for row in layer.edges]
     sizes = layer.terms.sum(-1)
     curved = {j: group.curve for group in layer.curved for j in group.items.tolist()}
     for j, uses in enumerate(layer.graph):

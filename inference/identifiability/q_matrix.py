@@ -12,7 +12,7 @@ a, a conjunctive item of a and b is a pure one of b). Up to the names of the att
 * **additive and saturated items**: *generic* (outside a set of parameters of measure zero) if there are two disjoint blocks of K items, each with
   an item for every attribute (a matching), and the rest asks for every attribute. Beside items of other rules, the blocks are made of
   additive, saturated and pure ones, and the rest must tell any two profiles apart for almost all parameters.
-* **continuous responses and counts**: *strict* as soon as the Normal, LogNormal and Poisson items hold one pure item of every attribute. Mixtures of
+* **continuous responses and counts**: *strict* as soon as the Normal, LogNormal, Poisson and negative binomial items hold one pure item of every attribute. Mixtures of
   products of these families determine their components and weights, and one pure item an attribute says which component is which.
 * *not identified*, if two profiles that there are have the same law in every item whatever the parameters (Q is not *complete*); for 0/1 items
   also if an attribute is asked for by one item alone, or there are more parameters than patterns of answers. All this where each profile has
@@ -24,7 +24,7 @@ fewer parameters, can do without is not decided here: for those the conditions a
 
 Source: Y. Gu and G. Xu (2019), doi:10.1007/s11336-018-9619-8, and (2021), doi:10.5705/ss.202018.0410 (conjunctive items, necessity; two blocks; matchings);
 S. Lee and Y. Gu (2024), doi:10.1007/s11336-024-09983-4 (general responses); J. B. Kruskal (1977), doi:10.1016/0024-3795(77)90069-6; H. Teicher
-(1967), doi:10.1214/aoms/1177698805 (mixtures of products). Rules side by side, profiles that there are not, and the consequence of Teicher's theorem are ours.
+(1967), doi:10.1214/aoms/1177698805, and S. J. Yakowitz and J. D. Spragins (1968), doi:10.1214/aoms/1177698520 (mixtures of products). Rules side by side, profiles that there are not, and the consequence of Teicher's theorem are ours.
 """
 
 from __future__ import annotations

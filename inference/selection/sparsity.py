@@ -35,8 +35,8 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
     .. math:: -2 \ell + \nu \log N + 2 \gamma \log \binom{P}{\nu},
 
     with :math:`\nu` parameters that are not zero out of P; a model in which nothing is chosen to be zero has :math:`\nu = P`, and EBIC is
-    BIC. Where the log-likelihood is out of reach its lower bound
-    ``elbo`` stands in its place.
+    BIC. Parameters of an attribute model that are free whatever its Q-matrix is (intercepts, the table of profiles) are charged for, and count neither
+    in the :math:`\nu` nor in the P of the last term. Where the log-likelihood is out of reach its lower bound ``elbo`` stands in its place.
 
     Args:
         result: the fit.
@@ -51,9 +51,10 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
     if num_possible is not None:
         check_size("ebic", "num_possible", num_possible, result.num_parameters)
     value = result.elbo if math.isnan(result.log_likelihood) and result.elbo is not None else result.log_likelihood
-    possible = structure_of(result.model).num_possible(result.params) if num_possible is None else num_possible
-    free = result.num_parameters
-    return extended_bic(value, result.price, free, free if possible is None else possible, gamma)
+    structure = structure_of(result.model)
+    possible = structure.num_possible(result.params) if num_possible is None else num_possible
+    free, settled = result.num_parameters, structure.num_settled(result.params)
+    return extended_bic(value, result.price, free - settled, (free if possible is None else possible) - settled, gamma)
 
 
 def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]:

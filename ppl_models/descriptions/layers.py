@@ -106,6 +106,7 @@ class GeneralizedLinearLayer:
             that of their curve then.
         estimated: whether ``graph`` was read off data: the law that it was chosen in has all edges, and does not know the
             latents by their names.
+        every_child: whether a graph that is estimated leaves every child an edge; latents keep one in any case.
     """
 
     loadings: str
@@ -126,6 +127,7 @@ class GeneralizedLinearLayer:
     rising: tuple[MonotoneItems, ...] = ()
     prior: PredictorPrior | None = None
     estimated: bool = False
+    every_child: bool = False
 
     @property
     def num_features(self) -> int:

@@ -14,7 +14,17 @@ import torch
 from inference import EM, fit
 from inference.identifiability import check_identifiability, check_q_matrix
 from inference.programs.program import Program
-from ppl_models import Bernoulli, Blocks, Hierarchy, HigherOrder, Independent, LatentAttributeModel, Normal, Poisson
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    Hierarchy,
+    HigherOrder,
+    Independent,
+    LatentAttributeModel,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+)
 
 F64 = torch.float64
 EYE = np.eye(3, dtype=int)
@@ -241,3 +251,8 @@ def test_bad_input() -> None:
     frame = pd.DataFrame([[1, 0], [0, 1]], columns=["a", "b"], index=["x", "y"])
     assert check_q_matrix(frame).attribute_names == ("a", "b")
     assert check_q_matrix(frame).item_names == ("x", "y")
+
+
+def test_negative_binomial_items_are_counts() -> None:
+    model = LatentAttributeModel([[1, 0], [0, 1], [1, 1]], NegativeBinomial())
+    assert check_identifiability(model).verdict == "strict"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from typing import Any
@@ -139,6 +140,37 @@ def test_a_penalty_finds_the_matrix() -> None:
     assert model.restricted([found.long()]).q_matrix is not None
 
 
+@pytest.mark.parametrize(("response", "root", "effect"), [(Normal(), Saturated(), 3.0), (Bernoulli(), HigherOrder(), 4.0)], ids=["saturated", "trait"])
+def test_a_plain_fit_finds_the_matrix(response: Any, root: Any, effect: float) -> None:
+    """No penalty is named: Q, and an estimate on it without shrinkage, up to the order of the attributes."""
+    true = LatentAttributeModel(Q, response)
+    data = simulated(true, truth_of(true, effect, profiles=TOGETHER), 1500)["items"]
+    result = fit(LatentAttributeModel(num_attributes=3, num_items=16, response=response, root=root), data)
+    model = result.model
+    assert model.q_estimated
+    assert model.penalty is None
+    assert result.choice is not None
+    assert torch.equal(result.graphs["loadings"], torch.tensor(model.q_matrix))
+    orders = [order for order in itertools.permutations(range(3)) if [[row[k] for k in order] for row in model.q_matrix] == [list(row) for row in Q]]
+    assert len(orders) == 1
+    known = fit(LatentAttributeModel(Q, response, root=root), data)
+    assert result.log_likelihood == pytest.approx(known.log_likelihood, abs=0.05)
+    own = result.params["loadings"][:, list(orders[0])]
+    assert float((own - known.params["loadings"][:, :3]).abs().max()) < 0.02
+    assert known.model.layers()[0].terms is not None  # with names of its own
+    assert model.layers()[0].estimated
+
+
+def test_an_item_of_nothing_keeps_one_attribute() -> None:
+    """A matrix that is found is one that could be given: no row is empty, and the table of profiles does not make edges cheap."""
+    true = LatentAttributeModel(Q, Normal())
+    data = simulated(true, truth_of(true, 3.0, profiles=TOGETHER), 800)["items"]
+    data[:, 4] = torch.randn(800, generator=torch.Generator().manual_seed(5), dtype=F64)
+    found = fit(LatentAttributeModel(num_attributes=3, num_items=16, response=Normal()), data).model.q_matrix
+    assert sum(found[4]) == 1
+    LatentAttributeModel(found)
+
+
 def test_a_penalty_that_is_left_open_is_none_for_a_named_method() -> None:
     open_, without = (LatentAttributeModel(num_attributes=2, num_items=6, penalty=penalty) for penalty in (ToBeChosen(), None))
     assert open_.layers()[0].penalty is None
@@ -176,6 +208,10 @@ def test_sixteen_attributes(root: Any) -> None:
     ("arguments", "match"),
     [
         ({"q_matrix": [[1, 0], [0, 0], [0, 1]]}, "q_matrix: item 1 asks for no attribute"),
+        ({"num_attributes": 2, "num_items": 4, "q_estimated": True}, "q_estimated=True says where a q_matrix comes from"),
+        ({"q_matrix": [[1, 0], [0, 1]], "q_estimated": True, "items": "dina"}, "items='additive' alone"),
+        ({"q_matrix": [[1, 0], [0, 1]], "q_estimated": 1}, "q_estimated"),
+        ({"q_matrix": [[1, 0], [0, 1]], "q_estimated": True, "root": Hierarchy([(0, 1)])}, "speaks of certain attributes"),
         ({"q_matrix": [[1, 0], [1, 0]]}, "q_matrix: attribute 1 is asked for by no item"),
         ({"q_matrix": pd.DataFrame([[1, 0], [1, 0]], columns=["a", "b"])}, "attribute 'b' is asked for by no item"),
         ({"q_matrix": [[1, 0], [2, 1]]}, "0 and 1, got 2 for item 1, attribute 0"),

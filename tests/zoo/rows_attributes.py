@@ -137,6 +137,7 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
     graph = (network, Dag(((0, 1), (0, 2), (1, 2))), of_network)
     laws = {
         "saturated": saturated,
+        "estimated": saturated,
         "saturated-prior": ({"profiles": table}, Saturated(concentration=1.5), saturated[2]),
         "independent": ({"proportions": torch.tensor([0.4, 0.6, 0.5], dtype=f64)}, Independent(), of_proportions),
         "hierarchy": (chain, Hierarchy(((0, 1), (1, 2))), partial(of_table, CHAIN)),
@@ -159,6 +160,7 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
         ("hierarchy", ("Normal",) * 12, Normal(), ("additive",) * 12, LONG, 0.0, 800, 3.0),
         ("dag", ("Bernoulli",) * 12, Bernoulli(), ("dino",) * 12, LONG, 0.0, 2000, 3.5),
         ("trait", ("Normal",) * 12, Normal(), ("gdm",) * 6 + ("dina",) * 6, LONG, 0.0, 1500, 3.0),
+        ("estimated", ("Normal",) * 5, Normal(), ("additive",) * 5, SMALL, 0.0, None, 1.5),
     ]
     rows = []
     for seed, (law, columns, family, rules, q_matrix, missing, recovery, effect) in enumerate(designs):
@@ -181,7 +183,7 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
         rule = "-chances" if "acdm" in rules else ""
         name = f"attributes-{law}{rule}{'-recovers' if recovery else ''}-{'Blocks' if columns is mixed else columns[0]}"
         items = rules if len(set(rules)) > 1 else rules[0]
-        model = LatentAttributeModel(q_matrix, family, items, root)  # type: ignore[arg-type]
+        model = LatentAttributeModel(q_matrix, family, items, root, q_estimated=law == "estimated")  # type: ignore[arg-type]
         by_hand = partial(log_likelihood, columns, rules, q_matrix, density)  # type: ignore[arg-type]
         rows.append(make(name, model, truth, shapes, by_hand, missing=missing, recovery_rows=recovery))
     return rows

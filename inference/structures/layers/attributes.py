@@ -50,6 +50,10 @@ class AttributeStructure(LayeredStructure):
         expected: Tensor = self.model.expected_responses(params, profiles)
         return expected
 
+    def num_settled(self, params: Params) -> int:
+        """Everything but the loadings: a table of 2^K profiles beside them would make any Q-matrix look sparse."""
+        return super().num_free(params) - int((params[self.layers[0].loadings] != 0).sum())
+
     def item_rules(self) -> tuple[ItemRule, ...]:
         """How each item depends on its attributes, however many it asks for; items of a curve are taken as saturated."""
         bottoms = getattr(self.model, "rules", None)

@@ -192,9 +192,11 @@ class ChoosePenalty:
 
     def _score(self, plain: Problem, model: Any, params: Params, value: torch.Tensor) -> float:
         """EBIC of an estimate, its log-likelihood (1,)."""
-        free = type(plain.structure)(model).num_free(params)
+        structure = type(plain.structure)(model)
+        free, settled = structure.num_free(params), structure.num_settled(params)
         price = free * math.log(plain.structure.num_observations(plain))
-        return extended_bic(float(value), price, free, plain.structure.num_possible(params) or free, self.gamma)
+        possible = plain.structure.num_possible(params) or free
+        return extended_bic(float(value), price, free - settled, possible - settled, self.gamma)
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,7 +85,7 @@ def search_graphs(
         gains, top = [m for m, _ in pairs], min((own for _, own in pairs), key=lambda own: own.score)
         if len(gains) > 1:
             both = _moved(graphs, gains)
-            if _key(both) not in tried and all(bool(g.any(0).all()) for g in both):
+            if _key(both) not in tried and all(_is_whole(x, g) for x, g in zip(best.model.layers(), both, strict=True)):
                 tried.add(_key(both))
                 top = min([top, *_judge(plain, top, [both], loose, score, progress)], key=lambda own: own.score)
         best = top
@@ -102,6 +102,11 @@ def _looser(own: Any, value: Any) -> Any:
     return min(own, value) if isinstance(value, int) else max(own, value)
 
 
+def _is_whole(layer: GeneralizedLinearLayer, graph: Tensor) -> bool:
+    """Whether every latent has an edge, and every child where it must."""
+    return bool(graph.any(0).all()) and (not layer.every_child or bool(graph.any(1).all()))
+
+
 def _key(graphs: Sequence[Tensor]) -> tuple[Any, ...]:
     return tuple(tuple(map(tuple, graph.int().tolist())) for graph in graphs)
 
@@ -115,7 +120,7 @@ def _moved(graphs: Sequence[Tensor], moves: Sequence[Move]) -> list[Tensor]:
 
 
 def _moves(plain: Problem, at: Found, graphs: Sequence[Tensor], num_moves: int) -> list[Move]:
-    """The weakest edges and the strongest absent ones; a latent keeps its last edge."""
+    """The weakest edges and the strongest absent ones; a latent keeps its last edge, and so may a child."""
     steps = plain.structure.steps(plain, 2**18, 1)
     if not isinstance(steps, LayeredSteps):
         return []
@@ -126,6 +131,8 @@ def _moves(plain: Problem, at: Found, graphs: Sequence[Tensor], num_moves: int) 
     for d, (layer, graph) in enumerate(zip(at.model.layers(), graphs, strict=True)):
         values = edge_statistics(layer, statistics.layers[layer.loadings], at.params, graph)
         last = graph & (graph.sum(0) == 1)
+        if layer.every_child:
+            last = last | (graph & (graph.sum(1, keepdim=True) == 1))
         for j, k in (graph & ~last).nonzero().tolist():
             weak.append((float(values[j, k]), (d, j, k)))
         for j, k in (~graph).nonzero().tolist():

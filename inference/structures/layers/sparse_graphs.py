@@ -35,7 +35,8 @@ def estimated_graphs(
 def thresholded(
     model: Any, layers: Sequence[GeneralizedLinearLayer], params: Mapping[str, Tensor], threshold: float | None = None
 ) -> tuple[Any, Params]:
-    """The model on the graph of an estimate, and the estimate on it; a latent that would lose every edge keeps its largest one.
+    """The model on the graph of an estimate, and the estimate on it; a latent that would lose every edge keeps its largest one (and so does
+    a child, where its layer says so).
 
     Args:
         model: with ``restricted(graphs)``; layers: its own, with the penalty that the estimate was made under.
@@ -46,6 +47,9 @@ def thresholded(
         size = new[layer.loadings].abs()
         largest = torch.zeros_like(graph).scatter_(0, size.argmax(0, keepdim=True), True)
         kept = graph | (largest & ~graph.any(0))
+        if layer.every_child:
+            strongest = torch.zeros_like(graph).scatter_(1, size.argmax(1, keepdim=True), True)
+            kept = kept | (strongest & ~kept.any(1, keepdim=True))
         new[layer.loadings] = new[layer.loadings] * kept
         graphs.append(kept.int().tolist())
     return model.restricted(graphs), new
