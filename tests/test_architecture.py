@@ -34,6 +34,7 @@ FAMILIES_SEEN_BY = ("ppl_models", "inference/cli")  # inference knows kinds of d
 DATASETS_SEEN_BY = ("ppl_models/__init__.py", "ppl_models/datasets", "inference/cli")  # the face brings them on first use
 ONLY = {  # module -> places that may import it
     "arviz": ("inference/base/diagnostics.py", "inference/fitting/export.py"),
+    "narwhals": ("ppl_models/parts/frames.py",),
     "matplotlib": ("inference/plots", "inference/report/page.py"),
     "typer": ("inference/cli",),
     "pyro.poutine": ("inference/programs",),

@@ -37,8 +37,8 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
     names = column_names(data)
     beside = fit.structure.row_columns
     missing = [name for name in wanted if name not in names]
-    if names == wanted or (missing and all(name.removeprefix("feature_").isdigit() for name in missing)):
-        return data  # the same columns, or a fit to an array, whose columns the library numbered
+    if names == wanted or (missing and _are_numbers(wanted)):
+        return data
     if missing:
         raise ValueError(f"data: the columns of the fit were expected, but {_listed(missing)} {_is(missing)} missing; the columns are {_listed(names)}")
     chosen = [*(name for name in names if name in beside and name not in wanted), *wanted]
@@ -57,6 +57,12 @@ def checked_as_fitted(fit: FitRecord, data: Any, for_fit: bool = False) -> tuple
 def _by_place(fit: FitRecord, frame: Any) -> bool:
     """Whether every column counts: a program that reads some by name leaves the others alone by itself."""
     return checks_data(fit.model) or not isinstance(checked(fit.model, frame)[0], Columns)
+
+
+def _are_numbers(wanted: tuple[str, ...]) -> bool:
+    """Whether the fit was made of an array, whose columns the library has numbered."""
+    of_sequences = (*(f"feature_{i}" for i in range(len(wanted) - 1)), "action")
+    return wanted in (tuple(map(str, range(len(wanted)))), of_sequences)
 
 
 def _listed(names: Sequence[str]) -> str:

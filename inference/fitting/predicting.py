@@ -44,7 +44,9 @@ def probabilities(fit: FitRecord, data: Any, site: str | None = None) -> np.ndar
 
 
 def score(fit: FitRecord, data: Any) -> float:
-    """The mean over rows (sequences) of the log-likelihood, latents summed out.
+    """The mean over rows (sequences) of the log-likelihood, latents summed out; given the activities, where the model has such local sites.
+
+    Where the configurations are too many to sum over, a stochastic lower bound of it.
 
     Raises:
         ValueError: for a program whose rows do not stand in one plate, or whose log-likelihood is an integral that nobody has worked out.

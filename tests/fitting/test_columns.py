@@ -112,6 +112,9 @@ def test_arrays_have_no_names(fitted) -> None:
     assert torch.equal(fitted.log_likelihood_rows(frame.to_numpy()), fitted.log_likelihood_rows(frame))
     unnamed = fit(Mixture(num_components=2, component=Normal(), num_items=3), frame.to_numpy(), EM(), init=fitted)
     torch.testing.assert_close(unnamed.log_likelihood_rows(frame), fitted.log_likelihood_rows(frame), rtol=1e-4, atol=1e-4)
+    coded = fit(fitted.model, frame.set_axis([101, 102, 103], axis=1), EM(), init=fitted)
+    with pytest.raises(ValueError, match="'101', '102' are missing"):
+        coded.log_likelihood_rows(frame.set_axis([103, 104, 105], axis=1))  # numbers may be names
     numbered = frame.set_axis([0, 1, 2], axis=1)
     assert torch.equal(unnamed.log_likelihood_rows(numbered[[2, 0, 1]]), unnamed.log_likelihood_rows(frame))
 
