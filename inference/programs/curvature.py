@@ -71,12 +71,9 @@ def inverse_information(information: Tensor, names: tuple[str, ...], caller: str
     values, vectors = torch.linalg.eigh(information / scale / scale[:, None])
     weak = (values <= SINGULAR * values[-1]).nonzero().ravel()
     if len(weak):
-        size = vectors[:, weak].abs().amax(1)
-        order = size.argsort(descending=True)
-        involved = [names[int(i)] for i in order if float(size[i]) > SHOWN * float(size.max())]
         raise ValueError(
             f"{caller}: the information is singular or not positive (least scaled eigenvalue "
-            f"{float(values[0]):.2g}) along {some_names(involved)}: these are confounded, or the fit is not at a maximum"
+            f"{float(values[0]):.2g}) along {_involved(names, vectors[:, weak])}: these are confounded, or the fit is not at a maximum"
         )
     return (vectors / values) @ vectors.mT / scale / scale[:, None]
 
@@ -124,13 +121,16 @@ def refuse_flat(
     vectors = vectors @ turns
     flat = (shares < 0).nonzero().ravel()
     if len(flat):
-        size = vectors[:, flat].abs().amax(1)
-        order = size.argsort(descending=True)
-        involved = [names[int(i)] for i in order if float(size[i]) > SHOWN * float(size.max())]
         raise ValueError(
-            f"{caller}: the information in the data is singular along {some_names(involved)}: the data do not determine them, and the "
+            f"{caller}: the information in the data is singular along {_involved(names, vectors[:, flat])}: the data do not determine them, and the "
             "prior alone would be reported"
         )
+
+
+def _involved(names: tuple[str, ...], directions: Tensor) -> str:
+    """The parameters that take part in some directions (P, F), the largest part first."""
+    size = directions.abs().amax(1)
+    return some_names([names[int(i)] for i in size.argsort(descending=True) if float(size[i]) > SHOWN * float(size.max())])
 
 
 def some_names(names: tuple[str, ...] | list[str]) -> str:
