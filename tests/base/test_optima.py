@@ -73,5 +73,6 @@ def test_a_users_program_is_searched():
     long = fit(classes, data, EM(), num_restarts=8, seed=5)
     result = fit(classes, data)
     assert result.restarts.num_tried is not None
+    assert result.restarts.num_tried >= result.restarts.num_ended
     assert result.restarts.num_reached >= 3
     assert result.objective >= long.objective - 1e-4
