@@ -72,7 +72,7 @@ def grow_again(sizes: Sequence[Any], fits: Sequence[Fit], data: Any, seed: int) 
 
 
 def _comparable(one: Fit) -> bool:
-    plain = getattr(one.model, "penalty", None) is None and isinstance(one.method, EM)
+    plain = isinstance(one.method, EM) and all(layer.penalty is None for layer in one.structure.layers)
     return plain and one.draws is None and math.isfinite(one.log_likelihood)
 
 
