@@ -15,6 +15,7 @@ from torch import Tensor
 from inference.base.drawing import draw
 from inference.causal.bits import mask_of, masks_of_columns, matrix_of_columns, members
 from inference.causal.pdags import Pdag, class_of, extension_of, meek_closure, order_of
+from ppl_models.descriptions.attribute_law import cycle_of
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import is_integer
 
@@ -159,23 +160,9 @@ def check_dag(owner: str, dag: Any, name: str = "dag", names: Sequence[str] | No
     matrix = check_graph_matrix(owner, dag, name)
     parents = masks_of_columns(matrix)
     if order_of(parents) is None:
-        shown = [str(k) if names is None else str(names[k]) for k in _circle(parents)]
+        shown = [str(k) if names is None else str(names[k]) for k in cycle_of({j: members(own) for j, own in enumerate(parents)})]
         raise ValueError(f"{owner}: {name} must have no circle of arrows, got {' -> '.join(shown)}")
     return matrix
-
-
-def _circle(parents: Sequence[int]) -> list[int]:
-    """Nodes of a circle of arrows, the smallest first and last."""
-    left = (1 << len(parents)) - 1
-    while free := mask_of(j for j in members(left) if not parents[j] & left):
-        left ^= free
-    walk = [members(left)[0]]  # against the arrows: every node that is left has a parent that is left
-    while (before := members(parents[walk[-1]] & left)[0]) not in walk:
-        walk.append(before)
-    circle = walk[walk.index(before) :][::-1]
-    first = circle.index(min(circle))
-    circle = circle[first:] + circle[:first]
-    return [*circle, circle[0]]
 
 
 def pdag_of(matrix: np.ndarray) -> Pdag:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ppl_models.descriptions.layers import Root, RootLayer
 from ppl_models.parts.validation import is_integer
 
-__all__ = ["AttributeLaw", "AttributeRoot", "Independent", "ordered", "pairs_of", "place_of"]
+__all__ = ["AttributeLaw", "AttributeRoot", "Independent", "cycle_of", "ordered", "pairs_of", "place_of"]
 
 Pair = tuple[Any, Any]
 
@@ -130,16 +130,23 @@ def ordered(owner: str, edges: Sequence[tuple[int, int]], num_attributes: int) -
     while len(out) < num_attributes:
         ready = [k for k in range(num_attributes) if k not in out and all(parent in out for parent in before[k])]
         if not ready:
-            raise ValueError(f"{owner}: {' -> '.join(map(str, _cycle(before, out)))} is a cycle; no attribute may lead back to itself")
+            raise ValueError(f"{owner}: {' -> '.join(map(str, cycle_of(before)))} is a cycle; no attribute may lead back to itself")
         out.append(ready[0])
     return tuple(out)
 
 
-def _cycle(before: Mapping[int, Sequence[int]], done: Sequence[int]) -> list[int]:
-    """A cycle among the attributes that wait for each other, in the direction of the edges."""
-    walk = [next(k for k in before if k not in done)]
-    while True:
-        step = next(parent for parent in before[walk[-1]] if parent not in done)
-        if step in walk:
-            return [step, *walk[walk.index(step) :][::-1]]
+def cycle_of(before: Mapping[int, Sequence[int]]) -> list[int]:
+    """A cycle of a graph that has one, in the direction of its edges, its smallest member first and last.
+
+    Args:
+        before: for each node those that point to it.
+    """
+    left = set(before)
+    while free := {k for k in left if not left.intersection(before[k])}:
+        left -= free
+    walk = [min(left)]  # against the edges: whoever is left waits for another that is left
+    while (step := next(parent for parent in before[walk[-1]] if parent in left)) not in walk:
         walk.append(step)
+    cycle = walk[walk.index(step) :][::-1]
+    first = cycle.index(min(cycle))
+    return [*cycle[first:], *cycle[:first], cycle[first]]
