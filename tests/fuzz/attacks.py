@@ -98,6 +98,8 @@ def example(name: str) -> tuple[Fit, Any]:
 def _quick(name: str) -> Any:
     if "Factorization" in name or "Sparse" in name or "Or" in name:
         return None
+    if name == "InClassNet":
+        return records.RECORDS["TrainClassifiers"](max_epochs=2)
     return EM(max_iterations=3)
 
 
