@@ -1,5 +1,6 @@
 """How many latents? Criteria, grids, paths of penalties, and how sure the answer is."""
 
+from inference.selection.attribute_laws import RootComparison, RootTest, compare_roots
 from inference.selection.choice_spread import ChoiceSpread, LabelledSet, RhoCalibration, calibrate_rho, repeat_choice
 from inference.selection.components import (
     ParallelAnalysis,
@@ -89,4 +90,7 @@ __all__ = [
     "graphs_of",
     "penalty_path",
     "polish",
+    "RootComparison",
+    "RootTest",
+    "compare_roots",
 ]

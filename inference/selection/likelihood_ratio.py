@@ -146,6 +146,14 @@ def likelihood_ratio_test(
     return RatioTest(statistic, p_value, torch.tensor(null, dtype=torch.float64), exceeding, negative, num_replicates)
 
 
+def loosened(method: Method | None) -> Method:
+    """The engine of a fit for refits of replicates, which stop once the objective hardly rises, wherever the parameters still go."""
+    method = EM() if method is None else method
+    if isinstance(method, EM):
+        return dataclasses.replace(method, tolerance=max(method.tolerance, FLAT), parameter_tolerance=max(method.parameter_tolerance, LOOSE))
+    return method
+
+
 @dataclass(frozen=True)
 class _Pair:
     """Log-likelihoods of both sizes on one data set."""
@@ -163,12 +171,7 @@ class _Search:
     refit: Callable[[Any, Any], Fit] | None
 
     def method(self, one: Fit) -> Method:
-        method: Method = one.method if one.method is not None else EM()
-        if isinstance(method, EM):
-            return dataclasses.replace(
-                method, tolerance=max(method.tolerance, FLAT), parameter_tolerance=max(method.parameter_tolerance, LOOSE)
-            )
-        return method
+        return loosened(one.method)
 
     def at_once(self, data: Any) -> int:
         """Data sets that are refitted as one batch."""
