@@ -124,7 +124,7 @@ def test_bad_input(compared: tuple[Fit, torch.Tensor, RootComparison]) -> None:
     for roots, words in (
         ([Saturated()], "at least two different laws"),
         ("saturated", "roots must be laws such as"),
-        ([HigherOrder], "roots must hold Saturated"),
+        ([HigherOrder], r"root must be Saturated\(\)"),
         ([Hierarchy(((0, 7),))], "attribute 7 is not among the 3"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -78,7 +78,8 @@ class LayeredGibbs:
     def _prior(self, depth: int, params: Params, latents: Latents) -> Prior:
         """Log-odds of a parent of layer ``depth`` given the layer above, or the latents beside it in the root."""
         if depth + 1 == len(self.layers):
-            return lambda k, state, part: self.root.log_odds(params, k, state)
+            kind = next(iter(params.values())).dtype  # a sweep may hold its bits in another
+            return lambda k, state, part: self.root.log_odds(params, k, state.to(kind))
         odds = predictor(self.layers[depth + 1], params, latents)
         return lambda k, state, part: odds[:, k, part]
 

@@ -25,7 +25,8 @@ from inference.identifiability import check_identifiability
 from inference.programs.program import Program
 from inference.structures.layers import LayeredGibbs, LayeredStructure, relabel
 from inference.structures.registry import structure_of
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Poisson
+from ppl_models import Bernoulli, DeepDiscreteEncoder, HigherOrder, Poisson
+from ppl_models.datasets import mastery_test
 from ppl_models.descriptions import GeneralizedLinearLayer, Root
 from ppl_models.parts.distributions import BinaryVector, Flat, binary_configurations
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
@@ -322,3 +323,14 @@ def test_both_roots_are_roots() -> None:
         drawn = root.drawn(latents.mT[None], latents.mT[None], 1.0, start)
         for name, value in root.maximise(exact, start).items():
             torch.testing.assert_close(value, root.maximise(drawn, start)[name])
+
+
+def test_saem_of_right_wrong_items_under_a_trait() -> None:
+    """A sweep holds the bits of such items in single precision; the law of the attributes is asked in the parameters' own."""
+    design = mastery_test(12, 3, seed=1)
+    items, _ = design.draw(400, seed=3)
+    model = replace(design.model, root=HigherOrder())
+    exact = fit(model, items, EM(), num_restarts=1)
+    sampled = fit(model, items, SAEM(), num_restarts=1, seed=1)
+    assert sampled.log_likelihood == pytest.approx(exact.log_likelihood, abs=1.5)
+    assert sampled.params["trait_slopes"].dtype == torch.float64
