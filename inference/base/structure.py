@@ -159,6 +159,8 @@ class Structure:
             problem: model and data.
             params: by site name, without leading dims, under the canonical labels.
         """
+        if checks_data(self.model) and all(site.law != "Categorical" for site in problem.program_of_one_row().sites):
+            return ()  # a run on all rows draws their latents, which takes long where these have many values
         program = problem.program()
         sites = [site for site in program.sites if site.kind == "latent"]
         if any(site.num_values is None or math.prod(site.shape) * site.num_values > MAX_SUMMED for site in sites):

@@ -5,7 +5,8 @@ Items are taken on the scale of their statistic T (the answer itself; the logari
 .. math:: \mu_{\alpha j} = E[T_j \mid \alpha] = A'(\eta_{\alpha j}), \qquad v_{\alpha j} = \mathrm{Var}[T_j \mid \alpha] = A''(\eta_{\alpha j}) / s_j,
     \qquad \log p(\alpha \mid x) = \log p_\alpha + \sum_j s_j \{ T_j \eta_{\alpha j} - A(\eta_{\alpha j}) \} + \text{const},
 
-the sum over the items that were answered.
+the sum over the items that were answered. Counts whose predictor is not the natural parameter (negative binomial) have :math:`\mu + \mu^2 / s` for v, and their
+natural parameter and partition for :math:`s \eta` and :math:`s A`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from inference.programs.program import Params
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.responses import Bernoulli, filled
+from ppl_models.parts.responses import Bernoulli, NegativeBinomial, ResponseFamily, filled
 
 __all__ = ["Answers", "AttributeMoments", "all_bernoulli", "answers_of", "holm", "moments_of", "profiles_of", "refuse_penalty"]
 
@@ -38,7 +39,7 @@ class AttributeMoments:
 
     Args:
         log_weights: logarithms of the profiles' probabilities, (C,).
-        slopes: s times eta, (C, J); offsets: s times A(eta), (C, J): log p(x | profile) is linear in them.
+        slopes: s times the natural parameter, (C, J); offsets: s times the log-partition, (C, J): log p(x | profile) is linear in them.
         mean, variance: of the items' statistics, (C, J).
     """
 
@@ -111,12 +112,27 @@ def moments_of(structure: AttributeStructure, params: Params, profiles: Tensor) 
     layer = structure.layers[0]
     intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
     eta = layer.features(profiles.to(loadings)) @ loadings.mT + intercepts
-    mean, curvature = layer.response.mean(eta), layer.response.curvature(eta)
     dispersion = None if layer.dispersion is None else params[layer.dispersion]
     scale = layer.response.scale(dispersion, layer.num_children)
     scale = torch.ones_like(eta[0]) if scale is None else scale
     log_weights = structure.root.distribution(params).log_prob(profiles.to(loadings))
-    return AttributeMoments(log_weights, eta * scale, layer.response.log_partition(eta) * scale, mean, curvature / scale)
+    slopes, offsets = layer.response.natural(eta, dispersion) * scale, layer.response.partition(eta, dispersion) * scale
+    variance = torch.cat(
+        [
+            _variance(family, eta[:, columns], scale[columns], None if dispersion is None else dispersion[part])
+            for family, columns, part in layer.response.blocks(layer.num_children)
+        ],
+        -1,
+    )
+    return AttributeMoments(log_weights, slopes, offsets, layer.response.mean(eta), variance)
+
+
+def _variance(family: ResponseFamily, eta: Tensor, scale: Tensor, dispersion: Tensor | None) -> Tensor:
+    """Of the statistic of one family's items, (C, j)."""
+    if isinstance(family, NegativeBinomial):
+        assert dispersion is not None  # it has a size
+        return eta.exp() + (2 * eta).exp() / dispersion
+    return family.curvature(eta) / scale
 
 
 def answers_of(fit: FitRecord, data: Any, owner: str) -> tuple[AttributeStructure, Params, Answers]:

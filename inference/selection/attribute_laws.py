@@ -175,7 +175,8 @@ def compare_roots(
         raise ValueError(f"compare_roots: at most {MAX_ATTRIBUTES} attributes were expected, whose profiles can be listed, got {size}")
     check_size("compare_roots", "num_replicates", num_replicates, least=0)
     check_size("compare_roots", "num_folds", num_folds, least=0)
-    models = {name: replace(fit.model, root=law) for name, law in _named(fit, roots, size).items()}
+    model: Any = fit.model
+    models = {name: replace(model, root=law) for name, law in _named(fit, roots, size).items()}
     with quiet():
         fits = {name: _refit(fit, model, data, seed) for name, model in models.items()}
     fits = dict(sorted(fits.items(), key=lambda pair: pair[1].num_parameters))

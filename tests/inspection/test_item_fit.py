@@ -15,7 +15,16 @@ from inference.inspection import item_fit
 from inference.inspection.attribute_moments import answers_of, holm, moments_of, profiles_of
 from inference.programs.program import Program
 from inference.uncertainty import observed_information, standard_errors
-from ppl_models import Bernoulli, Blocks, LatentAttributeModel, LogNormal, Normal, Poisson, TruncatedLasso
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    LatentAttributeModel,
+    LogNormal,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    TruncatedLasso,
+)
 from ppl_models.datasets import mastery_test
 
 F64 = torch.float64
@@ -105,12 +114,13 @@ def test_residuals_by_numerical_derivatives(small: tuple[Fit, torch.Tensor], mis
 
 
 def test_the_moments_of_every_family() -> None:
-    response = Blocks((Bernoulli(), 3), (Normal(), 2), (LogNormal(), 2), (Poisson(), 2))
-    model = LatentAttributeModel([(1, 0), (0, 1), (1, 1)] * 3, response)
+    response = Blocks((Bernoulli(), 3), (Normal(), 2), (LogNormal(), 2), (Poisson(), 2), (NegativeBinomial(), 3))
+    model = LatentAttributeModel([(1, 0), (0, 1), (1, 1)] * 4, response)
     graph = model.layers()[0].graph
     assert graph is not None
     params = {
-        "loadings": 0.8 * graph.double(), "intercepts": torch.linspace(-0.5, 0.5, 9, dtype=F64), "dispersion": torch.tensor([0.5, 1.0, 0.3, 0.7], dtype=F64),
+        "loadings": 0.8 * graph.double(), "intercepts": torch.linspace(-0.5, 0.5, 12, dtype=F64),
+        "dispersion": torch.tensor([0.5, 1.0, 0.3, 0.7, 2.0, 3.0, 4.0], dtype=F64),
         "profiles": torch.tensor([0.35, 0.15, 0.1, 0.4], dtype=F64),
     }  # fmt: skip
     items = Program(model, None, 400).simulate(params, 3)["items"]
@@ -123,12 +133,14 @@ def test_the_moments_of_every_family() -> None:
     expected = model.expected_responses(params, profiles_of(structure, "test"))
     assert torch.allclose(moments.mean[:, [0, 1, 2, 3, 4, 7, 8]], expected[:, [0, 1, 2, 3, 4, 7, 8]])
     assert torch.allclose(moments.variance[:, :3], expected[:, :3] * (1 - expected[:, :3]))
-    assert torch.allclose(moments.variance[:, 3:7], params["dispersion"].expand(4, -1))
-    assert torch.allclose(moments.variance[:, 7:], expected[:, 7:])
+    assert torch.allclose(moments.variance[:, 3:7], params["dispersion"][:4].expand(4, -1))
+    assert torch.allclose(moments.variance[:, 7:9], expected[:, 7:9])
+    assert torch.allclose(moments.mean[:, 9:], expected[:, 9:])
+    assert torch.allclose(moments.variance[:, 9:], expected[:, 9:] + expected[:, 9:].square() / params["dispersion"][4:])
     assert torch.allclose((moments.mean + moments.variance / 2).exp()[:, 5:7], expected[:, 5:7])
     found = item_fit(result, items)
     assert np.isfinite(found.p_value).sum() >= 8
-    assert found.num_rows.tolist() == [399] * 4 + [400] * 5
+    assert found.num_rows.tolist() == [399] * 4 + [400] * 8
 
 
 def test_a_wrong_row_is_found_and_its_attribute_named() -> None:
