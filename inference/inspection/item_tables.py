@@ -192,7 +192,7 @@ class Candidates:
             if value - before < TOLERANCE / 2:
                 break
             mean = sums / count.clamp(min=TINY) if self.rule != "additive" else self._additive(design, item, count, sums, mean)
-            if gamma is not None:
+            if gamma is not None and item.family.is_canonical:
                 total = item.t.square().sum() + (count * mean.square() - 2 * sums * mean).sum()
                 gamma = (total / len(item.t)).clamp(min=LEAST_VARIANCE)
         return value
@@ -239,8 +239,8 @@ class OneItem:
         pilot = torch.linalg.solve(inner + PILOT_RIDGE * inner.diagonal().mean() * torch.eye(size, dtype=torch.float64), weights @ t + PILOT_RIDGE * inner.diagonal().mean() * t.mean())
         low, high = float(t.min()), float(t.max())
         pilot = pilot.clamp(low + EDGE * (high - low), high - EDGE * (high - low))
-        expected, own = family.moments(family.linearise(pilot, EPSILON))
-        own = own if gamma is None else own * gamma
+        eta = family.linearise(pilot, EPSILON)
+        expected, own = family.mean(eta), _variance(family, eta, gamma)
         mean = expected @ weights
         inverse = ((own + expected.square()) @ weights - mean.square()).clamp(min=LEAST_VARIANCE).reciprocal()
         weighted = weights * inverse
@@ -269,8 +269,8 @@ class OneItem:
     def _density(self, mean: Tensor, gamma: Tensor | None, t: Tensor) -> Tensor:
         """Of statistics t (n,) for expected ones (L, 1), (L, n), up to a constant of each t; a new tensor."""
         eta = self.family.linearise(mean, EPSILON)
-        value = eta * t - self.family.log_partition(eta)
-        if gamma is not None:
+        value = self.family.natural(eta, gamma) * t - self.family.partition(eta, gamma)
+        if gamma is not None and self.family.is_canonical:
             scale = self.family.scale(gamma.reshape(1), 1)
             value = value if scale is None else (value - t.square() / 2) * scale + scale.log() / 2
         return value.exp_()
@@ -317,7 +317,9 @@ def _expect(answers: Answers, tables: ItemTables) -> tuple[Tensor, float]:
         gamma = tables.dispersion[part] if tables.dispersion is not None and part.stop > part.start else None
         scale = family.scale(gamma, columns.stop - columns.start)
         factor = torch.ones((), dtype=torch.float64) if scale is None else scale.unsqueeze(-1)
-        linear[columns], constant[columns] = eta[columns] * factor, family.log_partition(eta[columns]) * factor
+        each = None if gamma is None else gamma.unsqueeze(-1)
+        linear[columns] = family.natural(eta[columns], each) * factor
+        constant[columns] = family.partition(eta[columns], each) * factor
         base = base + family.base_measure(answers.x[:, columns], answers.seen[:, columns], gamma)
     prior = answers.root.distribution(tables.law).log_prob(answers.profiles).reshape(-1)
     logits = answers.statistic @ linear - answers.seen @ constant + prior
@@ -342,7 +344,9 @@ def _maximise(answers: Answers, tables: ItemTables) -> ItemTables:
     for family, columns, part in answers.family.blocks(answers.num_items):
         eta[columns] = family.linearise(mean[columns], EPSILON).gather(1, tables.groups[columns])
         _additive(answers, tables, family, columns, sums, counts, eta)
-        if part.stop > part.start:
+        if part.stop > part.start and not family.is_canonical and tables.dispersion is not None:
+            dispersions.append(tables.dispersion[part])  # sizes stay as the fit has them
+        elif part.stop > part.start:
             fitted, n = eta[columns], counts[columns]
             left = squares[columns] - 2 * (sums[columns] * fitted).sum(1) + (n * fitted.square()).sum(1)
             dispersions.append((left / n.sum(1)).clamp(min=LEAST_VARIANCE))
@@ -382,8 +386,16 @@ def _climb(answers: Answers, tables: ItemTables) -> ItemTables:
 def _log_density(answers: Answers, j: int, rows: Tensor, eta: Tensor, dispersion: Tensor | None) -> Tensor:
     """Of item j for some rows and each profile, (n, C), up to a constant of each row."""
     family, place = answers.blocks[j]
-    value = answers.statistic[rows][:, [j]] * eta - family.log_partition(eta)
-    if place < 0 or dispersion is None:
-        return value
-    scale = family.scale(dispersion[place : place + 1], 1)
+    gamma = dispersion[place] if place >= 0 and dispersion is not None else None
+    value = answers.statistic[rows][:, [j]] * family.natural(eta, gamma) - family.partition(eta, gamma)
+    scale = None if gamma is None else family.scale(gamma.reshape(1), 1)
     return value if scale is None else value * scale
+
+
+def _variance(family: ResponseFamily, eta: Tensor, gamma: Tensor | None) -> Tensor:
+    """Of the statistic at a predictor; a family that is not canonical has the logarithm of its mean as predictor."""
+    if not family.is_canonical:
+        mean = family.mean(eta)
+        return mean.square() / family.expansion(eta, mean, gamma)[1]
+    own = family.moments(eta)[1]
+    return own if gamma is None else own * gamma

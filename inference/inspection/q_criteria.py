@@ -155,7 +155,9 @@ class ItemEvidence:
         mean = share.T @ t / count
         family, place = self.answers.blocks[self.j]
         residual = t[:, None] - mean
-        if place < 0:
+        if not family.is_canonical:
+            variance = (share * residual**2).sum(0) / count
+        elif place < 0:
             variance = family.moments(family.linearise(torch.tensor(mean), LEAST_CHANCE))[1].numpy()
         else:
             variance = (share * residual**2).sum() / count.sum()

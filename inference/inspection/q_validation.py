@@ -174,7 +174,8 @@ def validate_q(
     sets of attributes are compared where there are at most eight, beyond that those within two attributes of the present one. With
     :class:`ItemBIC` a round that does not lower the extended BIC of the whole model is taken back, all but its best item.
 
-    Items of rules with a curve (``"acdm"``, ``"rrum"``) and saturated items with a limited order are taken as saturated.
+    Items of rules with a curve (``"acdm"``, ``"rrum"``), saturated items with a limited order and additive NegativeBinomial items are taken as saturated; the
+    sizes of NegativeBinomial items stay as the fit has them.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` with a Q-matrix.
@@ -206,7 +207,8 @@ def validate_q(
     rows = checked_as_fitted(fit, data)[0]
     with torch.no_grad():
         answers = Answers.of(structure, rows.cpu())
-        rules = ("saturated",) * layer.num_children if criterion.saturated else structure.item_rules()
+        declared = ("saturated",) * layer.num_children if criterion.saturated else structure.item_rules()
+        rules = tuple(rule if rule in _allowed(answers, j, "saturated") else "saturated" for j, rule in enumerate(declared))
         first = tables_of(fit, structure, answers, rules)
         search = _Search(criterion, rules, max_rounds, at_once)
         last, num_rounds, settled = search.run(answers, first)
@@ -241,7 +243,7 @@ def _record(
         places = [int((vectors == row).all(1).nonzero()[0]) for row in (given[j], last.q_matrix[j])]
         gain = 0.0
         if places[0] != places[1]:
-            allowed = RULES if search.rules[j] == "saturated" else (search.rules[j],)
+            allowed = _allowed(answers, j, search.rules[j])
             two = ItemEvidence(answers, last, j, allowed, torch.stack([given[j], last.q_matrix[j]]), {})
             gain = two.least_bic(0) - two.least_bic(1)
         candidates.append(vectors.long().numpy())
@@ -303,12 +305,19 @@ class _Search:
         out = []
         for j in range(answers.num_items):
             vectors = _near(tables.q_matrix[j])
-            allowed = RULES if self.rules[j] == "saturated" and isinstance(self.criterion, ItemBIC) else (self.rules[j],)
+            allowed = _allowed(answers, j, self.rules[j]) if isinstance(self.criterion, ItemBIC) else (self.rules[j],)
             item = ItemEvidence(answers, tables, j, allowed, vectors, self.made.setdefault(_key(vectors), {}))
             place, rule, gain = self.criterion.choose(item)
             if place != item.given or rule != tables.rules[j]:
                 out.append(Move(gain, j, vectors[place], rule))
         return sorted(out, key=lambda move: -move.gain)
+
+
+def _allowed(answers: Answers, j: int, rule: str) -> tuple[str, ...]:
+    """The rules that an item given under one may turn out to follow; additive only where its predictor is the natural parameter."""
+    if rule != "saturated":
+        return (rule,)
+    return RULES if answers.blocks[j][0].is_canonical else tuple(own for own in RULES if own != "additive")
 
 
 def _changed(answers: Answers, tables: ItemTables, moves: Sequence[Move]) -> ItemTables:

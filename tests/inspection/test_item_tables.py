@@ -14,11 +14,23 @@ from inference import EM, fit
 from inference.inspection.item_tables import Answers, Candidates, ItemTables, OneItem, _expect, groups_of, tables_of
 from inference.programs.data import checked
 from inference.programs.program import Program
-from ppl_models import Bernoulli, Blocks, Dag, Hierarchy, HigherOrder, LatentAttributeModel, Normal, Poisson, Saturated
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    Dag,
+    Hierarchy,
+    HigherOrder,
+    LatentAttributeModel,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    Saturated,
+)
 
 F64 = torch.float64
 Q = [[1, 0], [0, 1], [1, 0], [0, 1], [1, 1], [1, 1], [1, 1]]
 MIXED = Blocks((Bernoulli(), 4), (Normal(), 2), (Poisson(), 1))
+COUNTS = Blocks((NegativeBinomial(), 4), (Bernoulli(), 3))
 
 
 def drawn(model: LatentAttributeModel, num_rows: int, seed: int, missing: float = 0.0) -> torch.Tensor:
@@ -46,9 +58,10 @@ def start(model: LatentAttributeModel, data: torch.Tensor, tolerance: float = 1e
         ("dina", Bernoulli(), Saturated(), 0.0),
         ("gdm", Bernoulli(), Hierarchy([(0, 1)]), 0.1),
         ("additive", MIXED, Saturated(), 0.15),
+        ("gdm", COUNTS, Saturated(), 0.15),
         (("dina", "gdm", "gdm", "dina", "dino", "additive", "gdm"), MIXED, Dag([(0, 1)]), 0.1),
     ],
-    ids=["dina", "hierarchy", "additive", "mixed"],
+    ids=["dina", "hierarchy", "additive", "counts", "mixed"],
 )
 def test_tables_are_those_of_the_fit(items: Any, response: Any, root: Any, missing: float) -> None:
     model = LatentAttributeModel(Q, response, items, root, bound=15)

@@ -23,7 +23,7 @@ from inference.inspection import (
 from inference.inspection.item_tables import Answers, tables_of
 from inference.inspection.q_criteria import ItemEvidence
 from inference.programs.program import Program
-from ppl_models import DeepDiscreteEncoder, Hierarchy, LatentAttributeModel, Normal, Poisson
+from ppl_models import DeepDiscreteEncoder, Hierarchy, LatentAttributeModel, NegativeBinomial, Normal, Poisson
 
 F64 = torch.float64
 TRUE = np.vstack([np.eye(3, dtype=int)] * 3 + [[[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 1]]])
@@ -55,9 +55,9 @@ def conjunctive() -> tuple[Fit, torch.Tensor]:
     return fitted()
 
 
-@pytest.mark.parametrize(("rule", "response"), [("dina", None), ("gdm", None), ("additive", Normal()), ("dino", Poisson())], ids=["dina", "gdm", "Normal", "Poisson"])
+@pytest.mark.parametrize(("rule", "response"), [("dina", None), ("gdm", None), ("additive", Normal()), ("dino", Poisson()), ("gdm", NegativeBinomial())], ids=["dina", "gdm", "Normal", "Poisson", "counts"])
 def test_wrong_rows_are_mended_and_right_ones_kept(rule: str, response: Any) -> None:
-    result, data = fitted(rule, response, effect=2.5 if isinstance(response, Poisson) else 3.5)
+    result, data = fitted(rule, response, effect=2.5 if isinstance(response, Poisson | NegativeBinomial) else 3.5)
     found = validate_q(result, data)
     assert found.settled
     assert np.array_equal(found.suggested, TRUE)
