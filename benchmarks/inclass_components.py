@@ -1,8 +1,9 @@
 """How many components: held-out cost of independent classifiers, its bound, and what is chosen, beside a parametric mixture, latent classes and kernels.
 
 Four examples with known numbers of components and two real tables of mixed columns, one line a method and number of components, and one with the choice. The cost is
-minus the mean log-ratio of held-out rows to independent variates, each method relative to its own marginals; all choose by the rule of one standard error. The
-rivals need variates of one column, so pairs of images have none. Latent classes see columns in ten bins. Run: ``python benchmarks/inclass_components.py``.
+minus the mean log-ratio of held-out rows to independent variates, each method relative to its own marginals; all choose by the rule of one standard error. Where the
+truth is known, the lines of the true number have the largest error of a weight, the mean absolute error of the posterior of held-out rows, and their accuracy. The rivals
+need variates of one column, so pairs of images have none. Latent classes see columns in ten bins. Run: ``python benchmarks/inclass_components.py``.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from _bench import Lines, command_line, run, timed
+from scipy.optimize import linear_sum_assignment
 
 from inference import TrainClassifiers, fit
 from inference.selection import choose_components, saturation
 from inference.structures.classifiers import KernelEM, kernel_em
 from ppl_models import Bernoulli, Blocks, Dense, InClassNet, Mixture, Normal
 from ppl_models.datasets import (
+    IndependentSample,
     MixedTable,
     image_pairs,
     load_diabetes_table,
@@ -36,8 +39,16 @@ EXAMPLES = (*SIMULATED, "digit_pairs", *TABLES)
 BINS, STARTS, HELD_OUT = 10, 10, 0.2
 
 
-def latent_classes(table: np.ndarray, size: int, seed: int, edges: list[np.ndarray], rounds: int = 300) -> Callable[[np.ndarray], np.ndarray]:
-    """EM of latent classes on binned columns, the best of several starts; the log-ratio to independence of rows."""
+class Answer(NamedTuple):
+    """Of one method with one number of components: log-ratios (n,) and posterior (n, C) of the held-out rows, and weights (C,)."""
+
+    ratio: np.ndarray
+    posterior: np.ndarray
+    weights: np.ndarray
+
+
+def latent_classes(table: np.ndarray, test: np.ndarray, size: int, seed: int, edges: list[np.ndarray], rounds: int = 300) -> Answer:
+    """EM of latent classes on binned columns, the best of several starts."""
     rng = np.random.default_rng(seed)
 
     def coded(rows: np.ndarray) -> list[np.ndarray]:
@@ -63,17 +74,14 @@ def latent_classes(table: np.ndarray, size: int, seed: int, edges: list[np.ndarr
     assert best is not None
     _, weights, laws = best
 
-    def log_ratio(rows: np.ndarray) -> np.ndarray:
-        own = coded(rows)
-        joint = np.log(weights + 1e-300) + sum(np.log(law)[:, code].T for law, code in zip(laws, own, strict=True))
-        apart = sum(np.log(weights @ law)[code] for law, code in zip(laws, own, strict=True))
-        ratio: np.ndarray = np.logaddexp.reduce(joint, 1) - apart
-        return ratio
-
-    return log_ratio
+    own = coded(test)
+    joint = np.log(weights + 1e-300) + sum(np.log(law)[:, code].T for law, code in zip(laws, own, strict=True))
+    apart = sum(np.log(weights @ law)[code] for law, code in zip(laws, own, strict=True))
+    value = np.logaddexp.reduce(joint, 1)
+    return Answer(value - apart, np.exp(joint - value[:, None]), weights)
 
 
-def parametric(train: np.ndarray, test: np.ndarray, size: int, kinds: Sequence[int], seed: int) -> np.ndarray:
+def parametric(train: np.ndarray, test: np.ndarray, size: int, kinds: Sequence[int], seed: int) -> Answer:
     """A mixture of normals and Bernoullis; marginals from rows of which all other columns are missing."""
     order = np.argsort(np.asarray(kinds) == 0, kind="stable")  # columns of two values first
     num_bits = int((np.asarray(kinds) > 0).sum())
@@ -87,24 +95,40 @@ def parametric(train: np.ndarray, test: np.ndarray, size: int, kinds: Sequence[i
         alone = np.full_like(rows, np.nan)
         alone[:, j] = rows[:, j]
         ratio = ratio - result.log_likelihood_rows(alone)
-    return ratio.numpy()
+    (posterior,) = result.posterior_latents(rows).values()
+    return Answer(ratio.numpy(), posterior.numpy(), result.params["weights"].numpy())
 
 
-def rivals(table: np.ndarray, kinds: Sequence[int], train: np.ndarray, test: np.ndarray, seed: int, starts: int) -> dict[str, Callable[[int], np.ndarray]]:
-    """By name: number of components -> log-ratios of the test rows."""
+def rivals(table: np.ndarray, kinds: Sequence[int], train: np.ndarray, test: np.ndarray, seed: int, starts: int) -> dict[str, Callable[[int], Answer]]:
+    """By name: number of components -> answer."""
     edges = [
         np.arange(1, size) - 0.5 if size else np.unique(np.quantile(column, np.arange(1, BINS) / BINS))
         for column, size in zip(table.T, kinds, strict=True)
     ]
 
-    def kernels(method: KernelEM, size: int) -> np.ndarray:
-        return kernel_em(train, size, method, seed).log_ratio(test).numpy()
+    def kernels(method: KernelEM, size: int) -> Answer:
+        found = kernel_em(train, size, method, seed)
+        return Answer(found.log_ratio(test).numpy(), found.posterior(test).numpy(), found.weights.numpy())
 
     return {
         "mixture": lambda size: parametric(train, test, size, kinds, seed),
-        "latent_classes": lambda size: latent_classes(train, size, seed, edges)(test),
+        "latent_classes": lambda size: latent_classes(train, test, size, seed, edges),
         "npem": partial(kernels, KernelEM(num_restarts=starts)),
         "smoothed_npem": partial(kernels, KernelEM(smoothed=True, num_restarts=starts)),
+    }
+
+
+def errors(posterior: np.ndarray, weights: np.ndarray, truth: Any, test: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """How far an answer lies from the truth, its components in the order that agrees best; nothing where the truth is not known or has another size."""
+    if truth is None or len(weights) != len(truth.weights):
+        return {}
+    exact = truth.aggregate(test)
+    _, order = linear_sum_assignment(-(exact.T @ posterior))
+    return {
+        "weight_error": round(float(np.abs(weights[order] - truth.weights).max()), 4),
+        "posterior_error": round(float(np.abs(posterior[:, order] - exact).mean()), 4),
+        "accuracy": round(float((posterior[:, order].argmax(1) == labels).mean()), 4),
+        "best_accuracy": round(float((exact.argmax(1) == labels).mean()), 4),
     }
 
 
@@ -113,15 +137,24 @@ def measure(args: argparse.Namespace) -> Lines:
     method = TrainClassifiers(max_epochs=args.epochs)
     for name in args.examples:
         for seed in range(args.first_seed, args.first_seed + args.replicates):
-            data, kinds, about = _rows(name, args, seed)
+            data, kinds, about, sample = _rows(name, args, seed)
+            truth, labels = (None, np.zeros(0)) if sample is None else (sample.truth, sample.components)
             shared = kinds is None
             num_columns = [part.shape[1] for part in data] if shared else [1] * data.shape[1]
             networks = Dense((64, 64)) if name == "checkerboard" else Dense()
             family = partial(_family, tuple(num_columns), networks, shared)
             found, seconds = timed(partial(saturation, family, data, grid, method, args.restarts, HELD_OUT, not args.no_bound, seed))
             own = {"example": name, "seed": seed, **about}
+            num_rows = len(data[0]) if kinds is None else len(data)
+            order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed)).numpy()  # the split of saturation
+            held = max(2, round(HELD_OUT * num_rows))
             for size, cost, error in zip(found.sizes, found.costs, found.errors, strict=True):
-                yield {**own, "method": "independent_classifiers", "components": size, "held_out_cost": round(cost, 5), "error": round(error, 5)}
+                line = {**own, "method": "independent_classifiers", "components": size, "held_out_cost": round(cost, 5), "error": round(error, 5)}
+                if truth is not None and size == len(truth.weights):
+                    result, test = found.fits[size], data[order[:held]]
+                    posterior = result.posterior_latents(test)["components"].numpy()
+                    line |= errors(posterior, result.params["weights"].numpy(), truth, test, labels[order[:held]])
+                yield line
             bound = None if found.bound is None else round(-found.bound.estimate, 5)
             bound_error = None if found.bound is None else round(found.bound.error, 5)
             yield {
@@ -130,17 +163,16 @@ def measure(args: argparse.Namespace) -> Lines:
             }  # fmt: skip
             if kinds is None:
                 continue
-            order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed)).numpy()  # the split of saturation
-            held = max(2, round(HELD_OUT * len(data)))
             train, test = data[order[held:]], data[order[:held]]
-            for rival, ratios in rivals(data, kinds, train, test, seed, args.kernel_starts).items():
+            for rival, answer in rivals(data, kinds, train, test, seed, args.kernel_starts).items():
                 costs = [torch.zeros(held, dtype=torch.float64)]
                 for size in grid:
-                    ratio, seconds = timed(partial(ratios, size))
-                    costs.append(-torch.as_tensor(ratio).double())
+                    found_there, seconds = timed(partial(answer, size))
+                    costs.append(-torch.as_tensor(found_there.ratio).double())
                     error = float(costs[-1].std()) / held**0.5
                     yield {
                         **own, "method": rival, "components": size, "held_out_cost": round(float(costs[-1].mean()), 5), "error": round(error, 5),
+                        **errors(found_there.posterior, found_there.weights, truth, test, labels[order[:held]] if truth is not None else labels),
                         "seconds": seconds,
                     }  # fmt: skip
                 yield {**own, "method": rival, "chosen": choose_components([1, *grid], costs)[0]}
@@ -150,20 +182,21 @@ def _family(num_columns: tuple[int, ...], networks: Dense, shared: bool, size: i
     return InClassNet(num_columns, size, networks=networks, shared=shared)
 
 
-def _rows(name: str, args: argparse.Namespace, seed: int) -> tuple[Any, Sequence[int] | None, dict[str, Any]]:
-    """Rows, the number of values of each column (0 for measurements; None for images), and what is known of the truth."""
+def _rows(name: str, args: argparse.Namespace, seed: int) -> tuple[Any, Sequence[int] | None, dict[str, Any], IndependentSample | None]:
+    """Rows, the number of values of each column (0 for measurements; None for images), what is known of the truth, and the sample where it was simulated."""
     if name in SIMULATED:
         simulate, size = SIMULATED[name]
         sample = simulate(args.rows, seed)
-        return sample.data, [0] * sample.data.shape[1], {"rows": args.rows, "true_components": size, "true_bound": round(-sample.truth.total_correlation(), 5)}
+        known = {"rows": args.rows, "true_components": size, "true_bound": round(-sample.truth.total_correlation(), 5)}
+        return sample.data, [0] * sample.data.shape[1], known, sample
     if name == "digit_pairs":
         from sklearn.datasets import load_digits
 
         digits = load_digits()
         pairs = image_pairs(digits.images, digits.target, args.rows, largest=16.0, seed=seed)
-        return pairs.variates(), None, {"rows": args.rows, "true_components": 10, "true_bound_at_least": round(-float(np.log(10)), 5)}
+        return pairs.variates(), None, {"rows": args.rows, "true_components": 10, "true_bound_at_least": round(-float(np.log(10)), 5)}, None
     table: MixedTable = TABLES[name]()
-    return table.data, table.num_values, {"rows": len(table.data)}
+    return table.data, table.num_values, {"rows": len(table.data)}, None
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -14,6 +14,7 @@ from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
 from inference.programs.data import checked
 from inference.structures.classifiers.structure import ClassifierStructure
+from inference.structures.registry import structure_of
 from ppl_models.networks import rows_of
 from ppl_models.parts.showing import shows_briefly
 
@@ -39,16 +40,16 @@ class ClassifierCurves:
     densities: Tensor
 
 
-def classifier_structure(owner: str, fit: FitRecord) -> ClassifierStructure:
-    """The structure of a fit of independent classifiers.
+def classifier_structure(owner: str, fit: Any) -> ClassifierStructure:
+    """The structure of a fit of independent classifiers, or of such a model.
 
     Raises:
-        ValueError: for a fit of another kind of model.
+        ValueError: for another kind of model.
     """
-    structure = getattr(fit, "structure", None)
+    structure = fit.structure if isinstance(fit, FitRecord) else structure_of(fit)
     if not isinstance(structure, ClassifierStructure):
-        named = type(getattr(fit, "model", fit)).__name__
-        raise ValueError(f"{owner}: a fit of independent classifiers (InClassNet) was expected, got one of {named}")
+        named = type(fit.model if isinstance(fit, FitRecord) else fit).__name__
+        raise ValueError(f"{owner}: independent classifiers (InClassNet) were expected, got {named}")
     return structure
 
 

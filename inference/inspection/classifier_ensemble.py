@@ -36,6 +36,7 @@ from inference.programs.alone import quiet
 from inference.programs.data import checked, first_tensor, map_tensors
 from inference.programs.program import Params
 from inference.structures.classifiers.structure import ClassifierStructure
+from inference.structures.classifiers.train import on_rows
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
 
@@ -214,7 +215,7 @@ def classifier_ensemble(
         for half in range(num_halves):
             own = torch.randperm(num_rows, generator=generator)[: num_rows // 2].sort().values
             with quiet():  # of members: what they say is counted in ``failed`` and in the spread
-                result = fit(structure.model, _some(rows, own), method or estimate.method, num_restarts=num_restarts, seed=seed + 1 + half)
+                result = fit(structure.model, _some(rows, own), on_rows(method or estimate.method, own), num_restarts=num_restarts, seed=seed + 1 + half)
             params = {name: result.restarts.params[name] for name in estimate.params}
             unseen = ~torch.isin(looked, own)
             worse, best = _worse(structure, params, _some(shown, unseen))

@@ -30,6 +30,7 @@ from inference.programs.alone import quiet
 from inference.programs.data import checked, first_tensor, map_tensors
 from inference.selection.discriminator import Discriminator
 from inference.selection.total_correlation import TotalCorrelation, total_correlation
+from inference.structures.classifiers.train import on_rows
 from ppl_models.networks import rows_of
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_number, check_size, is_integer
@@ -77,8 +78,9 @@ class Saturation:
 
     @property
     def is_saturated(self) -> bool | None:
-        """Whether the cost has come down to the bound within two standard errors of both; None without a bound."""
-        if self.bound is None or self.gap is None:
+        """Whether the cost has come down to the bound within two standard errors of both; None without a bound, or where the fit shows more dependence than the
+        discriminator did, which then says nothing."""
+        if self.bound is None or self.gap is None or (self.bound.is_bound and self.gap < -2 * self.bound.error):
             return None
         error = math.hypot(self.errors[self.sizes.index(self.chosen)], self.bound.error)
         return self.gap <= 2 * error
@@ -108,13 +110,13 @@ class Saturation:
         if self.bound is not None:
             kind = "is bounded from below by" if self.bound.is_bound else "is estimated at"
             out.append(f"The total correlation of the data {kind} {self.bound.estimate:.4f} (standard error {self.bound.error:.4f}).")
-            if not self.is_saturated:
+            if self.is_saturated is None:
+                out.append("The fit itself shows more dependence than the discriminator did, so the bound says nothing here.")
+            elif not self.is_saturated:
                 out.append(
                     f"The cost stays {self.gap:.4f} above what the data allow: try larger networks or more starts, and, if that does not help, look for variates that depend on each "
                     "other inside components (conditional_independence)."
                 )
-            elif self.gap is not None and self.gap < -2 * self.bound.error and self.bound.is_bound:
-                out.append("The fit itself shows more dependence than the discriminator did, so the bound says nothing here.")
             else:
                 out.append("The fit has reached it within its error: more components cannot help.")
         return " ".join(out)
@@ -170,6 +172,7 @@ def saturation(
     if not isinstance(bound, bool | Discriminator):
         raise ValueError(f"{owner}: bound must be True, False or a Discriminator(), got {bound!r}")
     models = {size: family(size) for size in sizes}
+    shapes = classifier_structure(owner, models[sizes[0]]).about.shapes
     rows = checked(models[sizes[0]], data)[0]
     num_rows = len(first_tensor(rows))
     num_held = max(2, round(held_out * num_rows))
@@ -178,16 +181,14 @@ def saturation(
     order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed))
     held, kept = _some(rows, order[:num_held]), _some(rows, order[num_held:])
     found = None
+    if bound:
+        found = total_correlation([x.flatten(1) for x in rows_of(rows, shapes)], bound if isinstance(bound, Discriminator) else None, seed)
     fits: dict[int, Fit] = {}
     costs = [torch.zeros(num_held, dtype=torch.float64)]
     with RichProgress("fits", len(sizes)) if progress else NoProgress() as bar:
         for size, model in models.items():
             with quiet():  # of sizes that are being compared
-                fits[size] = fit(model, kept, method, num_restarts=num_restarts, seed=seed)
-            shapes = classifier_structure(owner, fits[size]).about.shapes
-            if found is None and bound:
-                variates = [x.flatten(1) for x in rows_of(rows, shapes)]
-                found = total_correlation(variates, bound if isinstance(bound, Discriminator) else None, seed)
+                fits[size] = fit(model, kept, on_rows(method, order[num_held:]), num_restarts=num_restarts, seed=seed)
             costs.append(-fits[size].log_likelihood_rows(held).double())
             bar.update(len(fits), objective=fits[size].objective, active=len(sizes) - len(fits))
     tried = (1, *sizes)

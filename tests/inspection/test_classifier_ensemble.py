@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from inference import ConvergenceWarning, TrainClassifiers, fit
+from inference import ConvergenceWarning, Labels, TrainClassifiers, fit
 from inference.identifiability import check_identifiability, identifiability_of
 from inference.inspection import ClassifierEnsemble, classifier_curves, classifier_ensemble, read_classifiers
 from inference.inspection.classifier_ensemble import _named_alike, _worse, spread
+from inference.structures.classifiers.train import on_rows
 from inference.structures.registry import structure_of
 from ppl_models import Bernoulli, InClassNet, Mixture
 from ppl_models.datasets import simulate_two_gaussians
@@ -113,11 +114,22 @@ def test_ensemble(ensemble, result):
     assert torch.equal(again.members["weights"], ensemble.members["weights"])
 
 
+def test_labels_go_with_their_rows(result):
+    """Every half is trained with the labels of its own rows."""
+    labels = np.where(np.arange(600) % 3 == 0, SAMPLE.components, -1)
+    index = torch.tensor([0, 3, 4, 300])
+    own = on_rows(TrainClassifiers(labels=Labels(labels)), index)
+    assert own.labels.values.tolist() == labels[index].tolist()
+    assert on_rows(METHOD, index) is METHOD
+    found = classifier_ensemble(result, SAMPLE.data, 2, 1, method=TrainClassifiers(max_epochs=1, labels=Labels(labels)))
+    assert found.members["weights"].shape == (1, 2, 2)
+
+
 def test_refusals(result):
     other = fit(Mixture(2, Bernoulli(), 2), (SAMPLE.data > 0).astype(float))
     for call, message in (
-        (lambda: classifier_curves(other, SAMPLE.data, 0), "a fit of independent classifiers"),
-        (lambda: classifier_ensemble(other, SAMPLE.data), "a fit of independent classifiers"),
+        (lambda: classifier_curves(other, SAMPLE.data, 0), "independent classifiers .InClassNet. were expected, got Mixture"),
+        (lambda: classifier_ensemble(other, SAMPLE.data), "independent classifiers .InClassNet. were expected, got Mixture"),
         (lambda: classifier_ensemble(result, SAMPLE.data, 1), "num_halves must be an integer of 2 or more"),
         (lambda: classifier_ensemble(result, SAMPLE.data[:6]), "at least 8 rows"),
         (lambda: classifier_ensemble(result, SAMPLE.data, level=1.0), "level must lie in"),

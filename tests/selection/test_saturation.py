@@ -10,7 +10,7 @@ import torch
 
 from inference import TrainClassifiers
 from inference.selection import Discriminator, Saturation, TotalCorrelation, choose_components, saturation
-from ppl_models import Dense, InClassNet
+from ppl_models import Dense, InClassNet, Mixture
 from ppl_models.datasets import simulate_checkerboard
 
 QUICK = Discriminator(hidden=(16,), num_folds=2, max_epochs=3)
@@ -43,7 +43,7 @@ def test_a_checkerboard_has_two_components():
     order = torch.randperm(1200, generator=torch.Generator().manual_seed(0))[:240]
     by_hand = -found.fits[2].log_likelihood_rows(sample.data[order.numpy()])
     assert found.costs[1] == pytest.approx(float(by_hand.mean()))
-    assert found.is_saturated
+    assert found.is_saturated is None
     assert "the bound says nothing" in found.text()  # three epochs make a weak discriminator
     assert found.table.loc[2, "chosen"]
     ax = found.plot()
@@ -72,6 +72,11 @@ def test_refusals():
     def family(size: int) -> InClassNet:
         return InClassNet((1, 1), size)
 
+    with pytest.raises(ValueError, match="independent classifiers"):
+        saturation(lambda size: Mixture(size, num_items=2), data)
+    gap = np.where(np.arange(120).reshape(60, 2) == 3, np.nan, data)
+    with pytest.raises(ValueError, match="missing or infinite"):
+        saturation(lambda size: InClassNet((1, 1), size, weights="free"), gap)
     for grid, settings, message in (
         ((1, 2), {}, "numbers of components from 2"),
         ((2, 2), {}, "distinct numbers"),

@@ -28,7 +28,7 @@ from ppl_models.parts.validation import check_flag, check_kind, check_number, ch
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["TrainClassifiers"]
+__all__ = ["TrainClassifiers", "on_rows"]
 
 FIRST_STRETCH = 32  # steps after which the anchor is dropped again, at first
 LEAST_SHARE = 0.1  # of a batch's own mean that the estimate of the mean of all rows is kept above
@@ -168,6 +168,17 @@ class TrainClassifiers:
                 f"the best restart still gained after {self.max_epochs} epochs: raise max_epochs", ConvergenceWarning, stacklevel=3
             )
         return outcome
+
+
+def on_rows(method: Any, index: Tensor) -> Any:
+    """The same engine for some of the rows: with their labels, where it has any.
+
+    Args:
+        method: any engine, or None; index: (n,), which rows.
+    """
+    if not isinstance(method, TrainClassifiers) or method.labels is None:
+        return method
+    return replace(method, labels=replace(method.labels, values=method.labels.values[index]))
 
 
 @dataclass(frozen=True, eq=False)
