@@ -31,10 +31,12 @@ from inference.inspection.attribute_moments import holm
 from inference.programs.program import Params
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from inference.uncertainty import Uncertainty, standard_errors
+from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["DifferentialItems", "differential_items"]
 
 
+@shows_briefly
 @dataclass(frozen=True, eq=False)
 class DifferentialItems:
     """Tests of items, one entry each; NaN where a test could not be made.
