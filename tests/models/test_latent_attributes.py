@@ -181,6 +181,17 @@ def test_a_penalty_that_is_left_open_is_none_for_a_named_method() -> None:
         assert fit(open_, data, short, num_restarts=1).objective == fit(without, data, short, num_restarts=1).objective
 
 
+@pytest.mark.parametrize("root", [HigherOrder(), Dag([(0, 1), (1, 2)]), Independent(), Saturated(), Hierarchy([(0, 1)])], ids=lambda root: type(root).__name__)
+def test_sweeps_of_several_restarts_take_every_root(root: Any) -> None:
+    """Right-wrong items are swept in single precision; the root's own numbers are double."""
+    model = LatentAttributeModel(Q, items="dina", root=root)
+    data = simulated(LatentAttributeModel(Q, items="dina"), truth_of(LatentAttributeModel(Q, items="dina"), profiles=TOGETHER), 150)["items"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = fit(model, data, SAEM(max_iterations=15), num_restarts=3)
+    assert math.isfinite(result.log_likelihood)
+
+
 @pytest.mark.parametrize("root", [HigherOrder(), Dag([(0, k) for k in range(1, 16)]), Hierarchy([(k, k + 1) for k in range(15)])], ids=["trait", "dag", "line"])
 def test_sixteen_attributes(root: Any) -> None:
     """Beyond what a table holds: SAEM, or EM on the few profiles of a hierarchy."""
