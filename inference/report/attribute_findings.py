@@ -19,6 +19,7 @@ from inference.inspection.item_fit import ItemFit, item_fit
 from inference.inspection.item_rules import ItemRules, item_rules
 from inference.inspection.limited_information import LimitedInformationFit, limited_information_fit
 from inference.inspection.local_dependence import LocalDependence, local_dependence
+from inference.inspection.q_validation import QValidation, validate_q
 from inference.report.sections import Subject
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.free_table import table_gain
@@ -41,6 +42,7 @@ __all__ = [
     "is_scaled",
     "items_of",
     "listed",
+    "q_validation",
     "rules",
     "shares",
     "structure_of_page",
@@ -121,6 +123,13 @@ def shares(subject: Subject) -> ProfileShares | Refused:
 
 def rules(subject: Subject) -> ItemRules | Refused:
     return _asked(subject, "item_rules", item_rules)
+
+
+def q_validation(subject: Subject) -> QValidation | Refused:
+    """One round of validation, without fitting again."""
+    if structure_of_page(subject).layers[0].num_parents > MOST_GRAPHED:
+        return Refused("it would take a while; inference.inspection.validate_q(fit, data) works it out")
+    return _asked(subject, "validate_q", lambda fit, data: validate_q(fit, data, max_rounds=1))
 
 
 def clear_falls(subject: Subject) -> list[str]:

@@ -19,6 +19,7 @@ from inference.report.attribute_findings import (
     graph,
     is_free,
     listed,
+    q_validation,
     structure_of_page,
     verdict_of_q,
 )
@@ -30,6 +31,7 @@ from inference.structures.layers.attributes import AttributeStructure
 __all__: list[str] = []
 
 LEAST_EXPECTED = 0.8  # share of rows classified rightly, below which an attribute is flagged
+CLEAR_GAIN = 10.0  # fall of BIC that is called clear
 GOOD_RMSEA, FAIR_RMSEA, GOOD_SRMSR = 0.03, 0.045, 0.05
 
 
@@ -37,7 +39,7 @@ GOOD_RMSEA, FAIR_RMSEA, GOOD_SRMSR = 0.03, 0.045, 0.05
 def _(structure: AttributeStructure, subject: Subject) -> str:
     parts: list[str] = []
     steps: list[str] = []
-    for ask in (_on_model, _on_convergence, _on_identifiability, _on_fit, _on_items, _on_law, _on_classification, _on_graph):
+    for ask in (_on_model, _on_convergence, _on_identifiability, _on_fit, _on_items, _on_q, _on_law, _on_classification, _on_graph):
         text, step = ask(subject)
         parts.append(text)
         steps += [step] if step else []
@@ -146,6 +148,18 @@ def _on_items(subject: Subject) -> Answer:
         f"Look at {listed(which)}: wording and key, and their rows of the Q-matrix." if which else ""
     )
     return finding("care" if which else "good", "Do the items work?", " ".join(words)), step
+
+
+def _on_q(subject: Subject) -> Answer:
+    found = subject.once(q_validation)
+    if isinstance(found, Refused):
+        return "", ""
+    clear = [change.item for change in sorted(found.changes, key=lambda change: -change.gain) if change.gain > CLEAR_GAIN]
+    if not clear:
+        return finding("good", "Does the Q-matrix hold?", "The answers speak clearly against no row of it."), ""
+    words = f"The answers speak clearly against {len(clear)} of {len(found.items)} rows of it: {listed(clear)}."
+    step = "Hold the rows of the Q-matrix that the answers speak against (section Q-matrix) against the wording of their items."
+    return finding("care", "Does the Q-matrix hold?", words), step
 
 
 def _on_law(subject: Subject) -> Answer:

@@ -26,6 +26,7 @@ from inference.report.attribute_findings import (
     is_scaled,
     items_of,
     listed,
+    q_validation,
     rules,
     shares,
 )
@@ -74,11 +75,39 @@ def _(structure: AttributeStructure, subject: Subject) -> list[Section]:
         ("attributes", "Attributes", _prevalence(structure, subject)),
         ("profiles", "Profiles", _profiles(structure, subject)),
         ("graph", "What may cause what", note(f"Not looked for: {found.reason}.") if isinstance(found, Refused) else causal_html(found)),
+        ("q_matrix", "Q-matrix", _q_matrix(subject)),
         ("items", "Items", _items(structure, subject)),
         ("item_fit", "Fit of items and pairs", _fit_of_items(subject)),
         ("absolute_fit", "Absolute fit", _absolute_fit(subject)),
         estimates(subject),
     ]
+
+
+def _q_matrix(subject: Subject) -> str:
+    """The Q-matrix as a picture, and the rows that the answers speak against."""
+    text = picture(lambda: plot_q_matrix(subject.fit, names=subject.names), "the Q-matrix, coloured by what attributes add")
+    found = subject.once(q_validation)
+    if isinstance(found, Refused):
+        return text + note(f"Whether the answers speak against rows of it is not worked out: {found.reason}.")
+    if not found.changes:
+        return text + paragraph("The answers speak against no row of it.")
+    text += paragraph(
+        f"For {len(found.changes)} of {len(found.items)} items another row describes the answers better by BIC. Change a row only where that makes sense for the item: "
+        "read its wording first. This is one round; inference.inspection.validate_q(fit, data) goes on until nothing changes."
+    )
+    lines = [
+        [
+            change.item,
+            ", ".join(change.given),
+            ", ".join(change.suggested),
+            f"{change.pvaf_given:.2f}",
+            f"{change.pvaf_suggested:.2f}",
+            f"{change.gain:+.1f}",
+        ]
+        for change in sorted(found.changes, key=lambda change: -change.gain)[:MOST_PAIRS]
+    ]
+    text += table(("item", "asks for", "suggested", "share of variance", "of the suggested", "fall of BIC"), lines)
+    return text + (note(f"The first {MOST_PAIRS} of {len(found.changes)}.") if len(found.changes) > MOST_PAIRS else "")
 
 
 def _prevalence(structure: AttributeStructure, subject: Subject) -> str:
@@ -184,7 +213,6 @@ def _items(structure: AttributeStructure, subject: Subject) -> str:
     text += table(("item", "asks for", "rule", "expected with none of it", "with all of it", "difference"), rows)
     if len(items) > MOST_ITEMS:
         text += note(f"The first {MOST_ITEMS} of {len(items)} are shown.")
-    text += picture(lambda: plot_q_matrix(fit, names=subject.names), "the Q-matrix, coloured by what attributes add")
     tests = subject.once(rules) if "saturated" in own else None
     if isinstance(tests, ItemRules):
         text += paragraph(f"Would simpler rules do? {tests.text()}")
