@@ -75,6 +75,7 @@ class Outcome:
         model: the program that the estimates are of, where the engine fitted another one than it was given (one on the graph that it found).
         method: the engine that made these estimates, where that is another one that this one called.
         choice: what that graph was chosen among.
+        is_named: whether the latents have their names already, from labels of rows or from the start that was given, and keep them.
     """
 
     params: Params
@@ -93,6 +94,7 @@ class Outcome:
     model: Callable[..., Any] | None = None
     method: Any = None
     choice: PenaltyChoice | None = None
+    is_named: bool = False
 
 
 class ConvergenceWarning(UserWarning):

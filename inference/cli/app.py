@@ -118,7 +118,7 @@ def deliver(result: Fit, frame: pd.DataFrame, out: Path, image_shape: tuple[int,
     state = "converged" if result.converged else "stopped"
     typer.echo(
         f"{state} after {result.num_iterations} iterations, {result.seconds:.1f} s\n"
-        f"log-likelihood {result.log_likelihood:.2f}, {result.objective_name} {result.objective:.2f}, "
+        f"{result.likelihood_name} {result.log_likelihood:.2f}, {result.objective_name} {result.objective:.2f}, "
         f"BIC {result.bic:.2f}\n"
         f"results in {out}: {REPORT} (open it in a browser), {POSTERIOR} (ArviZ), {FIT}/ (Fit.load), {SUMMARY}"
     )

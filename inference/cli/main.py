@@ -11,6 +11,7 @@ from inference.cli import (  # noqa: F401  (each registers its command)
     compare,
     select_pmf,
     fit_noisy_or,
+    fit_inclass,
     select_dde,
     study,
     causal,

@@ -221,7 +221,8 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
             f"{NO_ANSWER} the {outcome.objective_name} is {float(outcome.objective[best])} at the best of them, so that the data have no density "
             f"under the model that a computer can hold. {REMEDY}"
         )
-    params = problem.structure.canonical({name: value[best].clone() for name, value in outcome.params.items()})
+    params = {name: value[best].clone() for name, value in outcome.params.items()}
+    params = params if outcome.is_named else problem.structure.canonical(params)
     one_row = problem.program_of_one_row()
     sites = one_row.names("local")
     local = {name: params.pop(name) for name in sites if name in params}

@@ -41,6 +41,7 @@ from inference import (  # noqa: E402
     FullRank,
     GrowAndPrune,
     Laplace,
+    TrainClassifiers,
     fit,
 )
 from inference.base.checkpoint import Checkpoint  # noqa: E402
@@ -49,7 +50,9 @@ from ppl_models import (  # noqa: E402
     ContinuousOptionsHMM,
     DeepDiscreteEncoder,
     DeepNoisyOr,
+    Dense,
     GaussianFactorization,
+    InClassNet,
     Mixture,
     NegativeBinomialFactorization,
     NoisyOr,
@@ -135,6 +138,12 @@ def jobs() -> dict[str, Callable[[], Job]]:
         "Factorize-dispersed": lambda: Job(NegativeBinomialFactorization(8, 2), counts(40, 8, 2), Factorize(tolerance=1e-12, max_sweeps=6000), {"num_restarts": 4}),
         "Factorize-normal": lambda: Job(
             GaussianFactorization(8, 3, nonnegative=True), counts(60, 8, 3), Factorize(tolerance=1e-14, race=False, max_sweeps=5000), {"num_restarts": 3}
+        ),
+        "TrainClassifiers": lambda: Job(
+            InClassNet((1, 2), 2, Dense((6,)), weights="free"), normals(400), TrainClassifiers(batch_size=40, max_epochs=40, patience=4), {"num_restarts": 2},
+        ),
+        "TrainClassifiers-full": lambda: Job(
+            InClassNet((1, 1, 1), 2, Dense((4,))), normals(200), TrainClassifiers(batch_size=None, max_epochs=30, patience=None), {"init": "random"},
         ),
         "GrowAndPrune": lambda: Job(
             NoisyOr(16, 3), sample_noisy_or(uniform_design(1, 3, 16), 300, 1)[0], GrowAndPrune(num_proposals=6, num_configurations=64, max_iterations=20),

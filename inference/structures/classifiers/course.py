@@ -20,6 +20,7 @@ class Course:
 
     Args:
         theta: weights of the networks, (P,); first, second: Adam's moments; step: steps taken.
+        average, omega_average: averages of ``theta`` and ``omega`` over about the last epoch's steps.
         omega: logits of the weights, (R, C), and their moments; they stay at zero where weights are no parameters.
         best: objective of the best epoch, (R,), and its weights; last: of the last epoch.
         waited: epochs without a gain, (R,); decays: times the learning rate was cut, (R,); learning_rate, active: (R,).
@@ -28,6 +29,8 @@ class Course:
     """
 
     theta: Tensor
+    average: Tensor
+    omega_average: Tensor
     first: Tensor
     second: Tensor
     omega: Tensor
@@ -54,23 +57,23 @@ class Course:
         count = torch.zeros(num_restarts, dtype=torch.long)
         omega, none = weights.log(), torch.zeros_like(weights)
         return cls(
-            theta.clone(), torch.zeros_like(theta), torch.zeros_like(theta), omega, none, none.clone(), zero - torch.inf, zero - torch.inf, theta.clone(), omega.clone(), count, count.clone(), zero + learning_rate,
+            theta.clone(), theta.clone(), omega.clone(), torch.zeros_like(theta), torch.zeros_like(theta), omega, none, none.clone(), zero - torch.inf, zero - torch.inf, theta.clone(), omega.clone(), count, count.clone(), zero + learning_rate,
             count == 0, zero.new_zeros(0, num_restarts), zero.new_zeros(0, num_restarts), generator.get_state(),
         )  # fmt: skip
 
     def to(self, like: Tensor) -> Course:
         """What networks work with on their device."""
-        for name in ("theta", "first", "second", "omega", "omega_first", "omega_second", "best_theta", "best_omega"):
+        for name in ("theta", "average", "omega_average", "first", "second", "omega", "omega_first", "omega_second", "best_theta", "best_omega"):
             setattr(self, name, getattr(self, name).to(like))
         return self
 
     def look(
-        self, theta: Tensor, value: Tensor, of_training: Tensor, owner: Tensor, tolerance: float, patience: int | None, num_decays: int
+        self, theta: Tensor, omega: Tensor, value: Tensor, of_training: Tensor, owner: Tensor, tolerance: float, patience: int | None, num_decays: int
     ) -> None:
         """Take in the objective of every restart after an epoch: keep the best weights, slow down or stop those that gain no more.
 
         Args:
-            theta: weights (P,); value: the objective, (R,); of_training: their log-likelihood, (R,).
+            theta: weights (P,); omega: (R, C); value: the objective, (R,); of_training: their log-likelihood, (R,).
             owner: restart of each entry of ``theta``.
             tolerance, patience, num_decays: what counts as a gain, and what is done without one, as in :class:`inference.TrainClassifiers`.
         """
@@ -83,7 +86,7 @@ class Course:
         self.best = torch.where(better, value, self.best)
         moved = better.to(owner.device)
         self.best_theta = torch.where(moved[owner], theta, self.best_theta)
-        self.best_omega = torch.where(moved[:, None], self.omega, self.best_omega)
+        self.best_omega = torch.where(moved[:, None], omega, self.best_omega)
         if patience is None:
             return
         self.waited = torch.where(gains, 0, self.waited + 1)

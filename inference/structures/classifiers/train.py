@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,8 +33,7 @@ __all__ = ["TrainClassifiers", "on_rows"]
 
 FIRST_STRETCH = 32  # steps after which the anchor is dropped again, at first
 LEAST_SHARE = 0.1  # of a batch's own mean that the estimate of the mean of all rows is kept above
-LEAST_STEPS = 50  # of an epoch, however few the rows
-FULL_STEPS = 20  # of an epoch on all rows at once
+LEAST_STEPS = 20  # of an epoch, however few the rows
 CHUNK = 2**21  # rows times variates times units times restarts in one evaluation
 MOST_STORED = 2**27  # numbers of a pass over the rows that are kept for its second half
 BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -55,9 +55,11 @@ class TrainClassifiers:
 
     With ``batch_size=None`` every step takes all rows, in two passes.
 
-    A share of the rows is held out. After every epoch (one pass through the other rows, and at least 50 steps; 20 steps on all rows at once) their
+    A share of the rows is held out. After every epoch (one pass through the other rows, and at least 20 steps) their
     log-likelihood ratio is looked at; a restart keeps its best weights, learns more slowly after ``patience`` epochs without a gain, and stops after
     ``num_decays`` of these. At the end :math:`\phi` is computed once from all rows. Steps are Adam's (Kingma and Ba 2015).
+
+    Components are named by their weights, the largest first; where there are labels, or parameters to start from, these name them.
 
     ``fit.objective`` is the held-out log-likelihood ratio per row of the reported restart, ``fit.trace.objective`` its course, and
     ``fit.trace.log_likelihood`` the log-likelihood ratio of the training rows beside it.
@@ -75,6 +77,8 @@ class TrainClassifiers:
         tolerance: what counts as a gain, in nats a row.
         validation_share: of the rows; 0 holds none out, and looks at the training rows instead.
         learning_rate: of Adam.
+        average: look at, and keep, averages of the weights over about the last epoch's steps, which have lost the noise of the batches; not where
+            every step takes all rows.
         frozen_responsibilities: hold the posterior of the components fixed for an epoch and fit each network to it, a generalised EM: the
             gradient of a batch is then unbiased by itself.
         device: where the networks run, such as "cuda"; that of the data if None.
@@ -95,7 +99,8 @@ class TrainClassifiers:
     num_decays: int = 2
     tolerance: float = 1e-5
     validation_share: float = 0.1
-    learning_rate: float = 2e-3
+    learning_rate: float = 1e-3
+    average: bool = True
     frozen_responsibilities: bool = False
     device: str | None = None
     most_resident: int = MOST_RESIDENT
@@ -125,6 +130,7 @@ class TrainClassifiers:
         check_number(owner, "learning_rate", self.learning_rate, "be positive and finite", above=0)
         if self.estimates not in ("anchored", "moving", "batch"):
             raise ValueError(f"{owner}: estimates must be 'anchored', 'moving' or 'batch', got {self.estimates!r}")
+        check_flag(owner, "average", self.average)
         check_flag(owner, "frozen_responsibilities", self.frozen_responsibilities)
         if self.frozen_responsibilities and (self.labels is not None or self.penalties or self.cost is None or self.cost.consistency):
             raise ValueError(f"{owner}: frozen_responsibilities goes without labels, penalties and consistency")
@@ -161,7 +167,7 @@ class TrainClassifiers:
         with torch.no_grad(), isolated(problem.seed):
             training = _Training(self, about, problem, start)
             course = training.optimise(progress, store)
-            outcome = training.outcome(course, start)
+            outcome = replace(training.outcome(course, start), is_named=self.labels is not None or problem.start_given)
         best = int(outcome.objective.nan_to_num(nan=-math.inf).argmax())
         if self.patience is not None and not outcome.converged[best]:
             warnings.warn(
@@ -242,6 +248,8 @@ class _Training:
         self.gradient = torch.zeros_like(self.networks.theta)
         self.batch = len(self.kept) if method.batch_size is None else min(method.batch_size, len(self.kept))
         self.is_full = self.batch == len(self.kept)
+        self.averages = method.average and not self.is_full
+        self.steps_an_epoch = max(LEAST_STEPS, len(self.kept) // self.batch)
         width = max([about.num_components, *(math.prod(shape[1:-1]) for group in about.groups for shape in group.shapes.values() if len(shape) > 2)])
         self.chunk = max(1, CHUNK // (width * about.num_variates * self.num_restarts))
         numbers = self.num_restarts * (about.num_variates + 1) * len(self.kept) * about.num_components
@@ -341,24 +349,44 @@ class _Training:
         course = course.to(self.gradient)
         self.networks.theta.copy_(course.theta)
         self.generator.set_state(course.generator)
-        balance, _ = self.balance(course, self.kept, drop_anchor=True)
-        while len(course.history) < self.method.max_epochs and bool(course.active.any()):
-            self._epoch(course, balance)
+        with self._at_average(course):
             balance, value = self.balance(course, self.kept, drop_anchor=True)
-            held = self.held_out(course, balance) if len(self.held) else value
-            method = self.method
-            course.look(self.networks.theta, held, value * len(self.kept), self.networks.owner, method.tolerance, method.patience, method.num_decays)
+        balance.log_weights = self.logits(course)
+        if not len(course.history):
+            course.best = self.held_out(course, balance) if len(self.held) else value
+        method = self.method
+        while len(course.history) < method.max_epochs and bool(course.active.any()):
+            self._epoch(course, balance)
+            with self._at_average(course):
+                balance, value = self.balance(course, self.kept, drop_anchor=True)
+                held = self.held_out(course, balance) if len(self.held) else value
+                own = (self.networks.theta, course.omega, held, value * len(self.kept), self.networks.owner)
+                course.look(*own, method.tolerance, method.patience, method.num_decays)
+            balance.log_weights = self.logits(course)
             progress.update(len(course.history), objective=float(course.best.max()), active=int(course.active.sum()))
             if store is not None and len(course.history) % store.every == 0:
                 course.theta, course.generator = self.networks.theta, self.generator.get_state()
                 store.save(course)
         return course
 
+    @contextmanager
+    def _at_average(self, course: Course) -> Iterator[None]:
+        """The networks with the average of their last weights, where such are kept."""
+        if not self.averages or not course.step:
+            yield
+            return
+        theta, omega = self.networks.theta.clone(), course.omega
+        self.networks.theta.copy_(course.average)
+        course.omega = course.omega_average
+        yield
+        self.networks.theta.copy_(theta)
+        course.omega = omega
+
     def _epoch(self, course: Course, balance: Balance) -> None:
         rate = course.learning_rate[self.networks.owner.cpu()].to(self.gradient)
         rate = rate if self.num_restarts > 1 else rate[:1]
         if self.is_full:
-            for _ in range(FULL_STEPS):
+            for _ in range(LEAST_STEPS):
                 self._full_step(course, rate)
             return
         responsibilities = self._frozen(balance) if self.method.frozen_responsibilities else None
@@ -455,6 +483,10 @@ class _Training:
             own = course.learning_rate.to(slope).unsqueeze(-1)
             _adam(course.omega, slope, course.omega_first, course.omega_second, course.step, own)
             balance.log_weights = course.omega.log_softmax(-1)
+        if self.averages:
+            rate_of_average = max(1.0 / course.step, 1.0 / self.steps_an_epoch)
+            course.average.lerp_(theta, rate_of_average)
+            course.omega_average.lerp_(course.omega, rate_of_average)
 
     # ---------------------------------------------------------------- the end
 
@@ -462,6 +494,9 @@ class _Training:
         """The best weights of every restart, with the statistics of all rows."""
         keep_last = self.method.patience is None
         home = start["weights"]
+        if keep_last and self.averages:
+            self.networks.theta.copy_(course.average)
+            course.omega = course.omega_average
         if not keep_last:
             self.networks.theta.copy_(course.best_theta)
             course.omega = course.best_omega

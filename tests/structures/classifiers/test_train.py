@@ -257,6 +257,17 @@ def test_labels_name_the_components_and_modules_are_taken() -> None:
     assert float((going_on.posterior_latents(data)["components"].argmax(1).numpy() == component).mean()) > 0.9
 
 
+def test_labels_keep_their_names_in_a_fit_that_goes_on() -> None:
+    """Component 1 is the larger one, and keeps its name; without labels the larger one is component 0."""
+    data, component = two_normals(600)
+    model = InClassNet((1, 1), 2, networks=Dense((8,)), shared=True)
+    taught = quietly(model, data, replace(QUICK, cost=None, labels=Labels(component, on="variates"), max_epochs=3))
+    going_on = quietly(model, data, replace(QUICK, max_epochs=3), init=taught)
+    for one in (taught, going_on):
+        assert float((one.posterior_latents(data)["components"].argmax(1).numpy() == component).mean()) > 0.9
+    assert quietly(model, data, replace(QUICK, max_epochs=3)).params["weights"].argmax() == 0
+
+
 def test_seeds_and_checkpoints(tmp_path: Any) -> None:
     """The same seed, the same bits; a run that is interrupted between two epochs goes on as if it had not been."""
     data, _ = two_normals(300)
