@@ -104,8 +104,11 @@ def plot_certainty(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str 
             ax.fill_between(shares, lower, upper, color=f"C{i % 10}", alpha=0.15, linewidth=0)
         else:
             ax.plot([], [], "o-", color=f"C{i % 10}", label=f"component {i + 1}: too few rows")
+    drawn = any(np.size(line.get_xdata()) for line in ax.lines)
     ax.axhline(1.0, color="0.6", linewidth=0.8)
     ax.set_xscale("log")
+    if not drawn:  # too few rows in every component
+        ax.set_xlim(1e-3, 1.0)
     ax.invert_xaxis()
     ax.set_ylim(top=1.02)
     ax.set_xlabel("share of the rows that are surest")

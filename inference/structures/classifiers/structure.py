@@ -68,7 +68,8 @@ class ClassifierStructure(Structure):
         return tuple(f"variate_{v}" for v in range(self.about.num_variates))
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random networks; "spectral": with outputs that agree between variates (:mod:`inference.structures.classifiers.starts`)."""
+        """Random networks; "spectral": with outputs that agree between variates (:mod:`inference.structures.classifiers.starts`) in the first
+        half of the starts. These are near an optimum at once, but where directions that variates share are weak it need not be the best one."""
         about = self.about
         like = next(iter(problem.program_of_one_row().draw_prior(1, problem.seed).values()))
         generator = torch.Generator().manual_seed(problem.seed)
@@ -83,7 +84,11 @@ class ClassifierStructure(Structure):
             shapes = [about.shapes[v] for v in group.variates]
             drawn = group.network.start(shapes, c, group.num_networks, num_restarts, generator)
             out |= {site: drawn[name].to(like) for site, name in group.sites.items()}
-        return common_start(about, problem.data, out, problem.seed) if init == "spectral" else out
+        if init != "spectral":
+            return out
+        half = -(-num_restarts // 2)
+        common = common_start(about, problem.data, {name: value[:half] for name, value in out.items()}, problem.seed)
+        return {name: torch.cat([common[name], value[half:]]) for name, value in out.items()}
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """Statistics as they were given, also in the starts nearby; the engine computes the pseudo-weights itself."""
