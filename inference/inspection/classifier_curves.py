@@ -28,7 +28,7 @@ class ClassifierCurves:
 
     Args:
         variate: its name.
-        places: (G,), quantiles of the data, rising.
+        places: (G,), rising: the values of the data, or quantiles where they are many.
         classifiers: (\\*R, G, C), P(component | x_v).
         edges: (B + 1,), of bins; densities: (\\*R, B, C), of each component, as a histogram of the reweighted rows; a row a bin of equal width.
     """
@@ -110,8 +110,10 @@ def classifier_curves(
     rows = checked(structure.model, data)[0]
     values = rows_of(rows, about.shapes)[found].squeeze(-1)
     values = values[~values.isnan()]
-    places = torch.quantile(_thinned(values.double()), torch.linspace(0.001, 0.999, num_places, dtype=torch.float64)).to(values)
-    grid = {f"variate_{v}": torch.zeros(num_places, *shape).to(values) for v, shape in enumerate(about.shapes)}
+    places = values.unique()  # of few values all, else quantiles
+    if len(places) > num_places:
+        places = torch.quantile(_thinned(values.double()), torch.linspace(0.001, 0.999, num_places, dtype=torch.float64)).to(values)
+    grid = {f"variate_{v}": x[:1].expand(len(places), *x.shape[1:]) for v, x in enumerate(rows_of(rows, about.shapes))}
     grid[f"variate_{found}"] = places[:, None]
     curves = variate_classifiers(structure, own, grid).select(-3, found)
     with torch.no_grad():

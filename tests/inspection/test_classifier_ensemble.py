@@ -14,7 +14,7 @@ from inference.inspection import ClassifierEnsemble, classifier_curves, classifi
 from inference.inspection.classifier_ensemble import _named_alike, _worse, spread
 from inference.structures.classifiers.train import on_rows
 from inference.structures.registry import structure_of
-from ppl_models import Bernoulli, InClassNet, Mixture
+from ppl_models import Bernoulli, InClassNet, Lookup, Mixture
 from ppl_models.datasets import simulate_two_gaussians
 
 METHOD = TrainClassifiers(max_epochs=4, batch_size=200)
@@ -45,6 +45,18 @@ def test_curves_are_the_classifiers_and_densities(result):
         assert float(curves.densities[3, i]) * width == pytest.approx(share, rel=1e-4)
     with pytest.raises(ValueError, match="variate must be one of 1, 2"):
         classifier_curves(result, SAMPLE.data, "z")
+
+
+def test_codes_are_places_of_their_own():
+    """A table of codes knows no value between them."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 3, (200, 2)).astype(float)
+    with pytest.warns(ConvergenceWarning):
+        result = fit(InClassNet((1, 1), 2, networks=Lookup(3)), codes, TrainClassifiers(max_epochs=1), num_restarts=1)
+    curves = classifier_curves(result, codes, 1)
+    assert curves.places.tolist() == [0.0, 1.0, 2.0]
+    row = int(np.flatnonzero(codes[:, 1] == 2)[0])
+    assert torch.allclose(curves.classifiers[2], read_classifiers(result, codes).variates[1, row])
 
 
 def test_members_are_named_as_the_estimate(result):
