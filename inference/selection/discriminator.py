@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.parts.showing import shows_briefly
-from ppl_models.parts.validation import as_table, check_number, check_size
+from ppl_models.parts.validation import as_table, check_number, check_size, plain_fields
 
 __all__ = ["Discriminator", "HeldOutScores", "as_variates", "held_out_scores"]
 
@@ -49,7 +49,7 @@ class Discriminator:
 
     def __post_init__(self) -> None:
         owner = "Discriminator"
-        object.__setattr__(self, "hidden", tuple(self.hidden) if isinstance(self.hidden, list | tuple) else self.hidden)
+        plain_fields(self)
         if not isinstance(self.hidden, tuple) or not self.hidden:
             raise ValueError(f"{owner}: hidden must hold the size of at least one layer, got {self.hidden!r}")
         for size in self.hidden:

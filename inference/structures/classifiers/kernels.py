@@ -21,12 +21,19 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ppl_models.parts.showing import shows_briefly
-from ppl_models.parts.validation import as_table, check_complete, check_flag, check_kind, check_number, check_size
+from ppl_models.parts.validation import (
+    as_table,
+    check_complete,
+    check_flag,
+    check_kind,
+    check_number,
+    check_size,
+    plain_fields,
+)
 
 __all__ = ["KernelEM", "KernelMixture", "kernel_em"]
 
@@ -62,13 +69,12 @@ class KernelEM:
 
     def __post_init__(self) -> None:
         owner = "KernelEM"
+        plain_fields(self)
         check_flag(owner, "smoothed", self.smoothed)
         check_flag(owner, "by_component", self.by_component)
         if self.bandwidths is not None:
-            given = self.bandwidths.tolist() if isinstance(self.bandwidths, np.ndarray | Tensor) else self.bandwidths
-            check_kind(owner, "bandwidths", given, (list, tuple), "one positive number a variate")
-            object.__setattr__(self, "bandwidths", tuple(given))
-            for number in given:
+            check_kind(owner, "bandwidths", self.bandwidths, tuple, "one positive number a variate")
+            for number in self.bandwidths:
                 check_number(owner, "bandwidths", number, "be positive", above=0)
         if self.by_component and (self.smoothed or self.bandwidths is not None):
             raise ValueError(f"{owner}: by_component needs npEM (smoothed=False) and Silverman's rule (bandwidths=None)")
