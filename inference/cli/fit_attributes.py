@@ -62,6 +62,7 @@ def fit_attributes(
     response: Annotated[
         str, typer.Option(help=f"Family of the items: {', '.join(RESPONSES)}; or blocks: bernoulli:20,lognormal:20.")
     ] = "bernoulli",
+    monotone: Annotated[bool, typer.Option("--monotone", help="No attribute may lower what is expected of an item; needs --q.")] = False,
     restarts: Annotated[
         int | None, typer.Option(min=1, help="Starts run as one batch, the best reported; as many as the model recommends.")
     ] = None,
@@ -82,19 +83,19 @@ def fit_attributes(
         stages = () if checkpoint is None else (checkpoint, *checkpoint.parent.glob(f"{checkpoint.name}.*"))
         check_output_folder(out, overwrite, stages)
         frame = read_frame(data)
-        model = _model(frame, q, attributes, items, _root(root), response)
+        model = _model(frame, q, attributes, items, _root(root), response, monotone)
         result = run(model, frame, "spectral", restarts, seed, checkpoint, not no_progress, engine)
         deliver(result, frame, out, None)
 
 
-def _model(frame: pd.DataFrame, q: str | None, attributes: int | None, items: str | None, root: AttributeLaw, response: str) -> Any:
+def _model(frame: pd.DataFrame, q: str | None, attributes: int | None, items: str | None, root: AttributeLaw, response: str, monotone: bool) -> Any:
     from ppl_models.latent_attributes import LatentAttributeModel
 
     if (q is None) == (attributes is None):
         raise ValueError("--q FILE (a Q-matrix) or --attributes K (to find one) was expected, one of the two")
     num_items = frame.shape[1]
     if q is not None:
-        return LatentAttributeModel(_q_matrix(q, frame), response_of(response), _rules(items or "saturated", num_items), root)
+        return LatentAttributeModel(_q_matrix(q, frame), response_of(response), _rules(items or "saturated", num_items), root, monotone=monotone)
     return LatentAttributeModel(
         None,
         response_of(response),

@@ -66,8 +66,9 @@ def test_answers_and_a_q_matrix_to_a_folder_and_a_graph(answers: tuple[Path, Pat
 
 
 def test_a_given_law_is_not_searched_for_causes(answers: tuple[Path, Path], tmp_path: Path) -> None:
-    done = fitted(answers, tmp_path / "out", "--items", "dina", "--root", "dag:add>carry, carry>borrow")
+    done = fitted(answers, tmp_path / "out", "--items", "dina", "--root", "dag:add>carry, carry>borrow", "--monotone")
     assert done.exit_code == 0, done.stderr
+    assert Fit.load(tmp_path / "out" / "fit").model.monotone
     assert Fit.load(tmp_path / "out" / "fit").model.root == Dag((("add", "carry"), ("carry", "borrow")))
     done = run("causal", tmp_path / "out")
     assert done.exit_code == 2
@@ -126,6 +127,7 @@ def test_blocks() -> None:
 
 WRONG = {
     "neither": ((), "--q FILE (a Q-matrix) or --attributes K"),
+    "monotone without a matrix": (("--attributes", 2, "--monotone"), "monotone=True needs the q_matrix"),
     "both": (("--q", "Q", "--attributes", 2), "one of the two"),
     "no such rule": (("--q", "Q", "--items", "dine"), "the rule of an item must be one of 'additive'"),
     "rules of other items": (("--q", "Q", "--items", "dina:3,dino:2"), "hold 5 items, and the answers have 12"),

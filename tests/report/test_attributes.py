@@ -99,6 +99,8 @@ def test_the_verdict_on_fits_that_fail(tmp_path: Path) -> None:
     assert "Does the model fit? Not well" in misfit
     assert "items are not answered as the model says" in misfit
     assert "Find what the model misses" in misfit
+    assert "Does the Q-matrix hold? The answers speak clearly against" in misfit
+    assert "Hold the rows of the Q-matrix" in misfit
     alone = page_of(LatentAttributeModel(matrix, items="dina", root=Independent()), items, tmp_path)
     assert "A free table of profiles would raise the log-likelihood by about" in alone
     assert "Fit again with root=Saturated()" in alone
@@ -112,6 +114,7 @@ def test_a_q_matrix_that_tells_profiles_not_apart(tmp_path: Path) -> None:
     text = page_of(LatentAttributeModel(matrix, items="dina"), items, tmp_path)
     assert "Do the answers determine the model? No: different parameters give the same answers. No item tells some profiles apart" in text
     assert "No graph is drawn" in text
+    assert all(float(error) < 0.5 for error in re.findall(r"0\.\d{3} \((\d+\.\d{3})\)", text))  # not what a flat direction makes of it
     assert "Give every attribute items that ask for it alone" in text
 
 

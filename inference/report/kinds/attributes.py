@@ -44,6 +44,7 @@ MOST_LISTED = 14  # attributes whose profiles are listed
 LEAST_EXPECTED = 0.8
 GOOD_RMSEA, GOOD_SRMSR = 0.03, 0.05
 LEAST_P = 0.05
+MOST_ERROR = 0.5  # of a share: no number between 0 and 1 has a larger standard deviation
 
 
 @fitted.register
@@ -139,6 +140,9 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> str:
 
 
 def _share(value: float, error: float) -> str:
+    """A share with its standard error; one that says nothing comes from a direction along which the answers hardly determine the table."""
+    if error >= MOST_ERROR:
+        return f"{value:.3f} (not determined)"
     return f"{value:.3f} ({error:.3f})" if math.isfinite(error) else f"{value:.3f}"
 
 
