@@ -129,7 +129,8 @@ def predictive_checks(
         chosen = _rows(len(values), max_rows, seed)
         draws = [simulate_rows(fit, len(chosen), seed=seed + s)[site] for s in range(num_simulations)]
         simulated = [draw.detach().cpu().numpy().astype(np.float64) for draw in draws]
-        return {site: _check(values[chosen], simulated, len(values))}
+        if simulated[0].shape == values[chosen].shape:  # else the table has columns that are given and not drawn, such as labels of groups
+            return {site: _check(values[chosen], simulated, len(values))}
     observed, simulations = replicated_tables(fit, data, num_simulations, seed)
     out = {}
     for name, values in observed.items():

@@ -15,7 +15,7 @@ from inference.causal import discover_attributes
 from inference.inspection import item_curves, profile_shares
 from inference.report import write_report
 from inference.report.causal import causal_html, causal_record
-from ppl_models import HigherOrder, Independent, LatentAttributeModel
+from ppl_models import AttributeGroups, HigherOrder, Independent, LatentAttributeModel
 from ppl_models.datasets import causal_attributes, mastery_test
 
 
@@ -141,3 +141,14 @@ def test_a_vanishing_dependence_is_said_instead_of_drawn() -> None:
     assert "No direction is firm" in text
     assert "near-broken faithfulness" in text
     assert not any(edge["direction_firm"] for edge in causal_record(found)["edges"])
+
+
+@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
+def test_several_groups(tmp_path: Path) -> None:
+    """Failed before: the labels of the groups were taken for a simulated item."""
+    design = mastery_test(6, 3, seed=1)
+    items, _ = design.draw(80, seed=2)
+    table = pd.DataFrame(items.numpy(), columns=[f"task {j}" for j in range(6)]).assign(group=["early", "late"] * 40)
+    model = AttributeGroups(LatentAttributeModel(design.model.q_matrix, items="dina"), groups=("early", "late"))
+    text = text_of(write_report(fit(model, table, EM(max_iterations=20), num_restarts=1), table, tmp_path))
+    assert "Posterior predictive check" in text
