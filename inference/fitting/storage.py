@@ -6,11 +6,12 @@ import dataclasses
 import importlib
 import json
 import math
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from inference.base.checkpoint import read_tensors, usable_path, write_tensors, write_whole
 from inference.fitting.loaded import check_loaded
@@ -67,7 +68,8 @@ def save(fit: FitRecord, path: str | Path) -> None:
     tensors: dict[str, Tensor] = {}
     record: dict[str, Any] = {"format": FORMAT}
     for field in dataclasses.fields(fit):
-        record[field.name] = _pack(getattr(fit, field.name), field.name, tensors)
+        value = getattr(fit, field.name)
+        record[field.name] = None if field.name == "model" and _holds_code(value) else _pack(value, field.name, tensors)
     write_tensors(folder / "fit.safetensors", tensors, record)
     write_whole(folder / "fit.json", json.dumps(record, indent=1))  # for people to read
 
@@ -92,7 +94,7 @@ def read_fields(path: str | Path, model: Callable[..., Any] | None = None) -> di
             raise
         raise ValueError(f"load: {path} is damaged, or was written by another version ({error!r})") from error
     if fields["model"] is None:
-        raise ValueError("load: the model of this fit is not of this library; pass it as load(path, model=...)")
+        raise ValueError("load: the model of this fit is not of this library, or holds code of yours; pass it as load(path, model=...)")
     try:
         check_loaded(fields)
     except (ValueError, RuntimeError) as error:
@@ -112,6 +114,20 @@ class SavedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise ValueError(f"the fit was saved, and its file keeps no code: {self.name} is needed again to fit")
+
+
+def _holds_code(model: Any) -> bool:
+    """Whether a part of a model of this library is the user's own code, such as a torch module: the model is then given again at load."""
+    parts = [getattr(model, field.name) for field in dataclasses.fields(model)] if dataclasses.is_dataclass(model) else []
+    while parts:
+        part = parts.pop()
+        if isinstance(part, nn.Module | types.FunctionType):
+            return True
+        if isinstance(part, tuple | list):
+            parts.extend(part)
+        elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+            parts.extend(getattr(part, field.name) for field in dataclasses.fields(part))
+    return False
 
 
 def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

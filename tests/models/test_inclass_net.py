@@ -139,10 +139,15 @@ def test_engines_that_know_a_program_alone_are_refused() -> None:
         fit(InClassNet((1, 1), 2), table(60, 2), EM())
 
 
-def test_a_saved_fit_with_a_module_says_why_not(tmp_path: Path) -> None:
-    result = quick(InClassNet((1, 1), 2, networks=nn.Linear(1, 2)), table(60, 2))
-    with pytest.raises(ValueError, match="no place in a file without code"):
-        result.save(tmp_path / "fit")
+def test_a_saved_fit_with_a_module_needs_the_module_again(tmp_path: Path) -> None:
+    rows = table(60, 2)
+    model = InClassNet((1, 1), 2, networks=nn.Linear(1, 2))
+    result = quick(model, rows)
+    result.save(tmp_path / "fit")
+    with pytest.raises(ValueError, match=r"holds code of yours; pass it as load\(path, model=...\)"):
+        Fit.load(tmp_path / "fit")
+    loaded = Fit.load(tmp_path / "fit", model=model)
+    assert torch.equal(loaded.log_likelihood_rows(rows), result.log_likelihood_rows(rows))
 
 
 def test_the_plain_call() -> None:
