@@ -102,7 +102,7 @@ def _model(frame: pd.DataFrame, q: str | None, attributes: int | None, items: st
         _rules(items or "additive", num_items),
         root,
         num_attributes=attributes,
-        num_items=num_items,
+        num_items=num_items, monotone=monotone,
     )
 
 
