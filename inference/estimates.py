@@ -140,14 +140,15 @@ def summary_of(
         raise ValueError(f"summary: the {fit.num_rows:,} rows of the fit were expected, whose likelihood its errors are read from, got another number")
     drawn = fit.draws is not None
     source = f"posterior draws by {type(fit.method).__name__}" if drawn else "standard error, given the graph that was chosen" if fit.choice else "standard error"
-    reason = fit.structure.why_no_standard_errors(fit.params) or "pass the data of the fit, as summary(data)"
-    nothing = f"none: {reason if data is None else table.note}"
+    reason = fit.structure.why_no_standard_errors(fit.params)
+    note = table.note if data is not None or not table.note else reason or "intervals need the data of the fit: pass them, as summary(data)"
+    nothing = "needs the data" if data is None and reason is None else "none, see attrs"
     held = "held at this value"
     lines = [
         [row.value, row.error, row.low, row.high, nothing if table.note else source if math.isfinite(row.low) else held] for row in table.rows
     ]
     frame = pd.DataFrame(lines, [row.name for row in table.rows], ["estimate", "error", "low", "high", "interval"])
-    frame.attrs = {"level": level, "source": table.source, "note": table.note}
+    frame.attrs = {"level": level, "source": table.source, "note": note}
     return frame
 
 

@@ -162,7 +162,7 @@ class AttributeGroups:
             items, names = self.model.check_data(data.drop(columns=[self.column]), for_fit)
             labels = [None if value is None or value != value else str(value) for value in data[self.column].tolist()]  # NaN is not itself
         else:
-            table = data if isinstance(data, Tensor) else torch.as_tensor(np.asarray(data, dtype=np.float64))
+            table = data if isinstance(data, Tensor) else torch.as_tensor(np.array(data, dtype=np.float64))
             if table.dim() != 2 or table.shape[1] != self.num_items + 1:
                 raise ValueError(
                     f"data: {self.num_items} items and the number of the group as the last column were expected, got shape {tuple(table.shape)}"

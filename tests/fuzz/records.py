@@ -91,6 +91,8 @@ def record(draw: Draw, name: str, hostile: float = 0.0, given: dict[str, Any] | 
         given = _asked(draw, given)
     elif name == "InClassNet":
         given = _variates(draw, given)
+    elif name == "AttributeGroups":
+        given = _groups(draw, given)
     values: dict[str, Any] = {}
     for field in inspect.signature(kind).parameters.values():
         required = field.default is inspect.Parameter.empty
@@ -200,6 +202,13 @@ def _asked(draw: Draw, given: dict[str, Any]) -> dict[str, Any]:
     root = record(draw, draw.choice(PROTOCOLS["AttributeLaw"]), 0.03)
     own = {"q_matrix": q_matrix, "items": rule, "root": root, "num_items": items, "num_attributes": None, "penalty": None}
     return own | given
+
+
+def _groups(draw: Draw, given: dict[str, Any]) -> dict[str, Any]:
+    """A model with a Q-matrix for two or three groups, some of its items free."""
+    model = record(draw, "LatentAttributeModel", 0.0, given)
+    free = tuple(j for j in range(3) if draw.chance(0.2))
+    return {"model": model, "groups": ("early", "late", "never")[: draw.choice((2, 2, 3))], "free_items": free, "column": "group"}
 
 
 def _variates(draw: Draw, given: dict[str, Any]) -> dict[str, Any]:

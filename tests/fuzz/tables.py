@@ -19,6 +19,9 @@ def plain(draw: Draw, model: Any) -> Any:
     rows = draw.choice((1, 2, 3, 6, 8, 9, 10, 12, 12))
     if hasattr(model, "num_actions"):
         return _sequences(draw, model, rows)
+    if type(model).__name__ == "AttributeGroups":
+        answers = plain(draw, model.model)
+        return np.column_stack([answers, np.arange(len(answers)) % len(model.groups)])
     items = getattr(model, "num_items", 3)
     if getattr(model, "q_matrix", None) is not None:
         items = len(model.q_matrix)
