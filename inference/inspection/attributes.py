@@ -21,11 +21,13 @@ doi:10.1111/j.1745-3984.2011.00158.x.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
@@ -34,7 +36,7 @@ from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.showing import shows_briefly
 
-__all__ = ["Classification", "Reversal", "attribute_model", "classify_rows", "reversals"]
+__all__ = ["Classification", "Reversal", "attribute_model", "classify_rows", "reversals", "rises"]
 
 LEAST_ACCURACY = 0.8  # below it an attribute is flagged
 MAX_ATTRIBUTES = 10  # of one item, for all its profiles
@@ -142,6 +144,50 @@ def classify_rows(fit: FitRecord, data: Any) -> Classification:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Rise:
+    """What an attribute adds to the expected responses of items that ask for the same attributes.
+
+    Args:
+        items: their numbers; attribute: the one that is added; others: the other attributes they ask for, numbers.
+        having: which of the others are present, bool (C, len(others)).
+        rise: of the expected response, (C, len(items)).
+    """
+
+    items: list[int]
+    attribute: int
+    others: list[int]
+    having: Tensor
+    rise: Tensor
+
+
+def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
+    """What each attribute adds to the items that ask for it, whatever they have of the others.
+
+    Args:
+        fit: of a :class:`~ppl_models.LatentAttributeModel`; owner: who asks, for messages.
+
+    Raises:
+        ValueError: for another model, or an item with more than ten attributes.
+    """
+    structure = attribute_model(fit, owner)
+    layer = structure.layers[0]
+    edges = layer.edges if layer.edges is not None else fit.params[layer.loadings].cpu() != 0  # the penalty's own zeros
+    for own in edges.unique(dim=0):
+        asked = own.nonzero().ravel().tolist()
+        if len(asked) > MAX_ATTRIBUTES:
+            raise ValueError(f"{owner}: items with at most {MAX_ATTRIBUTES} attributes were expected, got one with {len(asked)}")
+        items = (edges == own).all(-1).nonzero().ravel()
+        values = binary_configurations(len(asked))
+        profiles = torch.zeros(len(values), layer.num_parents, dtype=values.dtype)
+        profiles[:, asked] = values
+        expected = structure.expected_responses(fit.params, profiles).detach().cpu()[:, items]  # (2^a, j)
+        for place, attribute in enumerate(asked):
+            has = values[:, place] > 0
+            others = [k for k in range(len(asked)) if k != place]
+            yield Rise(items.tolist(), attribute, [asked[k] for k in others], values[~has][:, others] > 0, expected[has] - expected[~has])
+
+
 def reversals(fit: FitRecord) -> list[Reversal]:
     """Where an attribute more lowers the expected response of an item that asks for it, the largest falls first.
 
@@ -151,28 +197,12 @@ def reversals(fit: FitRecord) -> list[Reversal]:
     Raises:
         ValueError: for another model, or an item with more than ten attributes.
     """
-    structure = attribute_model(fit, "reversals")
-    layer = structure.layers[0]
+    layer = attribute_model(fit, "reversals").layers[0]
     attributes = [str(name) for name in labels_of(fit, "attribute", layer.num_parents)]
     items = [str(name) for name in labels_of(fit, "item", layer.num_children)]
-    edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool) if layer.edges is None else layer.edges
-    if layer.edges is None:  # the penalty's own zeros
-        edges = fit.params[layer.loadings].cpu() != 0
     found = []
-    for own in edges.unique(dim=0):
-        asked = own.nonzero().ravel().tolist()
-        if len(asked) > MAX_ATTRIBUTES:
-            raise ValueError(f"reversals: items with at most {MAX_ATTRIBUTES} attributes were expected, got one with {len(asked)}")
-        values = binary_configurations(len(asked))
-        profiles = torch.zeros(len(values), layer.num_parents, dtype=values.dtype)
-        profiles[:, asked] = values
-        expected = structure.expected_responses(fit.params, profiles).cpu()  # (C, J)
-        for place, k in enumerate(asked):
-            step = 2 ** (len(asked) - 1 - place)
-            lacking = (values[:, place] == 0).nonzero().ravel()
-            fall = expected[lacking] - expected[lacking + step]
-            for j in (edges == own).all(-1).nonzero().ravel().tolist():
-                for c in (fall[:, j] > SLACK).nonzero().ravel().tolist():
-                    having = tuple(attributes[other] for other in asked if profiles[lacking[c], other] > 0)
-                    found.append(Reversal(items[j], attributes[k], having, float(fall[c, j])))
+    for one in rises(fit, "reversals"):
+        for c, j in (one.rise < -SLACK).nonzero().tolist():
+            having = tuple(attributes[k] for k, has in zip(one.others, one.having[c].tolist(), strict=True) if has)
+            found.append(Reversal(items[one.items[j]], attributes[one.attribute], having, -float(one.rise[c, j])))
     return sorted(found, key=lambda reversal: -reversal.fall)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 
 from inference.fitting.names import Names, labels_of
-from inference.inspection.attributes import attribute_model
+from inference.inspection.attributes import attribute_model, rises
 from inference.inspection.item_curves import profile_shares
 from inference.plots._common import short_name, symmetric_limit, tick_labels
 from inference.plots.fit import DIVERGING, _axes, _colour_bar
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["plot_profiles", "plot_q_matrix"]
 
 MAX_LISTED = 14  # attributes whose profiles are listed
-MAX_ASKED = 10  # of one item
 
 
 def plot_q_matrix(fit: Fit, ax: Axes | None = None, names: Names | None = None) -> Axes:
@@ -35,25 +33,13 @@ def plot_q_matrix(fit: Fit, ax: Axes | None = None, names: Names | None = None) 
     Raises:
         ValueError: for another model, or an item with more than ten attributes.
     """
-    structure = attribute_model(fit, "plot_q_matrix")
-    layer = structure.layers[0]
-    edges = layer.edges if layer.edges is not None else fit.params[layer.loadings].cpu() != 0
-    rises = np.full(edges.shape, np.nan)
-    for own in edges.unique(dim=0):
-        asked = own.nonzero().ravel().tolist()
-        if len(asked) > MAX_ASKED:
-            raise ValueError(f"plot_q_matrix: items with at most {MAX_ASKED} attributes were expected, got one with {len(asked)}")
-        values = binary_configurations(len(asked))
-        profiles = torch.zeros(len(values), layer.num_parents, dtype=values.dtype)
-        profiles[:, asked] = values
-        expected = structure.expected_responses(fit.params, profiles).detach().cpu()  # (C, J)
-        items = (edges == own).all(-1).nonzero().ravel().numpy()
-        for place, k in enumerate(asked):
-            has = values[:, place] > 0
-            rises[items, k] = (expected[has] - expected[~has]).mean(0).numpy()[items]
+    layer = attribute_model(fit, "plot_q_matrix").layers[0]
+    mean = np.full((layer.num_children, layer.num_parents), np.nan)
+    for one in rises(fit, "plot_q_matrix"):
+        mean[one.items, one.attribute] = one.rise.mean(0).numpy()
     ax = _axes(ax, min(14.0, 3.5 + 0.45 * layer.num_parents), min(12.0, 2.0 + 0.2 * layer.num_children))
-    limit, clipped = symmetric_limit(rises)
-    image = ax.imshow(rises, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    limit, clipped = symmetric_limit(mean)
+    image = ax.imshow(mean, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
     ax.set_yticks(*tick_labels(labels_of(fit, "item", layer.num_children, names), 50), fontsize=8)
     attributes = labels_of(fit, "attribute", layer.num_parents, names)
     ax.set_xticks(*tick_labels(attributes, 30), fontsize=8)

@@ -106,15 +106,15 @@ def _numbers(fit: Fit) -> str:
         ["seconds, whole call", number(fit.seconds)],
         ["seed", str(fit.seed)],
     ]
+    words = fit.restarts.text()
     if len(ends) > 1:
         near = int((ends > ends.max() - 1.0).sum())
         spread = f"best {number(ends.max())}, median {number(float(np.median(ends)))}, worst {number(ends.min())}"
         converged = int(np.asarray(fit.restarts.converged).sum())
         rows.append([f"{len(ends)} starts, {fit.objective_name}", spread])
         rows.append(["starts that converged", f"{converged} of {len(ends)}"])
-        if not fit.objective_name.endswith("per row"):
+        if not words and not fit.objective_name.endswith("per row"):  # the words leave out starts that end in no proper optimum
             rows.append(["starts within 1 nat of the best", f"{near} of {len(ends)}"])
-    words = fit.restarts.text()
     return table((), rows) + (paragraph(words) if words else "")
 
 
