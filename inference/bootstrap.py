@@ -180,9 +180,13 @@ def _simulated(problem: Problem, params: Params, seed: int) -> Tensor:
     if len(observed) != 1 or not isinstance(problem.data, Tensor):
         raise ValueError(f"bootstrap: a program with one observed table was expected, got {observed}")
     like = problem.structure.simulate_like(params, problem.data, seed)  # of sequences: their lengths and gaps
-    if like is not None:
-        return like[observed[0]]
     try:
-        return simulate(problem.model, params, seed, None, problem.num_rows)[observed[0]]
+        drawn = (simulate(problem.model, params, seed, None, problem.num_rows) if like is None else like)[observed[0]]
     except TypeError as error:
         raise ValueError("bootstrap: the program must take (data, num_rows), and draw that many rows where data is None") from error
+    if drawn.shape[1:] != problem.data.shape[1:]:
+        raise ValueError(
+            f"bootstrap: rows of {tuple(problem.data.shape[1:])} numbers were expected from the model, which draws {tuple(drawn.shape[1:])}: its rows "
+            "hold columns that are given, such as groups, and new rows of these are not simulated here"
+        )
+    return drawn

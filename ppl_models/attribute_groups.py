@@ -18,7 +18,7 @@ from ppl_models.latent_attributes import LatentAttributeModel
 from ppl_models.parts.frames import as_frame
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.responses import Blocks, ResponseFamily
-from ppl_models.parts.validation import check_kind, numbers_like, plain_fields
+from ppl_models.parts.validation import as_table, check_kind, numbers_like, plain_fields
 
 __all__ = ["AttributeGroups"]
 
@@ -162,8 +162,8 @@ class AttributeGroups:
             items, names = self.model.check_data(data.drop(columns=[self.column]), for_fit)
             labels = [None if value is None or value != value else str(value) for value in data[self.column].tolist()]  # NaN is not itself
         else:
-            table = data if isinstance(data, Tensor) else torch.as_tensor(np.array(data, dtype=np.float64))
-            if table.dim() != 2 or table.shape[1] != self.num_items + 1:
+            table, _ = as_table(data)
+            if table.shape[1] != self.num_items + 1:
                 raise ValueError(
                     f"data: {self.num_items} items and the number of the group as the last column were expected, got shape {tuple(table.shape)}"
                 )

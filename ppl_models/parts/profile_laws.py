@@ -183,5 +183,5 @@ class BinaryNetwork(_ProfileLaw):
     def _draw(self, shape: torch.Size) -> Tensor:
         out = self.chances.new_zeros(*shape, self.num_bits)
         for k in self.order:
-            out[..., k] = torch.bernoulli(self.chance(k, out).expand(shape))
+            out[..., k] = torch.bernoulli(self.chance(k, out).nan_to_num(0.5).expand(shape))  # a line search may trace at parameters that are no numbers
         return out

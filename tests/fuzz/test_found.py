@@ -23,6 +23,7 @@ from inference import (
     TrainClassifiers,
     fit,
 )
+from inference.bootstrap import bootstrap
 from inference.causal import BDeu, d_separated, dag_of_edges, discover, mutual_information, scaled_counts
 from inference.estimates import estimates_of
 from inference.loo import cross_validate
@@ -30,12 +31,15 @@ from inference.predictive import predictive_check
 from inference.selection import ebic
 from inference.uncertainty import check_information, standard_errors
 from ppl_models import (
+    AttributeGroups,
     ContinuousOptionsHMM,
+    Dag,
     DeepDiscreteEncoder,
     DeepNoisyOr,
     Dense,
     FactorAnalysis,
     InClassNet,
+    LatentAttributeModel,
     Mixture,
     MultivariateNormal,
     Network,
@@ -291,3 +295,25 @@ def test_scales_that_are_no_numbers_end_in_numbers_that_are_none():
     start = fit(model, normals(20, 2), TrainClassifiers(max_epochs=1)).params
     broken = {name: value[None] * (math.nan if name in model.classifiers().scaling_sites else 1.0) for name, value in start.items()}
     assert bool(model.log_scores(torch.from_numpy(normals(20, 2)), broken).isnan().any())
+
+
+def groups(**settings) -> tuple[AttributeGroups, np.ndarray]:
+    model = LatentAttributeModel([[1], [1], [1]], items="saturated", root=Dag(()), bound=0.5, monotone=True)
+    rows = np.array([[1, 0, 1, 0], [1, 1, 1, 1], [0, 1, 0, 2], [0, 1, 1, 0], [1, 0, 1, 1], [1, 0, 0, 2]], dtype=float)
+    return AttributeGroups(model, ("early", "late", "never"), **settings), rows
+
+
+def test_a_line_search_that_leaves_the_numbers_does_not_end_a_fit_of_groups():
+    model, rows = groups(free_items=(0, 2))
+    method = SAEM(max_iterations=12, num_burn_in=10, num_relaxed=10, num_draws=6, num_kept=1)
+    assert math.isfinite(fit(model, rows, method, seed=4).objective)
+
+
+def test_groups_refuse_what_is_no_table_and_replicates_of_given_columns():
+    model, rows = groups()
+    for data in (iter([1, 2]), {"a": rows}):
+        with pytest.raises(ValueError, match="data: numbers were expected"):
+            fit(model, data)
+    free, _ = groups(free_items=(0,))
+    with pytest.raises(ValueError, match="columns that are given, such as groups"):
+        bootstrap(fit(free, rows, EM(max_iterations=3)), rows, num_replicates=2)

@@ -25,6 +25,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:this model holds that its")  # the latents of these data depend on each other
 def test_ebic_is_its_formula():
     x = data_of(Poisson(), 200)
     graph = np.kron(np.eye(6), np.ones((3, 1))).astype(int).tolist()
