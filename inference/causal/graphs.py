@@ -103,7 +103,8 @@ def as_names(owner: str, names: Sequence[str] | None, num_attributes: int) -> tu
         return tuple(f"A{k + 1}" for k in range(num_attributes))
     entries = _entries(names)
     found = tuple(map(str, entries or ()))
-    if len(found) != num_attributes or len(set(found)) != num_attributes:
+    unnamed = any(entry is None or entry != entry for entry in entries or ())  # NaN is not itself
+    if unnamed or len(found) != num_attributes or len(set(found)) != num_attributes:
         raise ValueError(f"{owner}: names must be {num_attributes} different names, got {names if entries is None else found}")
     return found
 

@@ -109,9 +109,9 @@ def fit(
                     state = method.run(problem, _start(problem, init, num_restarts or 1), bar, path)
                 else:
                     state = search_starts(search, method, problem, _batches(problem, init, search.batch), bar, path)
+            result = assemble(problem, method, state, time.monotonic() - began)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
             raise ValueError(f"{NO_ANSWER} a matrix could not be worked with ({error}). {REMEDY}") from error
-        result = assemble(problem, method, state, time.monotonic() - began)
     messages = tuple(dict.fromkeys(str(w.message) for w in caught))
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=2)

@@ -118,6 +118,11 @@ def _check_sites(fields: Mapping[str, Any], num_restarts: int) -> None:
     params: Params = fields["params"]
     if not needed <= set(params) <= set(sites):
         raise ValueError(f"params must be {sorted(needed)}, got {sorted(params)}")
+    kinds = {name: value.dtype for name, value in params.items() if value.is_floating_point()}
+    usual = max(set(kinds.values()), key=list(kinds.values()).count, default=None)
+    for name, kind in kinds.items():
+        if kind != usual:
+            raise ValueError(f"params.{name} must have the dtype of the others, {usual}, got {kind}")
     for name, site in sites.items():
         if name not in params:
             continue

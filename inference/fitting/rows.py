@@ -178,6 +178,7 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Ten
     """
     check_size("simulate", "num_rows", num_rows)
     check_size("simulate", "seed", seed, least=0)
+    num_rows, seed = int(num_rows), int(seed)  # integers of NumPy and torch too
     try:
         inspect.signature(fit.model).bind(None, num_rows)
     except TypeError:

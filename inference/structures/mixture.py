@@ -348,7 +348,7 @@ class MixtureStructure(Structure):
         about, found = self.about, []
         if isinstance(about.component, MultivariateNormal):
             few = (counts < about.num_items + 1) & (counts >= 1)
-            values, vectors = torch.linalg.eigh(torch.atleast_2d(problem.data.mT.cov()))  # the data may have no width in a direction themselves
+            values, vectors = torch.linalg.eigh(torch.atleast_2d(problem.data.mT.cov(correction=0)))  # the data may have no width in a direction themselves
             factor = vectors * values.clamp(min=0).sqrt()  # of their covariance C = L L^T
             widths = torch.linalg.eigvalsh(factor.mT @ params["precisions"] @ factor).amax(-1).reciprocal()  # least variance, as a share
             for k in (widths < FLAT_SHARE).nonzero().ravel().tolist():

@@ -11,7 +11,7 @@ from pyro.distributions import TorchDistribution, Uniform
 from torch import Tensor
 from torch.distributions import Distribution, biject_to, constraints, transform_to, transforms
 
-__all__ = ["BinaryVector", "Dispersions", "Flat", "OnGraph", "ProductEffects", "Scattered", "binary_configurations", "pairwise_dot", "support_size"]
+__all__ = ["BinaryVector", "Dispersions", "Flat", "OnGraph", "ProductEffects", "Scattered", "binary_configurations", "draw_bits", "pairwise_dot", "support_size"]
 
 LOG_SIZE_SCALE = 3.0  # standard deviation of the prior of a size's logarithm
 MAX_ENUMERABLE = 24  # 2^24 configurations; beyond it exact enumeration is a mistake, not a wait
@@ -75,6 +75,11 @@ def _configurations(num_latents: int, dtype: torch.dtype, device: torch.device) 
     return ((index[:, None] >> shifts) & 1).to(dtype)
 
 
+def draw_bits(chances: Tensor) -> Tensor:
+    """0 or 1 for each chance; even chances where they are no numbers, for a line search may trace a program at parameters that are none."""
+    return torch.bernoulli(chances.nan_to_num(0.5))
+
+
 def binary_configurations(
     num_latents: int, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
 ) -> Tensor:
@@ -136,7 +141,7 @@ class BinaryVector(TorchDistribution):
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         with torch.no_grad():
-            return torch.bernoulli(self.mean.expand(torch.Size(sample_shape) + self.batch_shape + self.event_shape))
+            return draw_bits(self.mean.expand(torch.Size(sample_shape) + self.batch_shape + self.event_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:

@@ -15,7 +15,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, constraints
 
-from ppl_models.parts.distributions import binary_configurations, broadcast_shapes, pairwise_dot, softplus
+from ppl_models.parts.distributions import binary_configurations, broadcast_shapes, draw_bits, pairwise_dot, softplus
 
 __all__ = ["BinaryNetwork", "ProfileTable", "TraitBits", "codes_of", "entries", "places_of"]
 
@@ -142,7 +142,7 @@ class TraitBits(_ProfileLaw):
         nodes = Categorical(logits=self.log_weights).sample(shape)  # the index of each
         logits = self.logits.expand(*shape, *self.logits.shape[-2:])
         picked = logits.gather(-2, nodes[..., None, None].expand(*shape, 1, self.num_bits)).squeeze(-2)
-        return torch.bernoulli(torch.sigmoid(picked))
+        return draw_bits(torch.sigmoid(picked))
 
 
 class BinaryNetwork(_ProfileLaw):
@@ -183,5 +183,5 @@ class BinaryNetwork(_ProfileLaw):
     def _draw(self, shape: torch.Size) -> Tensor:
         out = self.chances.new_zeros(*shape, self.num_bits)
         for k in self.order:
-            out[..., k] = torch.bernoulli(self.chance(k, out).nan_to_num(0.5).expand(shape))  # a line search may trace at parameters that are no numbers
+            out[..., k] = draw_bits(self.chance(k, out).expand(shape))
         return out

@@ -182,7 +182,7 @@ def _dtype(draw: Draw, table: np.ndarray) -> Any:
 
 
 def _tensor(draw: Draw, table: np.ndarray) -> Any:
-    value = torch.from_numpy(table.copy())
+    value = torch.from_numpy(table.astype(table.dtype.newbyteorder("=")))
     kinds: list[Callable[[torch.Tensor], Any]] = [
         lambda x: x, lambda x: x.float(), lambda x: x.half(), lambda x: x.bfloat16(), lambda x: x.nan_to_num().long(),
         lambda x: x.nan_to_num().bool(), lambda x: x.to(torch.complex64), lambda x: x.to_sparse(), lambda x: x.requires_grad_(),

@@ -317,3 +317,26 @@ def test_groups_refuse_what_is_no_table_and_replicates_of_given_columns():
     free, _ = groups(free_items=(0,))
     with pytest.raises(ValueError, match="columns that are given, such as groups"):
         bootstrap(fit(free, rows, EM(max_iterations=3)), rows, num_replicates=2)
+
+
+def test_one_row_has_a_covariance_of_nothing():
+    result = fit(Mixture(1, MultivariateNormal(), 4), normals(1, 4), EM(max_iterations=2), num_restarts=2)
+    assert math.isfinite(result.objective)
+
+
+def test_a_number_of_rows_may_be_an_integer_of_numpy():
+    result = fit(PoissonFactorization(4, 2), counts(), num_restarts=1)
+    assert result.simulate(np.int64(3), seed=np.int64(1))["items"].shape == (3, 4)
+
+
+def test_parameters_of_two_dtypes_are_no_fit(tmp_path):
+    result = fit(InClassNet((1, 1), networks=Dense((2,))), normals(20, 2), TrainClassifiers(max_epochs=1))
+    params = result.params | {"layer_1_weights": result.params["layer_1_weights"].float()}
+    dataclasses.replace(result, params=params).save(tmp_path / "fit")
+    with pytest.raises(ValueError, match="params.layer_1_weights must have the dtype of the others"):
+        Fit.load(tmp_path / "fit")
+
+
+def test_what_is_no_number_is_no_name():
+    with pytest.raises(ValueError, match="names must be 2 different names"):
+        discover(np.array([0.4, 0.1, 0.2, 0.3]), 1000, names=[1.0, math.nan])
