@@ -72,7 +72,7 @@ class AttributeGroups:
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ValueError(f"{OWNER}: groups must be two or more different labels, got {self.groups!r}")
         object.__setattr__(self, "groups", labels)
-        given = (self.free_items,) if isinstance(self.free_items, str | int) else tuple(self.free_items)
+        given = tuple(self.free_items) if isinstance(self.free_items, Iterable) and not isinstance(self.free_items, str) else (self.free_items,)
         places = tuple(self._place(item) for item in given)
         if len(set(places)) < len(places):
             raise ValueError(f"{OWNER}: free_items names an item twice: {given!r}")

@@ -19,6 +19,7 @@ __all__ = ["Marginals", "as_table", "as_tables", "check_rows", "dag_table", "mut
 
 MOST_ATTRIBUTES = 20
 SUM_TOLERANCE = 1e-6  # a table in single precision may miss one by so much
+MOST_ROWS = 1e15
 
 
 def profiles(num_attributes: int) -> np.ndarray:
@@ -75,10 +76,10 @@ def _normalised(owner: str, tables: np.ndarray, name: str) -> np.ndarray:
 
 
 def check_rows(owner: str, num_rows: Any, name: str = "num_rows") -> float:
-    """A number of rows, which need not be whole: a finite number of at least 1."""
+    """A number of rows, which need not be whole: from 1 to 1e15, beyond which scores have no digits left."""
     value = float(num_rows) if isinstance(num_rows, int | float | np.number) and not isinstance(num_rows, bool) else float("nan")
-    if not 1 <= value < float("inf"):
-        raise ValueError(f"{owner}: {name} must be a number of at least 1, got {num_rows!r}")
+    if not 1 <= value <= MOST_ROWS:
+        raise ValueError(f"{owner}: {name} must be a number of at least 1 and at most {MOST_ROWS:g}, got {num_rows!r}")
     return value
 
 

@@ -118,11 +118,9 @@ def _check_sites(fields: Mapping[str, Any], num_restarts: int) -> None:
     params: Params = fields["params"]
     if not needed <= set(params) <= set(sites):
         raise ValueError(f"params must be {sorted(needed)}, got {sorted(params)}")
-    kinds = {name: value.dtype for name, value in params.items() if value.is_floating_point()}
-    usual = max(set(kinds.values()), key=list(kinds.values()).count, default=None)
-    for name, kind in kinds.items():
-        if kind != usual:
-            raise ValueError(f"params.{name} must have the dtype of the others, {usual}, got {kind}")
+    for name, value in params.items():
+        if value.is_complex() or value.dtype == torch.bool:
+            raise ValueError(f"params.{name} must hold floating numbers, got {value.dtype}")
     for name, site in sites.items():
         if name not in params:
             continue
@@ -136,6 +134,12 @@ def _check_sites(fields: Mapping[str, Any], num_restarts: int) -> None:
         drawn = (fields.get("draws") or {}).get(name)
         if drawn is not None and tuple(drawn.shape[2:]) != site.shape:
             raise ValueError(f"draws.{name} must have shape (chains, draws, *{site.shape}), got {tuple(drawn.shape)}")
+    kinds = {name: value.dtype for name, value in params.items()}
+    usual = max(set(kinds.values()), key=list(kinds.values()).count, default=None)
+    for name, kind in kinds.items():
+        if kind != usual or not kind.is_floating_point:
+            raise ValueError(f"params.{name} must have the dtype of the others, {usual}, a floating one, got {kind}")
+
 
 
 def _inside(support: constraints.Constraint, value: Tensor) -> bool:

@@ -314,6 +314,8 @@ def test_groups_refuse_what_is_no_table_and_replicates_of_given_columns():
     for data in (iter([1, 2]), {"a": rows}):
         with pytest.raises(ValueError, match="data: numbers were expected"):
             fit(model, data)
+    with pytest.raises(ValueError, match="free_items: an item's name, or its number"):
+        groups(free_items=0.5)
     free, _ = groups(free_items=(0,))
     with pytest.raises(ValueError, match="columns that are given, such as groups"):
         bootstrap(fit(free, rows, EM(max_iterations=3)), rows, num_replicates=2)
@@ -335,8 +337,14 @@ def test_parameters_of_two_dtypes_are_no_fit(tmp_path):
     dataclasses.replace(result, params=params).save(tmp_path / "fit")
     with pytest.raises(ValueError, match="params.layer_1_weights must have the dtype of the others"):
         Fit.load(tmp_path / "fit")
+    turned = {name: value.to(torch.complex64) for name, value in result.params.items()}
+    dataclasses.replace(result, params=turned).save(tmp_path / "turned")
+    with pytest.raises(ValueError, match="must hold floating numbers"):
+        Fit.load(tmp_path / "turned")
 
 
 def test_what_is_no_number_is_no_name():
     with pytest.raises(ValueError, match="names must be 2 different names"):
         discover(np.array([0.4, 0.1, 0.2, 0.3]), 1000, names=[1.0, math.nan])
+    with pytest.raises(ValueError, match="num_rows must be a number of at least 1 and at most 1e[+]15"):
+        discover(np.array([0.4, 0.1, 0.2, 0.3]), 1e308)
