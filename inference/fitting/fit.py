@@ -33,6 +33,7 @@ from ppl_models.parts.validation import is_integer
 
 __all__ = ["fit", "fit_from"]
 
+MOST_RESTARTS = 1_000_000
 BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
 NO_ANSWER = "no start led to an answer:"
 REMEDY = "Look for values of a size like 1e300 or outside the support of their law, standardise the columns, or give another init"
@@ -85,6 +86,8 @@ def fit(
     if num_restarts is not None and not is_integer(num_restarts):
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
     num_restarts = None if num_restarts is None else int(num_restarts)
+    if num_restarts is not None and num_restarts > MOST_RESTARTS:
+        raise ValueError(f"num_restarts: at most {MOST_RESTARTS:,} starts, which run as one batch, were expected, got {num_restarts:,}")
     if method is not None and not is_method(method):
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)

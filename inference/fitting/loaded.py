@@ -42,8 +42,8 @@ def check_loaded(fields: Mapping[str, Any]) -> None:
     for name in ("log_likelihood", "converged", "num_iterations"):
         if tuple(getattr(restarts, name).shape) != (num,):
             raise ValueError(f"restarts.{name} must have shape {(num,)}, got {tuple(getattr(restarts, name).shape)}")
-    for name, least in (("num_rows", 0), ("num_iterations", 0), ("seed", 0)):
-        if fields[name] < least:
+    for name, least in (("num_rows", 0), ("num_iterations", 0), ("seed", 0), ("seconds", 0)):
+        if not fields[name] >= least:  # NaN is not
             raise ValueError(f"{name} must not be negative, got {fields[name]}")
     for name, objective in (("objective", fields["objective"]), ("restarts.objective of the best", float(restarts.objective[restarts.best]))):
         if not math.isfinite(objective):

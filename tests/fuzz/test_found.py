@@ -348,3 +348,15 @@ def test_what_is_no_number_is_no_name():
         discover(np.array([0.4, 0.1, 0.2, 0.3]), 1000, names=[1.0, math.nan])
     with pytest.raises(ValueError, match="num_rows must be a number of at least 1 and at most 1e[+]15"):
         discover(np.array([0.4, 0.1, 0.2, 0.3]), 1e308)
+
+
+def test_more_starts_than_a_batch_can_hold_are_refused():
+    with pytest.raises(ValueError, match="at most 1,000,000 starts"):
+        fit(Mixture(2, Normal(), 4), normals(), num_restarts=2**31)
+
+
+def test_a_fit_takes_no_negative_time(tmp_path):
+    result = fit(PoissonFactorization(4, 2), counts(), num_restarts=1)
+    dataclasses.replace(result, seconds=-1.0).save(tmp_path / "fit")
+    with pytest.raises(ValueError, match="seconds must not be negative"):
+        Fit.load(tmp_path / "fit")
