@@ -100,7 +100,7 @@ def test_a_reversed_item_is_named_by_the_fit() -> None:
 
 
 def test_bad_input() -> None:
-    items = torch.randn(40, 4, dtype=F64)
+    items = torch.randn(40, 4, dtype=F64, generator=torch.Generator().manual_seed(0))
     other = fit(DeepDiscreteEncoder(4, (1,), Normal()), items, EM(max_iterations=200), num_restarts=1)
     for ask in (lambda: classify_rows(other, items), lambda: reversals(other)):
         with pytest.raises(ValueError, match="LatentAttributeModel was expected, got one of DeepDiscreteEncoder"):

@@ -116,7 +116,7 @@ def test_bad_input() -> None:
         limited_information_fit(result, gone)
     normal = LatentAttributeModel(Q, Normal())
     with pytest.raises(ValueError, match="Bernoulli items were expected"):
-        limited_information_fit(fit(normal, items[:, :6] + 0.3 * torch.randn(1500, 6, dtype=F64), EM(tolerance=1e-3), num_restarts=1), items)
+        limited_information_fit(fit(normal, items[:, :6] + 0.3 * torch.randn(1500, 6, dtype=F64, generator=torch.Generator().manual_seed(0)), EM(tolerance=1e-3), num_restarts=1), items)
     small = LatentAttributeModel(((1, 0), (0, 1), (1, 1)), items="dina")
     with pytest.raises(ValueError, match="no degree of freedom is left"):
         limited_information_fit(fit(small, items[:, :3], EM(tolerance=1e-3), num_restarts=1), items[:, :3])

@@ -106,7 +106,7 @@ def test_bad_input(small: tuple[Fit, torch.Tensor]) -> None:
     gone[400:, 4] = torch.nan
     with pytest.raises(ValueError, match="items '2' and '4' were not answered by the same rows"):
         local_dependence(result, gone)
-    x = torch.randn(40, 4, dtype=F64)
+    x = torch.randn(40, 4, dtype=F64, generator=torch.Generator().manual_seed(0))
     other = fit(DeepDiscreteEncoder(4, (1,), Normal()), x, EM(max_iterations=200), num_restarts=1)
     with pytest.raises(ValueError, match="LatentAttributeModel was expected"):
         local_dependence(other, x)

@@ -190,7 +190,7 @@ frame_of_20 = table(20)[0]
         (lambda f: f.assign(group=["late"] + ["early"] * 19), "group 'late' has 1 rows; at least 2"),
         (lambda f: f.assign(group="early"), "group 'late' has 0 rows"),
         (lambda f: f.assign(q2=7.0), "Bernoulli items take the values 0 and 1"),
-        (lambda f: f.to_numpy()[:, :4].astype(object), "10 items and the number of the group as the last column|could not convert"),
+        (lambda f: f.to_numpy()[:, :4].astype(object), "10 items and the number of the group as the last column|numbers were expected"),
     ],
 )
 def test_data_that_do_not_fit(change: Any, match: str) -> None:

@@ -73,8 +73,9 @@ def test_mastery(fitted: Fit) -> None:
     assert [text.get_text() for text in ax.get_xticklabels()] == ["add", "carry", "borrow"]
 
 
+@pytest.mark.filterwarnings("ignore")  # of noise without attributes
 def test_another_model() -> None:
-    items = torch.randn(40, 4, dtype=torch.float64)
+    items = torch.randn(40, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     other = fit(DeepDiscreteEncoder(4, (1,), Normal()), items, EM(max_iterations=200), num_restarts=1)
     for draw in (plot_q_matrix, plot_profiles):
         with pytest.raises(ValueError, match="LatentAttributeModel was expected"):
