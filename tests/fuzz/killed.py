@@ -34,13 +34,16 @@ from inference import (  # noqa: E402
     NUTS,
     SAEM,
     SVI,
+    AlternatingMinimization,
     Bootstrap,
     ChoosePenalty,
     Factorize,
     Fit,
     FullRank,
+    GradientAlternation,
     GrowAndPrune,
     Laplace,
+    ScoreFunctionSVI,
     TrainClassifiers,
     fit,
 )
@@ -58,6 +61,7 @@ from ppl_models import (  # noqa: E402
     NoisyOr,
     OptionsHMM,
     PoissonFactorization,
+    SparseCoding,
     TruncatedLasso,
     UsageFactorization,
 )
@@ -149,6 +153,9 @@ def jobs() -> dict[str, Callable[[], Job]]:
             NoisyOr(16, 3), sample_noisy_or(uniform_design(1, 3, 16), 300, 1)[0], GrowAndPrune(num_proposals=6, num_configurations=64, max_iterations=20),
             {"init": "random", "num_restarts": 2},
         ),
+        "ScoreFunctionSVI": lambda: Job(NoisyOr(8, 2), bits(200, 8), ScoreFunctionSVI(num_epochs=60), random_start),
+        "AlternatingMinimization": lambda: Job(SparseCoding(8, 10, 2), counts(80, 8, 3), AlternatingMinimization(tolerance=1e-14), {"num_restarts": 4}),
+        "GradientAlternation": lambda: Job(SparseCoding(8, 4, 2), counts(60, 8, 3) / 40, GradientAlternation(num_epochs=150), {"num_restarts": 3}),
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.programs.program import Params
@@ -37,13 +38,46 @@ def _check(owner: object, **least: float) -> None:
             check_number(type(owner).__name__, name, value, "be positive and finite", above=bound)
 
 
-def _described(owner: object, problem: Problem, checkpoint: Path | None) -> DictionaryDescription:
+def _described(owner: object, problem: Problem) -> DictionaryDescription:
     about = problem.structure.about
     if not isinstance(about, DictionaryDescription):
         raise ValueError(f"{type(owner).__name__}: a sparse coding was expected, got {type(problem.model).__name__}")
-    if checkpoint is not None:
-        raise ValueError("checkpoint: sparse coding is not checkpointed; leave it out")
     return about
+
+
+@dataclass(eq=False)
+class Alternation:
+    """Where the restarts are, so that an interrupted run goes on from there.
+
+    Args:
+        dictionary: (R, J, m); codes: (R, N, m); error: squared, (R,); rounds, converged: of each restart, (R,).
+        active: indices of the restarts still running; history: of ``error``, (T, R).
+    """
+
+    dictionary: Tensor
+    codes: Tensor
+    error: Tensor
+    rounds: Tensor
+    converged: Tensor
+    active: Tensor
+    history: Tensor
+
+    @classmethod
+    def begin(cls, data: Tensor, start: Params) -> Alternation:
+        """Before the first round."""
+        dictionary, codes = start["dictionary"].clone(), start["codes"].clone()
+        error = _errors(data, dictionary, codes).sum(-1)
+        rounds = torch.zeros(len(dictionary), dtype=torch.long)
+        return cls(dictionary, codes, error, rounds, rounds.bool(), torch.arange(len(dictionary)), error.new_zeros(0, len(error)))
+
+
+@dataclass(eq=False)
+class Epochs:
+    """The same for passes over the rows: dictionary (R, J, m), state of the generator, minus squared errors (T, R)."""
+
+    dictionary: Tensor
+    generator: Tensor
+    history: Tensor
 
 
 @dataclass(frozen=True)
@@ -76,29 +110,28 @@ class AlternatingMinimization:
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) until it stops."""
-        about = _described(self, problem, checkpoint)
-        data, dictionary, codes = problem.data, start["dictionary"].clone(), start["codes"].clone()
-        error = _errors(data, dictionary, codes).sum(-1)  # (R,)
+        about, data = _described(self, problem), problem.data
+        store = Checkpoint(checkpoint, problem.fingerprint(self, start)) if checkpoint is not None else None
         floor = SMALLEST_RESIDUAL * data.square().sum()
-        active = torch.arange(len(dictionary))
-        rounds = torch.zeros(len(dictionary), dtype=torch.long)
-        converged = rounds.bool()
-        history: list[Tensor] = []
-        while len(active) and len(history) < self.max_iterations:
-            a, h = refitted(data, dictionary[active], codes[active])
+        course = (store.load(Alternation) if store is not None else None) or Alternation.begin(data, start)
+        while len(course.active) and len(course.history) < self.max_iterations:
+            active = course.active
+            a, h = refitted(data, course.dictionary[active], course.codes[active])
             new = decode(self.decoder, data, a, about.sparsity)
             old_errors, new_errors = _errors(data, a, h), _errors(data, a, new)
             h = torch.where((new_errors < old_errors).unsqueeze(-1), new, h)
             now = torch.minimum(new_errors, old_errors).sum(-1)
-            dictionary[active], codes[active] = a, h
-            done = (error[active] - now <= self.tolerance * error[active]) | (now <= floor)
-            error[active] = now
-            rounds[active] += 1
-            converged[active] = done
-            active = active[~done]
-            history.append(error.clone())
-            progress.update(len(history), objective=-float(error.min()), active=len(active))
-        if not converged[error.argmin()]:
+            course.dictionary[active], course.codes[active] = a, h
+            done = (course.error[active] - now <= self.tolerance * course.error[active]) | (now <= floor)
+            course.error[active] = now
+            course.rounds[active] += 1
+            course.converged[active] = done
+            course.active = active[~done]
+            course.history = torch.cat([course.history, course.error[None]])
+            progress.update(len(course.history), objective=-float(course.error.min()), active=len(course.active))
+            if store is not None and len(course.history) % store.every == 0:
+                store.save(course)
+        if not course.converged[course.error.argmin()]:
             from inference.base.outcome import ConvergenceWarning
 
             warnings.warn(
@@ -106,12 +139,11 @@ class AlternatingMinimization:
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        codes = codes.clamp(max=about.bound)
-        params = finished(about, dictionary, codes, data)
+        params = finished(about, course.dictionary, course.codes.clamp(max=about.bound), data)
         log_likelihood, objective = objectives(about, problem, params)
-        errors = torch.stack(history).double().cpu()
+        errors = course.history.double().cpu()
         return Outcome(
-            params, objective, OBJECTIVE, log_likelihood, -errors, torch.full_like(errors, torch.nan), converged, rounds,
+            params, objective, OBJECTIVE, log_likelihood, -errors, torch.full_like(errors, torch.nan), course.converged, course.rounds,
             trace_name="minus squared error",
         )  # fmt: skip
 
@@ -172,12 +204,16 @@ class GradientAlternation:
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) for all epochs."""
-        about = _described(self, problem, checkpoint)
-        data, dictionary = problem.data, start["dictionary"].clone()
+        about, data = _described(self, problem), problem.data
+        store = Checkpoint(checkpoint, problem.fingerprint(self, start)) if checkpoint is not None else None
+        dictionary = start["dictionary"].clone()
         num_restarts, sparsity = len(dictionary), about.sparsity
         generator = torch.Generator().manual_seed(problem.seed)
-        history = []
-        for epoch in range(self.num_epochs):
+        history = torch.zeros(0, num_restarts, dtype=torch.float64)
+        if store is not None and (saved := store.load(Epochs)) is not None:
+            dictionary, history = saved.dictionary, saved.history
+            generator.set_state(saved.generator)
+        for epoch in range(len(history), self.num_epochs):
             order = torch.rand(num_restarts, len(data), generator=generator).argsort(-1)
             total = torch.zeros(num_restarts, dtype=torch.float64)
             for batch in order.split(self.batch_size, 1):
@@ -186,13 +222,14 @@ class GradientAlternation:
                 residual = codes @ dictionary.mT - rows
                 dictionary = unit_columns(dictionary - self.step * (residual.mT @ codes) / batch.shape[1])
                 total += residual.square().sum((-2, -1)).double().cpu()
-            history.append(-total)
+            history = torch.cat([history, -total[None]])
             progress.update(epoch + 1, objective=float(-total.min()), active=num_restarts)
+            if store is not None and (epoch + 1) % store.every == 0:
+                store.save(Epochs(dictionary, generator.get_state(), history))
         params = finished(about, dictionary, codes_of(about, data, dictionary), data)
         log_likelihood, objective = objectives(about, problem, params)
-        course = torch.stack(history)
         return Outcome(
-            params, objective, OBJECTIVE, log_likelihood, course, torch.full_like(course, torch.nan),
+            params, objective, OBJECTIVE, log_likelihood, history, torch.full_like(history, torch.nan),
             torch.ones(num_restarts, dtype=torch.bool), torch.full((num_restarts,), self.num_epochs),
             trace_name="minus squared error of the decoder over an epoch",
         )  # fmt: skip

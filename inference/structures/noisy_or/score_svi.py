@@ -22,6 +22,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid, softplus
 
+from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.programs.program import Params
@@ -37,6 +38,7 @@ __all__ = ["ScoreFunctionRun", "ScoreFunctionSVI"]
 NUM_HIDDEN = 100  # of the baseline network
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
 LARGEST_LOGIT = 80.0  # of a success: its exponential is finite in single precision
+CHECKPOINT_EVERY = 5  # epochs between two writes
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,6 @@ class ScoreFunctionSVI:
         causes = problem.structure.about
         if not isinstance(causes, IndependentCauses):
             raise ValueError(f"ScoreFunctionSVI: a noisy-OR network was expected, got {type(problem.model).__name__}")
-        if checkpoint is not None:
-            raise ValueError("checkpoint: ScoreFunctionSVI is not checkpointed; leave it out")
         priors = (causes.prior_concentration, causes.failure_concentration, causes.leak_concentration)
         if any(tuple(prior) != (1, 1) for prior in priors):
             raise ValueError(f"ScoreFunctionSVI: flat priors, concentrations (1, 1), were expected, got {priors}")
@@ -82,14 +82,19 @@ class ScoreFunctionSVI:
                 "data: ScoreFunctionSVI needs complete rows; EM() and the default search take missing entries"
             )
         prior, failure, leak = start[causes.prior], start[causes.failure], start[causes.leak]
+        store = Checkpoint(checkpoint, problem.fingerprint(self, start), CHECKPOINT_EVERY) if checkpoint is not None else None
         run = ScoreFunctionRun(self, problem.data, prior, failure, leak, problem.seed)
-        history = []
-        for epoch in range(self.num_epochs):
-            history.append(run.epoch().double().cpu())
-            progress.update(epoch + 1, objective=float(history[-1].max()), active=len(history[-1]))
+        course = torch.zeros(0, len(failure), dtype=torch.float64)
+        if store is not None and (saved := store.load(ScoreFunctionState)) is not None:
+            course = run.resume(saved)
+        for epoch in range(len(course), self.num_epochs):
+            course = torch.cat([course, run.epoch().double().cpu()[None]])
+            progress.update(epoch + 1, objective=float(course[-1].max()), active=course.shape[1])
+            if store is not None and (epoch + 1) % store.every == 0:
+                store.save(run.state(course))
         params = dict(zip((causes.prior, causes.failure, causes.leak), run.estimates(), strict=True))
         exact = problem.structure.exact_objective(problem, params)
-        course, num = torch.stack(history), len(history[-1])
+        num = course.shape[1]
         unknown, elbo = torch.full((num,), torch.nan, dtype=torch.float64), course[-1]
         if exact is None:  # what the rows of the fit will add up to, and no draw
             each = ({name: value[r] for name, value in params.items()} for r in range(num))
@@ -98,6 +103,26 @@ class ScoreFunctionSVI:
             params, course[-1], "ELBO", unknown if exact is None else exact[0], course, torch.full_like(course, torch.nan),
             torch.ones(num, dtype=torch.bool), torch.full((num,), self.num_epochs), elbo=elbo,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreFunctionState:
+    """A run on disk.
+
+    Args:
+        values: logits of parameters and guide, with Adam's ``first`` and ``second`` moments, by place; network: the baseline's, by place.
+        centre, variance: running, (R,); generator: its state; num_updates: so far; course: estimates of the ELBO, (T, R).
+    """
+
+    values: dict[str, Tensor]
+    first: dict[str, Tensor]
+    second: dict[str, Tensor]
+    network: dict[str, Tensor]
+    centre: Tensor
+    variance: Tensor
+    generator: Tensor
+    course: Tensor
+    num_updates: int
 
 
 class ScoreFunctionRun:
@@ -123,11 +148,26 @@ class ScoreFunctionRun:
         self.first = [torch.zeros_like(v) for v in self.values]
         self.second = [torch.zeros_like(v) for v in self.values]
         self.num_updates = 0
-        self.centre: Tensor | None = None
-        self.variance = torch.ones(num).to(data)
+        self.centre, self.variance = torch.zeros(num).to(data), torch.ones(num).to(data)
         bounds = (items**-0.5, items**-0.5, NUM_HIDDEN**-0.5, NUM_HIDDEN**-0.5)  # as torch starts linear layers
         shapes = ((num, items, NUM_HIDDEN), (num, 1, NUM_HIDDEN), (num, NUM_HIDDEN, 1), (num, 1, 1))
         self.network = [self._uniform(-b, b, *shape) for b, shape in zip(bounds, shapes, strict=True)]
+
+    def state(self, course: Tensor) -> ScoreFunctionState:
+        """What a file needs to hold for the run to go on after an epoch."""
+        values, first, second, network = (
+            {str(place): value for place, value in enumerate(part)} for part in (self.values, self.first, self.second, self.network)
+        )
+        return ScoreFunctionState(values, first, second, network, self.centre, self.variance, self.generator.get_state(), course, self.num_updates)
+
+    def resume(self, saved: ScoreFunctionState) -> Tensor:
+        """Go on from there; the course so far."""
+        self.values, self.first, self.second, self.network = (
+            list(part.values()) for part in (saved.values, saved.first, saved.second, saved.network)
+        )
+        self.centre, self.variance, self.num_updates = saved.centre, saved.variance, saved.num_updates
+        self.generator.set_state(saved.generator)
+        return saved.course
 
     def _uniform(self, low: float, high: float, *shape: int) -> Tensor:
         return (low + (high - low) * torch.rand(*shape, generator=self.generator, dtype=torch.float64)).to(self.data)
@@ -185,7 +225,7 @@ class ScoreFunctionRun:
         log_joint, log_guide, on, logits = self._log_densities(rows, latents)
         signal = log_joint - log_guide
         mean, variance, keep = signal.mean(1), signal.var(1), self.settings.decay
-        if self.centre is None:
+        if self.num_updates == 0:
             self.centre, self.variance = mean, variance
         else:
             self.centre, self.variance = (

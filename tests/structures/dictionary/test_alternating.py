@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +15,14 @@ from scipy import stats
 from support.files import case
 
 from inference import Fit, fit
+from inference.base.outcome import ConvergenceWarning
 from inference.base.progress import NoProgress
 from inference.fitting.problem import problem_of
 from inference.inspection import column_recovery, used_columns
 from inference.programs.program import Program
 from inference.structures.dictionary.alternating import AlternatingMinimization, GradientAlternation, refitted
 from inference.structures.dictionary.codes import fourth_moment_start, unit_columns
-from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Shrinkage
+from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
 from ppl_models import SparseCoding
 from ppl_models.datasets import load_paired_dictionary, local_file, paired_dictionary, sample_sparse_codes
 
@@ -163,6 +166,38 @@ def test_fits_start_where_told() -> None:
     assert again.num_iterations <= 2
 
 
+class Interrupted(NoProgress):
+    """Ctrl-C after a number of iterations."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def update(self, *arguments: Any, **named: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("method", [AlternatingMinimization(Pursuit(), tolerance=1e-15, max_iterations=28), GradientAlternation(num_epochs=45)], ids=lambda method: type(method).__name__)
+def test_an_interrupted_run_resumes_to_the_same_answer(method: AlternatingMinimization | GradientAlternation, tmp_path: Path) -> None:
+    _, rows, _ = case(num_rows=60, noise=0.3)
+    problem = problem_of(SparseCoding(12, 8, 2), rows, 1)
+    start = {"dictionary": torch.stack([unit_columns(rows[k : k + 8].T) for k in range(2)]), "codes": torch.zeros(2, 60, 8, dtype=F64)}
+    start["codes"][:, :, :2] = 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # both are cut short
+        whole = method.run(problem, start, NoProgress(), None)
+        with pytest.raises(KeyboardInterrupt):
+            method.run(problem, start, Interrupted(23), tmp_path / "run")  # the file is written after twenty
+        resumed = method.run(problem, start, NoProgress(), tmp_path / "run")
+    assert len(whole.history) > 23
+    assert torch.equal(whole.history, resumed.history)
+    for name, value in whole.params.items():
+        assert torch.equal(value, resumed.params[name])
+    with pytest.raises(ValueError, match="belongs to another fit"):
+        method.run(problem_of(SparseCoding(12, 8, 2), rows, 2), start, NoProgress(), tmp_path / "run")
+
+
 # ---------------------------------------------------------------- bad input
 
 
@@ -179,7 +214,6 @@ def test_fits_start_where_told() -> None:
         (lambda: fit(SparseCoding(2, 2, 1), [[1.0, 2.0]]), "at least as many rows"),
         (lambda: fit(SparseCoding(2, 1, 1), [[0.0, 0.0], [0.0, 0.0]]), "every entry is zero"),
         (lambda: fit(SparseCoding(3, 1, 1), [[1.0, 2.0]]), "num_items = 3 columns"),
-        (lambda: fit(SparseCoding(2, 1, 1), [[1.0, 2.0], [3.0, 1.0]], checkpoint="x"), "not checkpointed"),
         (lambda: AlternatingMinimization(decoder=Shrinkage()), "keeps to the sparsity"),
         (lambda: AlternatingMinimization(max_iterations=0), "max_iterations must be an integer of at least 1"),
         (lambda: AlternatingMinimization(tolerance=0.0), "tolerance must be positive"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -131,6 +132,30 @@ def test_the_baseline_network_leaves_the_gradient_unbiased() -> None:
     assert float(scale(levels).abs().max()) <= 1
 
 
+def test_an_interrupted_run_resumes_to_the_same_answer(tmp_path) -> None:
+    settings: dict[str, Any] = {"init": "random", "num_restarts": 2, "seed": 3}
+    method, file = ScoreFunctionSVI(num_epochs=12), tmp_path / "run"
+    data = torch.bernoulli(torch.full((60, 10), 0.4, dtype=F64), generator=torch.Generator().manual_seed(5))
+    whole = fit(NoisyOr(10, 2), data, method, **settings)
+    calls, original = iter(range(1000)), ScoreFunctionRun.epoch
+
+    def epoch(run: ScoreFunctionRun) -> Tensor:
+        if next(calls) == 7:  # two epochs after the file was written
+            raise KeyboardInterrupt
+        return original(run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScoreFunctionRun, "epoch", epoch)
+        with pytest.raises(KeyboardInterrupt):
+            fit(NoisyOr(10, 2), data, method, checkpoint=file, **settings)
+    resumed = fit(NoisyOr(10, 2), data, method, checkpoint=file, **settings)
+    for name, value in whole.params.items():
+        assert torch.equal(value, resumed.params[name])
+    assert torch.equal(whole.trace.objective, resumed.trace.objective)
+    with pytest.raises(ValueError, match="belongs to another fit"):
+        fit(NoisyOr(10, 2), data, method, checkpoint=file, **settings | {"seed": 4})
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -140,7 +165,6 @@ def test_the_baseline_network_leaves_the_gradient_unbiased() -> None:
         (lambda: ScoreFunctionSVI(baseline_rate=-1.0), "baseline_rate must not be negative"),
         (lambda: ScoreFunctionSVI(decay=1.0), "decay must lie in"),
         (lambda: fit(NoisyOr(10, 2, prior_concentration=(2.0, 1.0)), rows_of(), ScoreFunctionSVI()), "flat priors"),
-        (lambda: fit(NoisyOr(10, 2), rows_of(), ScoreFunctionSVI(), checkpoint="x"), "not checkpointed"),
         (lambda: InputBaseline(3, torch.zeros(2)), "means must have shape"),
     ],
 )
