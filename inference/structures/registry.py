@@ -14,7 +14,7 @@ from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
-from inference.structures.mixture import MixtureStructure
+from inference.structures.mixture.structure import MixtureStructure
 from inference.structures.noisy_or.structure import NoisyOrStructure
 from inference.structures.options.continuous import ContinuousOptionsStructure
 from inference.structures.options.structure import OptionsStructure

@@ -42,7 +42,7 @@ def brute_force() -> Tensor:
     which = torch.tensor([(0, *rest) for rest in product(range(3), repeat=5) if len({0, *rest}) == 3])
     share = 0.98 * torch.nn.functional.one_hot(which, 3).to(F64) + 0.02 / 3
     blank = {name: value.expand(len(which), *value.shape[1:]) for name, value in problem.program().draw_prior(1, 0).items()}
-    start = steps.m_step(steps.statistics(share.repeat_interleave(COUNTS, 1), slice(None)), blank)
+    start = steps.first(share.repeat_interleave(COUNTS, 1), blank)
     return EM().run(problem, start, NoProgress(), None).objective
 
 
@@ -161,7 +161,7 @@ def test_two_sides_of_one_hill_are_one_optimum_and_other_hills_are_not():
 def test_a_single_find_is_said_and_kept(tmp_path, monkeypatch):
     """One start alone on the best optimum: a warning that says what to do, and a sentence on the page and in the file."""
     rule = StartSearch(batch=3, finalists=3, least=3, cap=3)
-    monkeypatch.setattr("inference.structures.mixture.SEARCH", rule)
+    monkeypatch.setattr("inference.structures.mixture.structure.SEARCH", rule)
     for seed in range(20):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

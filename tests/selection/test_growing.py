@@ -11,7 +11,7 @@ from torch import Tensor
 from inference import EM, StartsWarning, fit
 from inference.selection import fit_grid, select_dimension
 from inference.selection.growing import below_smaller, grow_again
-from inference.structures.mixture import MixtureStructure
+from inference.structures.mixture.structure import MixtureStructure
 from ppl_models import Mixture, Poisson
 
 F64 = torch.float64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from inference.plots.layers import plot_loadings
 from inference.report.page import paragraph, picture, table
 from inference.report.sections import Section, Subject, estimates, fitted, middle, shape_text
-from inference.structures.mixture import MixtureStructure
+from inference.structures.mixture.structure import MixtureStructure
 from ppl_models.parts.responses import ResponseFamily
 
 __all__: list[str] = []

@@ -17,7 +17,7 @@ from inference import EM, BoundWarning, DegenerateWarning, Fit, fit
 from inference.base.steps import GenericSteps
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
-from inference.structures.mixture import MixtureSteps
+from inference.structures.mixture.steps import MixtureSteps
 from ppl_models import Bernoulli, Mixture, MultivariateNormal, Normal, Poisson
 
 ROWS = [row for row in ZOO if row.name.startswith("mixture-")]

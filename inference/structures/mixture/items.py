@@ -1,0 +1,204 @@
+"""Components of independent items, each from a response family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inference.base.component_noise import Cells, poisson_scores
+from inference.base.shared_values import listed
+from inference.programs.program import Params
+from inference.structures.mixture.law import ComponentLaw
+from inference.structures.mixture.normal import EMPTY, rests_on
+from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.responses import (
+    Bernoulli,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    ResponseFamily,
+    dispersed_items,
+    filled,
+    num_densities,
+    sizes,
+)
+from ppl_models.parts.sizes import MISSING, maximise_sizes, weighted_tally
+
+__all__ = ["ItemLaw"]
+
+NORMAL_WIDTH = 1.349  # between the quartiles, in standard deviations
+MEAN_EPSILON = 1e-9  # an estimated chance or rate is kept so far from the end of its range before its predictor is taken
+
+
+@dataclass(frozen=True)
+class ItemStatistics:
+    """Sums over rows.
+
+    Args:
+        item_counts: expected rows by component and item, for entries may be missing, (R, K, J).
+        sums: responsibility-weighted sums of the centred statistics, (R, K, J).
+        squares: of their squares, (R, K, J); None where not needed.
+        centre: about which they are taken, (J,).
+        values: counts of negative binomial items, (D, N) or (R, D, N), -1 where missing; None without such items.
+        shares: responsibilities of the rows, (R, K, N), as ``values``.
+    """
+
+    item_counts: Tensor
+    sums: Tensor
+    squares: Tensor | None
+    centre: Tensor = field(metadata={"sum": False})
+    values: Tensor | None = field(default=None, metadata={"join": -1})
+    shares: Tensor | None = field(default=None, metadata={"join": -1})
+
+
+class ItemLaw(ComponentLaw):
+    """Of any response family."""
+
+    site = "predictors"
+
+    @property
+    def family(self) -> ResponseFamily:
+        """Of the items."""
+        assert isinstance(self.about.component, ResponseFamily)
+        return self.about.component
+
+    @property
+    def equation(self) -> str:  # type: ignore[override]
+        return f"{type(self.family).__name__} of item j in component k, independently"
+
+    def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
+        x, mask = filled(self.family, data)
+        return self.family.statistic(x), mask
+
+    def scales(self, data: Tensor) -> Tensor:
+        values, _ = self.statistic(data)
+        values = torch.where(data.isnan(), torch.nan, values)
+        scales = [
+            _scale(values[:, columns]) * part.is_canonical  # a size has no scale
+            for part, columns, _ in self.family.blocks(self.about.num_items)
+            if part.num_dispersed(columns.stop - columns.start)
+        ]
+        return torch.cat(scales) if scales else values.new_zeros(0)
+
+    def log_densities(self, params: Params, data: Tensor) -> Tensor:
+        dispersion = params["dispersion"].unsqueeze(-3) if "dispersion" in params else None
+        law = ItemResponse(self.family, params["predictors"].unsqueeze(-3), dispersion)
+        return law.log_prob(data.unsqueeze(-2))
+
+    def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> ItemStatistics:
+        statistic, mask = self.statistic(data)
+        t = statistic - centre
+        t = t if mask is None else t * mask
+        weight = responsibilities.mT  # (R, K, n)
+        counts = weight.sum(-1)
+        item_counts = (counts.unsqueeze(-1) if mask is None else weight @ mask).expand(*counts.shape, t.shape[-1])
+        squares = weight @ t.square() if self.family.num_dispersed(t.shape[-1]) else None
+        columns = self._sized
+        values, shares = (data[..., columns].mT.nan_to_num(nan=MISSING), weight) if columns else (None, None)
+        return ItemStatistics(item_counts, weight @ t, squares, centre, values, shares)
+
+    def m_step(self, statistics: ItemStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
+        about, family, new = self.about, self.family, {}
+        number = statistics.item_counts.clamp(min=EMPTY)
+        empty = statistics.item_counts <= EMPTY
+        means = statistics.sums / number + statistics.centre
+        predictors = family.linearise(means, MEAN_EPSILON).clamp(-about.bound, about.bound)
+        new["predictors"] = torch.where(empty, params["predictors"], predictors)
+        if statistics.squares is not None:
+            # about the predictor kept, which differs from the mean only at the bound
+            gap = family.mean(new["predictors"]) - statistics.centre
+            variances = (statistics.squares - 2 * gap * statistics.sums) / number + gap.square()
+            dispersed = torch.cat([
+                variances[..., columns] for part, columns, _ in family.blocks(about.num_items)
+                if part.num_dispersed(columns.stop - columns.start)
+            ], -1)
+            new["dispersion"] = torch.maximum(dispersed, floor).clamp(*about.variance_range)
+        if statistics.values is not None and statistics.shares is not None:
+            entries = sizes(family, about.num_items).nonzero().ravel().tolist()
+            for d, (entry, column) in enumerate(zip(entries, self._sized, strict=True)):
+                own = _sizes(statistics.values[..., d, :], statistics.shares, new["predictors"][..., column], params["dispersion"][..., entry])
+                new["dispersion"][..., entry] = own
+        return new
+
+    @property
+    def _sized(self) -> list[int]:
+        """Columns of negative binomial items."""
+        blocks = self.family.blocks(self.about.num_items)
+        return [j for family, columns, _ in blocks if isinstance(family, NegativeBinomial) for j in range(self.about.num_items)[columns]]
+
+    def faults(self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str]) -> tuple[str, ...]:
+        if "dispersion" not in params:
+            return ()
+        few = (counts < 2) & (counts >= 1)
+        dispersed, found = self.dispersed_items(names), []
+        at_floor = (params["dispersion"] <= 1.001 * floor) & (self.scales(data) > 1.001 * floor)
+        for k in at_floor.any(-1).nonzero().ravel().tolist():
+            items = [dispersed[j] for j in at_floor[k].nonzero().ravel().tolist()]
+            shown = listed([*items[:3], *([f"{len(items) - 3} more"] if len(items) > 3 else [])])
+            found.append(
+                f"the variance of component {k} in {shown} is at its floor (variance_floor={self.about.variance_floor:g} times the column's), on "
+                f"{float(counts[k]):.3g} rows"
+            )
+        return (*found, *rests_on(few, counts))
+
+    def dispersed_items(self, items: Sequence[str]) -> list[str]:
+        return dispersed_items(self.family, items)
+
+    def num_densities(self, num_items: int) -> int:
+        return num_densities(self.family, num_items)
+
+    def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
+        """Entries that are missing are drawn from the model."""
+        parts = []
+        for family, columns, dispersed in self.family.blocks(self.about.num_items):
+            x, eta = data[:, columns].unsqueeze(-2), params["predictors"][:, columns]
+            if isinstance(family, Normal):
+                value = ((family.statistic(x) - eta) / params["dispersion"][:, dispersed].sqrt()).numpy()
+            elif isinstance(family, Poisson):
+                y, rate = (v.numpy() for v in torch.broadcast_tensors(x, eta.exp()))
+                value = np.where(np.isnan(y), np.nan, poisson_scores(np.nan_to_num(y), rate, rng))
+            elif isinstance(family, Bernoulli):
+                from scipy.special import ndtri
+
+                y, chance = (v.numpy() for v in torch.broadcast_tensors(x, eta.sigmoid()))
+                u = rng.random(y.shape)
+                value = ndtri(np.clip(np.where(y == 1, 1 - chance + chance * u, (1 - chance) * u), 1e-300, 1 - 1e-16))
+                value = np.where(np.isnan(y), np.nan, value)
+            else:
+                raise ValueError(f"acdc: noise of {type(family).__name__} components is not known")
+            parts.append(np.where(np.isnan(value), rng.standard_normal(value.shape), value))
+        return np.concatenate(parts, -1)
+
+    def cells(self, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:
+        if data.isnan().any():
+            return None
+        if not all(isinstance(family, Bernoulli | Poisson) for family, _, _ in self.family.blocks(self.about.num_items)):
+            return None
+        patterns, index = torch.unique(data, dim=0, return_inverse=True)
+        weights = responsibilities.new_zeros(len(patterns), self.about.num_components).index_add(0, index, responsibilities)
+        law = ItemResponse(self.family, params["predictors"].unsqueeze(-3), None)
+        return Cells(weights.mT, law.log_prob(patterns.unsqueeze(-2)).mT)
+
+
+def _sizes(values: Tensor, shares: Tensor, eta: Tensor, size: Tensor) -> Tensor:
+    """Sizes (R, K) of one item: counts (N,) or (R, N), responsibilities (R, K, N), log means and sizes now, both (R, K)."""
+    if values.dim() == 2:  # every restart has rows of its own
+        return torch.cat([_sizes(values[r], shares[r : r + 1], eta[r : r + 1], size[r : r + 1]) for r in range(len(values))])
+    x, often = weighted_tally(values, shares)
+    sums, counts = (often * x).sum(-1, keepdim=True), often.sum(-1, keepdim=True)
+    return maximise_sizes(x, often, sums, counts, eta.unsqueeze(-1), size)
+
+
+def _scale(x: Tensor) -> Tensor:
+    """The variance of every column, or of a normal law with its quartiles where that is smaller and not zero, (J,); NaN is missing."""
+    centred = x - x.nanmean(0)
+    variance = centred.square().nanmean(0)
+    ordered = x.sort(0).values  # NaN last
+    number = (~x.isnan()).sum(0)
+    low, high = (ordered.gather(0, (share * (number - 1)).long().clamp(min=0).unsqueeze(0))[0] for share in (0.25, 0.75))
+    middle = ((high - low) / NORMAL_WIDTH).square()
+    return torch.where(middle > 0, torch.minimum(middle, variance), variance)

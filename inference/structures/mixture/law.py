@@ -1,0 +1,177 @@
+"""What a law of the components of a mixture gives: densities, the two halves of EM, starts, free parameters, noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inference.base.component_noise import Cells
+from inference.programs.program import Params
+from ppl_models.descriptions.components import MixtureComponents
+
+__all__ = ["ComponentLaw", "MixtureStatistics"]
+
+
+@dataclass(frozen=True)
+class MixtureStatistics:
+    """Expected statistics.
+
+    Args:
+        counts: expected rows a component, (R, K).
+        of_law: what the law of the components sums up, a record.
+    """
+
+    counts: Tensor
+    of_law: Any
+
+
+@dataclass(frozen=True)
+class ComponentLaw:
+    """One subclass a kind of component. Parameters stand without the weights, with a leading dim of restarts or without it as a method says.
+
+    Args:
+        about: the model's description.
+    """
+
+    about: MixtureComponents
+
+    site: ClassVar[str]  # the parameter (K, J) that tells components apart
+    spread_site: ClassVar[str | None] = None  # whose entries have a floor that is worth a warning
+    equation: ClassVar[str] = ""  # the law in a sentence of a page
+
+    @property
+    def width(self) -> int:
+        """Numbers a row takes in memory for every component, beside one."""
+        return 1
+
+    def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The columns that means are taken of, and which entries are there (None if all), each as ``data``."""
+        return data, None
+
+    def scales(self, data: Tensor) -> Tensor:
+        """The variance of every column whose variance has a floor, over all components, (D,)."""
+        return data.new_zeros(0)
+
+    def log_densities(self, params: Params, data: Tensor) -> Tensor:
+        """Of every row under every component, (N, K) or (R, N, K).
+
+        Args:
+            data: (N, J), or (R, N, J) where every restart has rows of its own.
+        """
+        raise NotImplementedError
+
+    def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> Any:
+        """A record whose entries are sums over rows.
+
+        Args:
+            data: as above; responsibilities: (R, N, K).
+            centre: about which sums are taken, (J,) or (R, 1, J).
+            params: (R, ...), where the law has latents of its own; None at a start, before there are any.
+        """
+        raise NotImplementedError
+
+    def m_step(self, statistics: Any, counts: Tensor, params: Params, floor: Tensor) -> Params:
+        """New values of the law's parameters, (R, ...), not worse for the expected log-posterior than ``params``.
+
+        Args:
+            statistics: as above; counts: (R, K).
+            params: before the step.
+            floor: least variances, (D,) or (R, 1, D).
+        """
+        raise NotImplementedError
+
+    def first(self, data: Tensor, responsibilities: Tensor, centre: Tensor, blank: Params, floor: Tensor) -> Params:
+        """Parameters to start from where responsibilities are given, (R, ...).
+
+        Args:
+            data, responsibilities, centre, floor: as above.
+            blank: any values, (R, ...).
+        """
+        statistics = self.statistics(data, responsibilities, centre, None)
+        return self.m_step(statistics, responsibilities.mT.sum(-1), blank, floor)
+
+    def num_free(self, params: Params) -> int:
+        """Free parameters of all components, (K, ...)."""
+        return sum(value.numel() for value in params.values())
+
+    def at_bound(self, params: Params) -> list[str]:
+        """Entries that lie on the bound of their interval."""
+        return [f"{self.site}{index}" for index in (params[self.site].abs() >= 0.999 * self.about.bound).nonzero().tolist()]
+
+    def faults(self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str]) -> tuple[str, ...]:
+        """Components that have shrunk onto a few rows or equal values, in words.
+
+        Args:
+            data: (N, J); params: (K, ...); counts: expected rows, (K,).
+            floor: least variances, (D,); names: of the items.
+        """
+        return ()
+
+    def dispersed_items(self, items: Sequence[str]) -> list[str]:
+        """The items whose family has a dispersion."""
+        return []
+
+    def num_densities(self, num_items: int) -> int:
+        """How many items have a density, as against a probability."""
+        return num_items
+
+    def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
+        """Noise of every row under every component as normal scores, (N, K, D).
+
+        Args:
+            params: (K, ...); data: (N, J).
+
+        Raises:
+            ValueError: for a response family without a known distribution function.
+        """
+        raise NotImplementedError
+
+    def cells(self, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:
+        """Weights and log-probabilities of the distinct rows, where all items are discrete and complete."""
+        return None
+
+
+def outer_products(weight: Tensor, t: Tensor) -> Tensor:
+    """Sums of outer products of rows, (R, K, J, J).
+
+    Args:
+        weight: (R, K, N); t: (N, J) or (R, N, J).
+    """
+    if t.dim() == 3:
+        products: Tensor = weight.unsqueeze(-2) * t.mT.unsqueeze(1) @ t.unsqueeze(1)
+        return products
+    j = t.shape[1]
+    return (weight @ (t.unsqueeze(-1) * t.unsqueeze(-2)).flatten(1)).unflatten(-1, (j, j))
+
+
+def whitened(factor: Tensor, means: Tensor, data: Tensor) -> Tensor:
+    """Rows less their component's mean, times a factor L of its precision L L^T, so that squares sum to distances.
+
+    Args:
+        factor: ([R], K, J, J); means: ([R], K, J); data: (N, J), or (R, N, J).
+
+    Returns:
+        (N, [R], K, J), or (R, K, N, J) where every restart has rows of its own.
+    """
+    if data.dim() == 3:
+        own: Tensor = (data.unsqueeze(1) - means.unsqueeze(-2)) @ factor
+        return own
+    scaled = data @ factor.flatten(0, -3).movedim(0, 1).reshape(data.shape[1], -1)  # (N, [R] K J)
+    shift = (means.unsqueeze(-2) @ factor).squeeze(-2)  # ([R], K, J)
+    return scaled.reshape((len(data), *factor.shape[:-2], data.shape[1])) - shift
+
+
+def log_diagonal(factor: Tensor) -> Tensor:
+    """Sum of the logs of a triangular factor's diagonal."""
+    total: Tensor = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return total
+
+
+def log_two_pi(num_items: int, like: Tensor) -> Tensor:
+    """Half the number of columns times the log of two pi."""
+    return 0.5 * num_items * torch.log(torch.tensor(2 * torch.pi, dtype=like.dtype))

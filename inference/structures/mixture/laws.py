@@ -1,0 +1,17 @@
+"""Which law the components of a mixture have: the one file that knows them all."""
+
+from __future__ import annotations
+
+from inference.structures.mixture.items import ItemLaw
+from inference.structures.mixture.law import ComponentLaw
+from inference.structures.mixture.normal import NormalLaw
+from ppl_models.descriptions.components import MixtureComponents, MultivariateNormal
+
+__all__ = ["law_of"]
+
+WHOLE_ROWS: dict[type, type[ComponentLaw]] = {MultivariateNormal: NormalLaw}
+
+
+def law_of(about: MixtureComponents) -> ComponentLaw:
+    """The law of the components; independent items where none of whole rows is described."""
+    return WHOLE_ROWS.get(type(about.component), ItemLaw)(about)

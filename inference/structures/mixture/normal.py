@@ -1,0 +1,115 @@
+r"""Multivariate normal components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inference.programs.program import Params
+from inference.structures.mixture.law import ComponentLaw, log_diagonal, log_two_pi, outer_products, whitened
+from ppl_models.descriptions.components import MultivariateNormal
+
+__all__ = ["FullLaw", "NormalLaw", "posterior_precisions"]
+
+FLAT_SHARE = 1e-3  # of the data's variance in some direction: a covariance below it has collapsed
+EMPTY = 1e-10  # expected rows below which a component keeps its parameters
+
+
+@dataclass(frozen=True)
+class NormalStatistics:
+    """Sums over rows.
+
+    Args:
+        sums: responsibility-weighted sums of the centred rows, (R, K, J).
+        squares: of their outer products, (R, K, J, J).
+        centre: about which they are taken, (J,).
+    """
+
+    sums: Tensor
+    squares: Tensor
+    centre: Tensor = field(metadata={"sum": False})
+
+
+class FullLaw(ComponentLaw):
+    """Laws of whole rows with a matrix of precisions for each component."""
+
+    site = "means"
+
+    @property
+    def width(self) -> int:
+        return self.about.num_items**2
+
+    @property
+    def regularization(self) -> float:
+        """Of the prior of the precisions."""
+        assert isinstance(self.about.component, MultivariateNormal)
+        return self.about.component.regularization
+
+    def num_free(self, params: Params) -> int:
+        """Symmetric matrices are counted once."""
+        k, j = params[self.site].shape
+        return sum(value.numel() for name, value in params.items() if name != "precisions") + k * j * (j + 1) // 2
+
+    def faults(self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str]) -> tuple[str, ...]:
+        few = (counts < self.about.num_items + 1) & (counts >= 1)
+        values, vectors = torch.linalg.eigh(torch.atleast_2d(data.mT.cov(correction=0)))  # the data may have no width in a direction themselves
+        factor = vectors * values.clamp(min=0).sqrt()  # of their covariance C = L L^T
+        widths = torch.linalg.eigvalsh(factor.mT @ params["precisions"] @ factor).amax(-1).reciprocal()  # least variance, as a share
+        found = [
+            f"component {k} has no width in one direction: {float(widths[k]):.1g} of the data's variance there, on {float(counts[k]):.3g} rows"
+            for k in (widths < FLAT_SHARE).nonzero().ravel().tolist()
+        ]
+        return (*found, *rests_on(few, counts))
+
+
+class NormalLaw(FullLaw):
+    """Of :class:`ppl_models.MultivariateNormal`."""
+
+    equation = "Normal(μ<sub>k</sub>, covariance Σ<sub>k</sub>)"
+
+    def log_densities(self, params: Params, data: Tensor) -> Tensor:
+        factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T
+        distance = whitened(factor, params["means"], data).square().sum(-1)
+        constant = log_diagonal(factor) - log_two_pi(data.shape[-1], data)
+        if data.dim() == 3:
+            return (constant.unsqueeze(-1) - distance / 2).mT
+        return (constant - distance / 2).movedim(0, -2)
+
+    def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> NormalStatistics:
+        t, weight = data - centre, responsibilities.mT  # (R, K, n)
+        return NormalStatistics(weight @ t, outer_products(weight, t), centre)
+
+    def m_step(self, statistics: NormalStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
+        bound = self.about.bound
+        empty = (counts <= EMPTY).unsqueeze(-1)
+        number = counts.clamp(min=EMPTY).unsqueeze(-1)
+        centred = statistics.sums / number
+        means = torch.where(empty, params["means"], (centred + statistics.centre).clamp(-bound, bound))
+        scatter = statistics.squares - number.unsqueeze(-1) * centred.unsqueeze(-1) * centred.unsqueeze(-2)
+        precisions = posterior_precisions(scatter, number, self.regularization)
+        return {"means": means, "precisions": torch.where(empty.unsqueeze(-1), params["precisions"], precisions)}
+
+    def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
+        factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T, so L^T (x - mu) is standard
+        return torch.einsum("nkj,kji->nki", data.unsqueeze(-2) - params["means"], factor).numpy()
+
+
+def posterior_precisions(scatter: Tensor, number: Tensor, regularization: float) -> Tensor:
+    """The mode of the Wishart posterior with J + 1 degrees of freedom, (R, K, J, J).
+
+    Args:
+        scatter: about the means, (R, K, J, J); number: expected rows, (R, K, 1).
+    """
+    j = scatter.shape[-1]
+    floor = regularization * torch.eye(j, dtype=scatter.dtype, device=scatter.device)
+    inverse = torch.linalg.inv((scatter + scatter.mT) / 2 + floor)
+    return number.unsqueeze(-1) * (inverse + inverse.mT) / 2
+
+
+def rests_on(few: Tensor, counts: Tensor) -> tuple[str, ...]:
+    """Components of few rows, in words."""
+    return tuple(f"component {k} rests on {float(counts[k]):.2g} rows" for k in few.nonzero().ravel().tolist())

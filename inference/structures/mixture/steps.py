@@ -1,0 +1,148 @@
+"""Closed-form EM steps of mixtures for many restarts at once, of one data set or of many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from inference.base.many_data_sets import SET, without_set
+from inference.base.steps import Steps, add_statistics
+from inference.programs.program import Params, Program
+from inference.structures.mixture.law import ComponentLaw, MixtureStatistics
+from inference.structures.mixture.laws import law_of
+from ppl_models.descriptions.components import MixtureComponents
+
+__all__ = ["MixtureSetSteps", "MixtureSteps"]
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureSteps(Steps):
+    """Both halves of EM in closed form, streaming over rows.
+
+    Args:
+        about: the model's description.
+        program: the program, for the prior; one row of data will do.
+        data: (N, J).
+        chunk_elements: rows times components times restarts in memory at once.
+        given_centre: about which sums are taken, (J,); the mean of these rows if None.
+        given_floor: least variances, one a dispersed item; those that these rows suggest if None.
+    """
+
+    about: MixtureComponents
+    program: Program
+    data: Tensor
+    chunk_elements: int
+    given_centre: Tensor | None = None
+    given_floor: Tensor | None = None
+
+    def on(self, data: Tensor) -> MixtureSteps:
+        """Sums stay about the same centre, or they could not be added."""
+        return replace(self, data=data, given_centre=self.centre, given_floor=self.floor)
+
+    @cached_property
+    def law(self) -> ComponentLaw:
+        """Of the components."""
+        return law_of(self.about)
+
+    @cached_property
+    def floor(self) -> Tensor:
+        """The least variance of every item that has one, (D,)."""
+        if self.given_floor is not None:
+            return self.given_floor
+        return (self.about.variance_floor * self.law.scales(self.data)).clamp(*self.about.variance_range)
+
+    @cached_property
+    def centre(self) -> Tensor:
+        """Sums are taken about the overall mean, or variances would drown in rounding, (J,)."""
+        return self.law.statistic(self.data)[0].mean(0) if self.given_centre is None else self.given_centre
+
+    def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
+        restarts = len(params["weights"])
+        rows = max(1, self.chunk_elements // max(restarts * self.about.num_components, self.law.width))
+        parts, total = [], self.data.new_zeros(restarts)
+        for chunk in self.data.split(rows):
+            share, value = responsibilities(self.law, params, chunk)
+            total = total + value
+            parts.append(MixtureStatistics(share.sum(-2), self.law.statistics(chunk, share, self.centre, params)))
+        return add_statistics(parts), total, self.program.log_prior(params)
+
+    def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
+        own = self.law.m_step(statistics.of_law, statistics.counts, params, self.floor)
+        return params | self._weights(statistics.counts) | own
+
+    def first(self, share: Tensor, blank: Params) -> Params:
+        """Parameters to start from, (R, ...), by the law's own start.
+
+        Args:
+            share: responsibilities, (R, N, K).
+            blank: any values, (R, ...).
+        """
+        return blank | self._weights(share.mT.sum(-1)) | self.law.first(self.data, share, self.centre, blank, self.floor)
+
+    def _weights(self, counts: Tensor) -> Params:
+        excess = self.about.concentration - 1
+        total = counts.sum(-1, keepdim=True) + excess * self.about.num_components
+        weights = ((counts + excess) / total).clamp(min=1e-300)
+        return {"weights": weights / weights.sum(-1, keepdim=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureSetSteps(Steps):
+    """The two halves of EM where restarts differ in their data; see :mod:`inference.base.many_data_sets`.
+
+    Args:
+        base: steps on any one of the data sets.
+        sets: (S, N, J).
+        given_centres: about which sums are taken, (S, 1, J); the means of these rows if None.
+    """
+
+    base: MixtureSteps
+    sets: Tensor
+    given_centres: Tensor | None = None
+
+    def on(self, data: Tensor) -> MixtureSetSteps:
+        """Other rows of every data set, (S, N, J), whose sums are taken about the same centres."""
+        return replace(self, sets=data, given_centres=self._centres)
+
+    @cached_property
+    def _each(self) -> list[MixtureSteps]:
+        return [replace(self.base, data=rows, given_centre=None, given_floor=None) for rows in self.sets]
+
+    @cached_property
+    def _centres(self) -> Tensor:
+        if self.given_centres is not None:
+            return self.given_centres
+        return torch.stack([steps.centre for steps in self._each]).unsqueeze(1)  # (S, 1, J)
+
+    @cached_property
+    def _floors(self) -> Tensor:
+        return torch.stack([steps.floor for steps in self._each]).unsqueeze(1)  # (S, 1, D)
+
+    def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
+        index, own, law = params[SET].long(), without_set(params), self.base.law
+        rows = max(1, self.base.chunk_elements // (len(index) * self.base.about.num_components))
+        parts, total = [], self.sets.new_zeros(len(index))
+        for chunk in self.sets.split(rows, 1):
+            data = chunk[index]  # (R, n, J)
+            share, value = responsibilities(law, own, data)
+            total = total + value
+            parts.append(MixtureStatistics(share.sum(-2), law.statistics(data, share, self._centres[index], own)))
+        return add_statistics(parts), total, self.base.program.log_prior(own)
+
+    def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
+        own = replace(self.base, given_floor=self._floors[params[SET].long()])
+        return own.m_step(statistics, without_set(params)) | {SET: params[SET]}
+
+
+def responsibilities(law: ComponentLaw, params: Params, data: Tensor) -> tuple[Tensor, Tensor]:
+    """Chances of the components of every row, (R, n, K), and the log-likelihood of the rows, (R,).
+
+    Args:
+        params: (R, ...); data: (n, J) or (R, n, J).
+    """
+    joint = law.log_densities(params, data) + params["weights"].log().unsqueeze(-2)
+    peak = joint.logsumexp(-1, keepdim=True)
+    return (joint - peak).exp(), peak.sum((-2, -1))
