@@ -8,10 +8,10 @@ from ppl_models.continuous_options import ContinuousOptionsHMM
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.deep_noisy_or import DeepNoisyOr
 from ppl_models.descriptions.attribute_law import Independent
-from ppl_models.descriptions.components import MultivariateNormal
 from ppl_models.descriptions.dag import Dag
 from ppl_models.descriptions.higher_order import HigherOrder
 from ppl_models.descriptions.profile_table import Hierarchy, Saturated
+from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, SkewNormal
 from ppl_models.factor_analysis import FactorAnalysis
 from ppl_models.inclass_net import InClassNet
 from ppl_models.latent_attributes import LatentAttributeModel
@@ -62,6 +62,8 @@ __all__ = [
     "Lookup",
     "Mixture",
     "MultivariateNormal",
+    "MultivariateT",
+    "SkewNormal",
     "Network",
     "NegativeBinomial",
     "NegativeBinomialFactorization",

@@ -1,4 +1,4 @@
-"""Finite mixtures: one categorical latent a row, components from any response family, or multivariate normal."""
+"""Finite mixtures: one categorical latent a row, components from any response family, or a law of the whole row."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 from pyro.ops.indexing import Vindex
 from torch import Tensor
 
-from ppl_models.descriptions.components import MixtureComponents, MultivariateNormal
+from ppl_models.descriptions.components import MixtureComponents
+from ppl_models.descriptions.row_laws import RowLaw
 from ppl_models.parts.distributions import Dispersions, Flat
 from ppl_models.parts.item_response import ItemResponse
-from ppl_models.parts.precisions import Precision
 from ppl_models.parts.responses import Normal, ResponseFamily, sizes
 from ppl_models.parts.validation import as_items, check_number, check_size, numbers_like, plain_fields
 
@@ -29,20 +29,20 @@ class Mixture:
 
     .. math:: c_n \sim \mathrm{Categorical}(w), \qquad x_{nj} \mid c_n = k \sim F_j(\eta_{kj}, \gamma_{kj})
 
-    independently over items j, or :math:`x_n \mid c_n = k \sim N(\mu_k, \Lambda_k^{-1})`.
+    independently over items j, or rows :math:`x_n \mid c_n = k` of a law of their own: :class:`MultivariateNormal`, :class:`MultivariateT`, :class:`SkewNormal`.
 
     Sites: ``weights`` w (K,), latent ``assignments`` c () in {0, ..., K-1}, observed ``items`` (J,), in the plate ``units``
     of the rows. A response family adds ``predictors`` :math:`\eta` (K, J), natural parameters (log-odds, log mean, mean),
-    and, for Normal, LogNormal and NegativeBinomial items, ``dispersion`` :math:`\gamma` (K, number of such items), variances, or sizes. Multivariate
-    normals add ``means`` (K, J) and ``precisions`` (K, J, J).
+    and, for Normal, LogNormal and NegativeBinomial items, ``dispersion`` :math:`\gamma` (K, number of such items), variances, or sizes. Laws of
+    whole rows add their own: ``means`` or ``locations`` (K, J), ``precisions`` (K, J, J), ``freedom`` (K,), ``skews`` (K, J).
 
     Priors: weights Dirichlet(concentration); predictors and means uniform on [-bound, bound]; variances uniform on
-    [1e-6, 1e6], sizes as :class:`~ppl_models.NegativeBinomial` says; precisions as :class:`MultivariateNormal` says. Fits name components in the order of falling weight.
-    Missing entries (NaN) are marginalised for response families and refused for multivariate normals.
+    [1e-6, 1e6], sizes as :class:`~ppl_models.NegativeBinomial` says; precisions as :class:`MultivariateNormal` says, and what else laws of whole rows have as they say. Fits name components in the order of falling weight.
+    Missing entries (NaN) are marginalised for response families and refused for laws of whole rows.
 
     Args:
         num_components: K.
-        component: a response family, or :class:`MultivariateNormal`.
+        component: a response family, or a law of the whole row.
         num_items: J.
         concentration: at least 1; 1 is flat.
         bound: half-width of the interval of predictors or means; the family's own if None.
@@ -56,7 +56,7 @@ class Mixture:
     """
 
     num_components: int
-    component: ResponseFamily | MultivariateNormal = Normal()
+    component: ResponseFamily | RowLaw = Normal()
     num_items: int = 1
     concentration: float = 1.001
     bound: float | None = None
@@ -66,8 +66,8 @@ class Mixture:
         plain_fields(self)
         for name in ("num_components", "num_items"):
             check_size("Mixture", name, getattr(self, name))
-        if not isinstance(self.component, ResponseFamily | MultivariateNormal):
-            raise ValueError(f"Mixture: component must be a response family or MultivariateNormal(), got {self.component!r}")
+        if not isinstance(self.component, ResponseFamily | RowLaw):
+            raise ValueError(f"Mixture: component must be a response family, MultivariateNormal(), MultivariateT() or SkewNormal(), got {self.component!r}")
         if isinstance(self.component, ResponseFamily):
             self.component.blocks(self.num_items)
         check_number("Mixture", "concentration", self.concentration, "be at least 1 and finite", least=1)
@@ -90,21 +90,26 @@ class Mixture:
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every parameter, latent and observed site, without the rows."""
         dims: dict[str, tuple[str, ...]] = {"weights": ("component",), "assignments": ("component",), "items": ("item",)}
-        if isinstance(self.component, MultivariateNormal):
-            return dims | {"means": ("component", "item"), "precisions": ("component", "item", "item_2")}
+        if isinstance(self.component, RowLaw):
+            return dims | self.component.site_dims
         dims["predictors"] = ("component", "item")
         num_dispersed = self.component.num_dispersed(self.num_items)
         if num_dispersed:
             dims["dispersion"] = ("component", "item" if num_dispersed == self.num_items else "dispersed_item")
         return dims
 
+    def _picked(self, params: dict[str, Tensor], c: Tensor) -> dict[str, Tensor]:
+        """Values of a component's own parameters, which stand behind the dim of the components."""
+        dims = self.site_dims
+        return {name: Vindex(value)[(..., c, *(slice(None),) * (len(dims[name]) - 1))] for name, value in params.items()}
+
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`."""
         table, names = as_items(data, self.num_items, self._family, for_fit)
-        if isinstance(self.component, MultivariateNormal) and table.isnan().any():
+        if isinstance(self.component, RowLaw) and table.isnan().any():
             row, column = (int(i) for i in table.isnan().nonzero()[0])
             raise ValueError(
-                f"data: multivariate normal components need complete rows, but row {row}, column {names[column]!r} is missing; "
+                f"data: {type(self.component).__name__} components need complete rows, but row {row}, column {names[column]!r} is missing; "
                 "drop or fill such rows, or use component=Normal(), which marginalises them"
             )
         if for_fit and len(table) < self.num_components:
@@ -124,14 +129,10 @@ class Mixture:
         shape = [self.num_components, self.num_items]
         bound = self.components().bound
         weights = pyro.sample("weights", dist.Dirichlet(zero.expand(self.num_components) + self.concentration))
-        flat = Flat(zero - bound, zero + bound)
-        if isinstance(self.component, MultivariateNormal):
-            means = pyro.sample("means", flat.expand(shape).to_event(2))
-            inverse_scale = self.component.regularization * torch.eye(self.num_items, **kind)
-            wishart = Precision(zero + self.num_items + 1, precision_matrix=inverse_scale)
-            precisions = pyro.sample("precisions", wishart.expand(shape[:1]).to_event(1))
+        if isinstance(self.component, RowLaw):
+            own = self.component.draw(self.num_components, self.num_items, bound, zero)
         else:
-            predictors = pyro.sample("predictors", flat.expand(shape).to_event(2))
+            predictors = pyro.sample("predictors", Flat(zero - bound, zero + bound).expand(shape).to_event(2))
             is_size = sizes(self.component, self.num_items).to(zero.device)
             dispersion = None
             if len(is_size):
@@ -144,10 +145,8 @@ class Mixture:
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             c = pyro.sample("assignments", dist.Categorical(weights), infer={"enumerate": "parallel"})
-            if isinstance(self.component, MultivariateNormal):
-                law: Any = dist.MultivariateNormal(
-                    Vindex(means)[..., c, :], precision_matrix=Vindex(precisions)[..., c, :, :]
-                )
+            if isinstance(self.component, RowLaw):
+                law: Any = self.component.given(self._picked(own, c))
             else:
                 spread = None if dispersion is None else Vindex(dispersion)[..., c, :]
                 law = ItemResponse(self.component, Vindex(predictors)[..., c, :], spread)

@@ -5,7 +5,6 @@ from ppl_models.descriptions.components import (
     FactorDescription,
     FactorizationDescription,
     MixtureComponents,
-    MultivariateNormal,
     UsageDescription,
 )
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior, Root, RootLayer, products
@@ -18,13 +17,18 @@ from ppl_models.descriptions.noisy_or import (
     weight_of_leak,
 )
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription, high_of_termination, with_high
+from ppl_models.descriptions.row_laws import FREEDOM, MultivariateNormal, MultivariateT, RowLaw, SkewNormal
 
 __all__ = [
     "DictionaryDescription",
     "FactorDescription",
     "FactorizationDescription",
     "MixtureComponents",
+    "FREEDOM",
     "MultivariateNormal",
+    "MultivariateT",
+    "RowLaw",
+    "SkewNormal",
     "UsageDescription",
     "GeneralizedLinearLayer",
     "PredictorPrior",

@@ -5,38 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ppl_models.descriptions.row_laws import RowLaw
 from ppl_models.parts.responses import ResponseFamily
-from ppl_models.parts.validation import check_number, plain_fields
 
 __all__ = [
     "DictionaryDescription",
     "FactorDescription",
     "FactorizationDescription",
     "MixtureComponents",
-    "MultivariateNormal",
     "UsageDescription",
 ]
-
-
-@dataclass(frozen=True)
-class MultivariateNormal:
-    r"""Components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances.
-
-    Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale ``regularization`` times the identity,
-    so the estimate of a covariance is :math:`(S_k + \epsilon I) / N_k` with :math:`S_k` the scatter about the mean.
-
-    Args:
-        regularization: :math:`\epsilon`, in squared units of the data.
-
-    Raises:
-        ValueError: if it is not positive.
-    """
-
-    regularization: float = 1e-6
-
-    def __post_init__(self) -> None:
-        plain_fields(self)
-        check_number("MultivariateNormal", "regularization", self.regularization, "be positive and finite", above=0)
 
 
 @dataclass(frozen=True)
@@ -54,7 +32,7 @@ class MixtureComponents:
 
     num_components: int
     num_items: int
-    component: ResponseFamily | MultivariateNormal
+    component: ResponseFamily | RowLaw
     concentration: float
     bound: float
     variance_range: tuple[float, float]

@@ -26,6 +26,7 @@ from ppl_models.parts.responses import (
     filled,
     num_densities,
 )
+from ppl_models.parts.skewed import SkewedRows
 from ppl_models.parts.validation import (
     ConstantColumnWarning,
     as_items,
@@ -39,6 +40,7 @@ from ppl_models.parts.validation import (
 )
 
 __all__ = [
+    "SkewedRows",
     "BinaryVector",
     "Flat",
     "ProductEffects",

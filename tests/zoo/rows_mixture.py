@@ -12,7 +12,17 @@ from scipy import stats
 from scipy.optimize import linear_sum_assignment
 from scipy.special import expit, logsumexp
 
-from ppl_models import Bernoulli, Blocks, Mixture, NegativeBinomial, Normal, Poisson
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    Mixture,
+    MultivariateNormal,
+    MultivariateT,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    SkewNormal,
+)
 
 LAWS = {
     "Bernoulli": lambda x, eta, gamma: stats.bernoulli.logpmf(x, expit(eta)),
@@ -81,4 +91,60 @@ def mixture_rows(make: Callable[..., Any]) -> list[Any]:
                 missing=missing, recovery_rows=recovery, relabel=relabelled,
             )
         )  # fmt: skip
+    return [*rows, *whole_row_rows(make, weights)]
+
+
+ANGLES = [[[1.0, 0.4], [0.4, 2.0]], [[2.0, -0.9], [-0.9, 1.0]], [[1.5, 0.0], [0.0, 0.7]]]
+
+
+def log_normal_rows(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    return of_components(params, lambda k: stats.multivariate_normal(params["means"][k], np.linalg.inv(params["precisions"][k])).logpdf(data))
+
+
+def log_t_rows(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    return of_components(params, lambda k: stats.multivariate_t(params["means"][k], np.linalg.inv(params["precisions"][k]), params["freedom"][k]).logpdf(data))
+
+
+def log_skew_rows(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    """The half-normal part summed over by quadrature."""
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    u, weights = 5 * (nodes + 1), 5 * weights  # on [0, 10]
+
+    def one(k: int) -> np.ndarray:
+        normal = stats.multivariate_normal(np.zeros(data.shape[1]), np.linalg.inv(params["precisions"][k]))
+        left = data[:, None] - params["locations"][k] - u[:, None] * params["skews"][k]
+        return logsumexp(np.log(2 * weights) + stats.norm.logpdf(u) + normal.logpdf(left), axis=1)
+
+    return of_components(params, one)
+
+
+def of_components(params: Mapping[str, np.ndarray], log_law: Callable[[int], np.ndarray]) -> np.ndarray:
+    return logsumexp([np.log(weight) + log_law(k) for k, weight in enumerate(params["weights"])], axis=0)
+
+
+def relabelled_rows(site: str) -> Callable[..., Any]:
+    def relabel(result: Any, truth: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        rows, columns = linear_sum_assignment(torch.cdist(result.params[site], truth[site]).numpy())
+        order = torch.tensor(rows[np.argsort(columns)])
+        return {name: value[order] for name, value in result.params.items()}
+
+    return relabel
+
+
+def whole_row_rows(make: Callable[..., Any], weights: torch.Tensor) -> list[Any]:
+    centres, precisions = torch.tensor([[-4.0, 1.0], [4.0, 0.0], [0.0, -6.0]], dtype=torch.float64), torch.tensor(ANGLES, dtype=torch.float64)
+    extra = {
+        "freedom": torch.tensor([3.5, 6.0, 5.0], dtype=torch.float64),
+        "skews": torch.tensor([[1.5, -1.0], [2.0, 1.0], [1.0, 2.0]], dtype=torch.float64),
+    }
+    designs = [
+        ("mixture-MultivariateNormal", MultivariateNormal(0.1), "means", (), log_normal_rows, None),
+        ("mixture-MultivariateT", MultivariateT(0.1), "means", ("freedom",), log_t_rows, 600),
+        ("mixture-SkewNormal", SkewNormal(0.1), "locations", ("skews",), log_skew_rows, None),
+    ]
+    rows = []
+    for name, law, site, others, by_hand, recovery in designs:
+        truth = {"weights": weights, site: centres, "precisions": precisions} | {other: extra[other] for other in others}
+        shapes = {other: tuple(value.shape) for other, value in truth.items()} | {"assignments": (), "items": (2,)}
+        rows.append(make(name, Mixture(3, law, 2), truth, shapes, by_hand, recovery_rows=recovery, relabel=relabelled_rows(site)))
     return rows

@@ -91,8 +91,12 @@ def near(row: Row, num: int, seed: int, size: float = 0.3) -> Params:
             out[name] = (value.log() + noise).flatten(1).softmax(-1).reshape(noise.shape)
         elif base is constraints.unit_interval:
             out[name] = (value.logit() + noise).sigmoid()
+        elif isinstance(base, type(constraints.positive_definite)):
+            turn = torch.eye(value.shape[-1], dtype=F64) + noise / 2
+            out[name] = turn @ value @ turn.mT
         elif (value > 0).all() and float(getattr(base, "lower_bound", -1.0)) >= 0:
-            out[name] = value * noise.exp()
+            out[name] = (value * noise.exp()).clamp(max=float(getattr(base, "upper_bound", math.inf)))
+            out[name] = out[name].clamp(min=float(getattr(base, "lower_bound", 0.0)))
         else:
             out[name] = value + noise * (value != 0)
     return out

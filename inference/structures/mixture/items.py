@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_noise import Cells, poisson_scores
+from inference.base.component_noise import Cells, negative_binomial_scores, poisson_scores
 from inference.base.shared_values import listed
 from inference.programs.program import Params
 from inference.structures.mixture.law import ComponentLaw
@@ -161,6 +161,9 @@ class ItemLaw(ComponentLaw):
             elif isinstance(family, Poisson):
                 y, rate = (v.numpy() for v in torch.broadcast_tensors(x, eta.exp()))
                 value = np.where(np.isnan(y), np.nan, poisson_scores(np.nan_to_num(y), rate, rng))
+            elif isinstance(family, NegativeBinomial):
+                y, rate, size = (v.numpy() for v in torch.broadcast_tensors(x, eta.exp(), params["dispersion"][:, dispersed]))
+                value = np.where(np.isnan(y), np.nan, negative_binomial_scores(np.nan_to_num(y), rate, size, rng))
             elif isinstance(family, Bernoulli):
                 from scipy.special import ndtri
 

@@ -41,7 +41,6 @@ class ComponentLaw:
     about: MixtureComponents
 
     site: ClassVar[str]  # the parameter (K, J) that tells components apart
-    spread_site: ClassVar[str | None] = None  # whose entries have a floor that is worth a warning
     equation: ClassVar[str] = ""  # the law in a sentence of a page
 
     @property

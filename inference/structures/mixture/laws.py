@@ -5,11 +5,14 @@ from __future__ import annotations
 from inference.structures.mixture.items import ItemLaw
 from inference.structures.mixture.law import ComponentLaw
 from inference.structures.mixture.normal import NormalLaw
-from ppl_models.descriptions.components import MixtureComponents, MultivariateNormal
+from inference.structures.mixture.skewed import SkewNormalLaw
+from inference.structures.mixture.student import TLaw
+from ppl_models.descriptions.components import MixtureComponents
+from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, SkewNormal
 
 __all__ = ["law_of"]
 
-WHOLE_ROWS: dict[type, type[ComponentLaw]] = {MultivariateNormal: NormalLaw}
+WHOLE_ROWS: dict[type, type[ComponentLaw]] = {MultivariateNormal: NormalLaw, MultivariateT: TLaw, SkewNormal: SkewNormalLaw}
 
 
 def law_of(about: MixtureComponents) -> ComponentLaw:

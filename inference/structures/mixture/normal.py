@@ -11,7 +11,7 @@ from torch import Tensor
 
 from inference.programs.program import Params
 from inference.structures.mixture.law import ComponentLaw, log_diagonal, log_two_pi, outer_products, whitened
-from ppl_models.descriptions.components import MultivariateNormal
+from ppl_models.descriptions.row_laws import RowLaw
 
 __all__ = ["FullLaw", "NormalLaw", "posterior_precisions"]
 
@@ -46,7 +46,7 @@ class FullLaw(ComponentLaw):
     @property
     def regularization(self) -> float:
         """Of the prior of the precisions."""
-        assert isinstance(self.about.component, MultivariateNormal)
+        assert isinstance(self.about.component, RowLaw)
         return self.about.component.regularization
 
     def num_free(self, params: Params) -> int:
@@ -54,11 +54,15 @@ class FullLaw(ComponentLaw):
         k, j = params[self.site].shape
         return sum(value.numel() for name, value in params.items() if name != "precisions") + k * j * (j + 1) // 2
 
+    def inverse_spread(self, params: Params) -> Tensor:
+        """What is large in a direction in which a component has collapsed, in units of one over a variance, (K, J, J)."""
+        return params["precisions"]
+
     def faults(self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str]) -> tuple[str, ...]:
         few = (counts < self.about.num_items + 1) & (counts >= 1)
         values, vectors = torch.linalg.eigh(torch.atleast_2d(data.mT.cov(correction=0)))  # the data may have no width in a direction themselves
         factor = vectors * values.clamp(min=0).sqrt()  # of their covariance C = L L^T
-        widths = torch.linalg.eigvalsh(factor.mT @ params["precisions"] @ factor).amax(-1).reciprocal()  # least variance, as a share
+        widths = torch.linalg.eigvalsh(factor.mT @ self.inverse_spread(params) @ factor).amax(-1).reciprocal()  # least variance, as a share
         found = [
             f"component {k} has no width in one direction: {float(widths[k]):.1g} of the data's variance there, on {float(counts[k]):.3g} rows"
             for k in (widths < FLAT_SHARE).nonzero().ravel().tolist()

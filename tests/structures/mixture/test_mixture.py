@@ -18,7 +18,17 @@ from inference.base.steps import GenericSteps
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.structures.mixture.steps import MixtureSteps
-from ppl_models import Bernoulli, Mixture, MultivariateNormal, Normal, Poisson
+from ppl_models import (
+    Bernoulli,
+    Mixture,
+    MultivariateNormal,
+    MultivariateT,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    SkewNormal,
+)
+from ppl_models.parts.responses import ResponseFamily
 
 ROWS = [row for row in ZOO if row.name.startswith("mixture-")]
 
@@ -39,7 +49,10 @@ def test_e_step_equals_the_program(row):
     close(log_prior, posteriors.log_prior)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+CLOSED = [row for row in ROWS if isinstance(row.model.component, ResponseFamily)]  # the others have latents of their own, or matrices that ten rows leave open
+
+
+@pytest.mark.parametrize("row", CLOSED, ids=lambda row: row.name)
 def test_m_step_is_the_generic_optimum(row):
     program, start = program_of(row), {name: value[:1] for name, value in params_of(row).items()}
     steps = steps_of(row)
@@ -125,7 +138,7 @@ def test_precision_and_seed_are_kept():
     ("call", "message"),
     [
         (lambda: Mixture(0), "num_components must be a positive integer"),
-        (lambda: Mixture(2, component="normal"), "component must be a response family"),
+        (lambda: Mixture(2, component="normal"), "component must be a response family, MultivariateNormal"),
         (lambda: Mixture(2, concentration=0.5), "concentration must be at least 1"),
         (lambda: Mixture(2, bound=-1.0), "bound must be positive"),
         (lambda: Mixture(2, variance_floor=1.5), "variance_floor must lie in"),
@@ -135,7 +148,7 @@ def test_precision_and_seed_are_kept():
         (lambda: fit(Mixture(5, Normal()), torch.tensor([[2.0], [1.0]])), "at least num_components = 5 rows"),
         (
             lambda: fit(Mixture(2, MultivariateNormal(), 2), torch.tensor([[1.0, torch.nan], [0.0, 2.0], [1.0, 1.0]])),
-            "multivariate normal components need complete rows",
+            "MultivariateNormal components need complete rows",
         ),
     ],
 )
@@ -265,11 +278,15 @@ def test_a_covariance_without_width_is_named():
 # ---------------------------------------------------------------- noise of the components
 
 
+ANGLES = [[[1.0, 0.4], [0.4, 2.0]], [[2.0, -0.9], [-0.9, 1.0]]]
 MIXTURES = [
     (Normal(), 2, {"predictors": [[-2.0, 0.0], [2.0, 1.0]], "dispersion": [[1.0, 0.3], [0.5, 2.0]]}),
     (Poisson(), 2, {"predictors": [[0.0, 2.0], [2.0, 0.5]]}),
     (Bernoulli(), 3, {"predictors": [[1.0, -1.0, 0.5], [-1.0, 1.0, -2.0]]}),
-    (MultivariateNormal(), 2, {"means": [[0.0, 0.0], [2.0, 3.0]], "precisions": [[[1.0, 0.4], [0.4, 2.0]], [[2.0, -0.9], [-0.9, 1.0]]]}),
+    (NegativeBinomial(), 2, {"predictors": [[0.0, 2.0], [2.0, 0.5]], "dispersion": [[1.0, 3.0], [0.7, 20.0]]}),
+    (MultivariateNormal(), 2, {"means": [[0.0, 0.0], [2.0, 3.0]], "precisions": ANGLES}),
+    (MultivariateT(), 2, {"means": [[0.0, 0.0], [2.0, 3.0]], "precisions": ANGLES, "freedom": [4.0, 2.5]}),
+    (SkewNormal(), 2, {"locations": [[0.0, 0.0], [2.0, 3.0]], "precisions": ANGLES, "skews": [[2.0, -1.0], [0.3, 4.0]]}),
 ]
 
 
@@ -279,8 +296,8 @@ def test_mixture_noise_is_normal_at_the_truth(component, num_items, values, miss
     from inference.programs.program import simulate
     from inference.structures.registry import structure_of
 
-    if missing and isinstance(component, MultivariateNormal):
-        pytest.skip("multivariate normals take complete rows")
+    if missing and not isinstance(component, ResponseFamily):
+        pytest.skip("laws of whole rows take complete rows")
     model = Mixture(2, component, num_items)
     truth = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
     truth["weights"] = torch.tensor([0.6, 0.4], dtype=torch.float64)
@@ -289,7 +306,7 @@ def test_mixture_noise_is_normal_at_the_truth(component, num_items, values, miss
     noise = structure_of(model).component_noise(truth, data, torch.Generator().manual_seed(1), 1)
     for k in range(2):
         used = noise.scores[0, :, k][noise.used[0, :, k]]
-        for d in range(num_items):
-            assert stats.kstest(used[:, d], "norm").pvalue > 1e-5
-        assert np.abs(np.corrcoef(used.T) - np.eye(num_items)).max() < 0.09
+        for column in used.T:
+            assert stats.kstest(column, "norm").pvalue > 1e-5
+        assert np.abs(np.corrcoef(used.T) - np.eye(used.shape[1])).max() < 0.09
     assert noise.used.sum(-1).min() == noise.used.sum(-1).max() == 1

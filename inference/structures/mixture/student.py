@@ -1,0 +1,175 @@
+r"""Multivariate Student t components: ECME by a latent scale of every row (Peel and McLachlan 2000, doi:10.1023/A:1008981510081).
+
+Given its component, a row is :math:`N(\mu, \Lambda^{-1} / u)` with :math:`u \sim \mathrm{Gamma}(\nu/2, \nu/2)`, so that with
+:math:`d = (x - \mu)^\top \Lambda (x - \mu)` one expects :math:`g = (\nu + J) / (\nu + d)` of u. Means are averages weighted by r g; the scatter
+about them gives a matrix of precisions :math:`\Lambda^* = N (S + \epsilon I)^{-1}`. Letting u have any mean :math:`\alpha` is a
+larger model that says the same of the rows at :math:`\Lambda = \alpha \Lambda^*` (the parameter expansion of Liu, Rubin and Wu 1998,
+doi:10.1093/biomet/85.4.755); the maximum over :math:`\alpha` solves :math:`\epsilon\, \mathrm{tr}(\Lambda^*) \alpha^2 + N \nu \alpha - \nu \sum r g = 0`. The degrees of
+freedom then climb the density of the rows itself, u summed out, by Newton steps in :math:`\log \nu`, each halved until it does not fall.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inference.programs.program import Params
+from inference.structures.mixture.law import log_diagonal, outer_products, whitened
+from inference.structures.mixture.normal import EMPTY, FullLaw, posterior_precisions
+from ppl_models.descriptions.row_laws import FREEDOM
+
+__all__ = ["TLaw"]
+
+FIRST_FREEDOM = 10.0  # at a start
+NUM_STEPS = 2  # of Newton, an iteration
+MAX_STEP = 1.5  # of the logarithm
+HALVINGS = 12
+ROUNDING = 1e-13  # relative, below which a fall is none
+BLOCK = 2**20  # numbers of whitened rows in memory at once
+
+
+@dataclass(frozen=True)
+class TStatistics:
+    """Sums over rows.
+
+    Args:
+        weights: sums of r g, (R, K).
+        sums: of r g times the centred rows, (R, K, J).
+        squares: of r g times their outer products, (R, K, J, J).
+        centre: about which they are taken, (J,).
+        values: the rows, (J, N) or (R, J, N).
+        shares: responsibilities of the rows, (R, K, N).
+    """
+
+    weights: Tensor
+    sums: Tensor
+    squares: Tensor
+    centre: Tensor = field(metadata={"sum": False})
+    values: Tensor = field(metadata={"join": -1})
+    shares: Tensor = field(metadata={"join": -1})
+
+
+class TLaw(FullLaw):
+    """Of :class:`ppl_models.MultivariateT`."""
+
+    equation = "Student t(μ<sub>k</sub>, scale Σ<sub>k</sub>, ν<sub>k</sub> degrees of freedom)"
+
+    def log_densities(self, params: Params, data: Tensor) -> Tensor:
+        distance = distances(params, data)  # (..., K, N)
+        factor = torch.linalg.cholesky(params["precisions"])
+        each = log_tails(distance, params["freedom"].unsqueeze(-1), self.about.num_items)
+        return (each + log_diagonal(factor).unsqueeze(-1)).mT
+
+    def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> TStatistics:
+        share, t = responsibilities.mT, data - centre  # (R, K, n)
+        weight = share
+        if params is not None:
+            nu = params["freedom"].unsqueeze(-1)
+            weight = share * (nu + self.about.num_items) / (nu + distances(params, data))
+        return TStatistics(weight.sum(-1), weight @ t, outer_products(weight, t), centre, data.mT, share)
+
+    def m_step(self, statistics: TStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
+        bound = self.about.bound
+        empty = (counts <= EMPTY).unsqueeze(-1)
+        number, weight = counts.clamp(min=EMPTY).unsqueeze(-1), statistics.weights.clamp(min=1e-300).unsqueeze(-1)
+        kept = (statistics.sums / weight + statistics.centre).clamp(-bound, bound)
+        centred = kept - statistics.centre
+        crossed = centred.unsqueeze(-1) * statistics.sums.unsqueeze(-2)
+        scatter = statistics.squares - crossed - crossed.mT + weight.unsqueeze(-1) * centred.unsqueeze(-1) * centred.unsqueeze(-2)
+        precisions = posterior_precisions(scatter, number, self.regularization)
+        nu = params["freedom"].unsqueeze(-1)
+        prior = self.regularization * precisions.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
+        root = (number * nu) + ((number * nu).square() + 4 * prior * nu * weight).sqrt()
+        precisions = (2 * nu * weight / root).unsqueeze(-1) * precisions
+        new = {
+            "means": torch.where(empty, params["means"], kept),
+            "precisions": torch.where(empty.unsqueeze(-1), params["precisions"], precisions),
+        }
+        distance = distances(new, statistics.values.mT)
+        return new | {"freedom": maximise_freedom(distance, statistics.shares, params["freedom"], self.about.num_items)}
+
+    def first(self, data: Tensor, responsibilities: Tensor, centre: Tensor, blank: Params, floor: Tensor) -> Params:
+        return super().first(data, responsibilities, centre, blank | {"freedom": torch.full_like(blank["freedom"], FIRST_FREEDOM)}, floor)
+
+    def inverse_spread(self, params: Params) -> Tensor:
+        nu = params["freedom"]
+        return params["precisions"] * ((nu - 2) / nu)[:, None, None]
+
+    def at_bound(self, params: Params) -> list[str]:
+        """Of degrees of freedom the lower end alone: at the upper one the law is normal, which is no fault."""
+        low = (params["freedom"] <= 1.001 * FREEDOM[0]).nonzero().tolist()
+        return [*super().at_bound(params), *(f"freedom{index}" for index in low)]
+
+    def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
+        r"""One column after the other (Rosenblatt 1952, doi:10.1214/aoms/1177729394): given those before it, a column of a t law is one of more degrees
+        of freedom, :math:`e_j \{(\nu + \sum_{i<j} e_i^2) / (\nu + j - 1)\}^{-1/2} \sim t_{\nu + j - 1}`.
+        """
+        from scipy.special import ndtri, stdtr
+
+        factor = torch.linalg.cholesky(params["precisions"])
+        e = whitened(factor, params["means"], data).numpy()  # (N, K, J)
+        nu = params["freedom"].numpy()[:, None]
+        before = np.cumsum(e**2, -1) - e**2
+        freedom = nu + np.arange(e.shape[-1])
+        t = e / np.sqrt((nu + before) / freedom)
+        values: np.ndarray = -np.sign(t) * ndtri(np.maximum(stdtr(freedom, -np.abs(t)), 1e-300))
+        return values
+
+
+def distances(params: Params, data: Tensor) -> Tensor:
+    """Squared distances from the means in the metric of the precisions, ([R], K, N).
+
+    Args:
+        params: ([R], K, ...); data: (N, J), or (R, N, J).
+    """
+    factor = torch.linalg.cholesky(params["precisions"])
+    rows = max(1, BLOCK // max(1, factor[..., 0].numel()))
+    if data.dim() == 3:
+        return torch.cat([whitened(factor, params["means"], part).square().sum(-1) for part in data.split(rows, 1)], -1)
+    return torch.cat([whitened(factor, params["means"], part).square().sum(-1) for part in data.split(rows)]).movedim(0, -1)
+
+
+def log_tails(distance: Tensor, nu: Tensor, num_items: int) -> Tensor:
+    """Log-density of a t law of unit scale, by squared distance and degrees of freedom."""
+    half = (nu + num_items) / 2
+    constant = torch.lgamma(half) - torch.lgamma(nu / 2) - 0.5 * num_items * (nu.log() + math.log(math.pi))
+    return constant - half * torch.log1p(distance / nu)
+
+
+def maximise_freedom(distance: Tensor, shares: Tensor, freedom: Tensor, num_items: int) -> Tensor:
+    """Degrees of freedom (R, K) whose weighted log-density is not below that of those given.
+
+    Args:
+        distance: squared, (R, K, N); shares: responsibilities, (R, K, N).
+        freedom: start, (R, K).
+    """
+
+    def objective(t: Tensor) -> Tensor:
+        return (shares * log_tails(distance, t.exp().unsqueeze(-1), num_items)).sum(-1)
+
+    t = freedom.log()
+    value = objective(t)
+    for _ in range(NUM_STEPS):
+        nu = t.exp().unsqueeze(-1)
+        both, half = nu + distance, (nu + num_items) / 2
+        g = 2 * half / both
+        slope = torch.digamma(half) - torch.digamma(nu / 2) - torch.log1p(distance / nu) + 1 - g
+        bend = (torch.polygamma(1, half) - torch.polygamma(1, nu / 2)) / 2 + distance / (nu * both) + (g - 1) / both
+        gradient = t.exp() * (shares * slope).sum(-1) / 2
+        curvature = gradient + t.exp().square() * (shares * bend).sum(-1) / 2
+        step = torch.where(curvature < 0, -gradient / curvature.clamp(max=-1e-12), gradient.sign())
+        proposal = (t + step.clamp(-MAX_STEP, MAX_STEP)).exp().clamp(*FREEDOM).log()
+        new, least = objective(proposal), value - ROUNDING * value.abs()
+        for _ in range(HALVINGS):
+            worse = ~(new >= least)
+            if not worse.any():
+                break
+            proposal = torch.where(worse, (t + proposal) / 2, proposal)
+            new = torch.where(worse, objective(proposal), new)
+        better = new >= least
+        t, value = torch.where(better, proposal, t), torch.where(better, new, value)
+    return t.exp()

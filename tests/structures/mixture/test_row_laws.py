@@ -1,0 +1,140 @@
+"""Student t and skew-normal components: their EM, its fixed points by hand, limits, starts, and what is said of odd fits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize, stats
+from scipy.special import logsumexp
+from zoo.table import F64, close
+
+from inference import EM, Fit, fit
+from inference.fitting.problem import problem_of
+from inference.programs.program import simulate
+from inference.structures.mixture.laws import law_of
+from inference.structures.registry import structure_of
+from ppl_models import Mixture, MultivariateNormal, MultivariateT, SkewNormal
+
+
+def heavy(num_rows: int = 600, freedom: float = 3.0, seed: int = 0) -> np.ndarray:
+    """Two groups of t rows, one of them turned."""
+    rng = np.random.default_rng(seed)
+    wide = rng.standard_normal((num_rows, 2)) / np.sqrt(rng.chisquare(freedom, (num_rows, 1)) / freedom)
+    wide[: num_rows // 2] = wide[: num_rows // 2] @ np.array([[1.0, 0.8], [0.0, 0.6]]) + 8
+    return wide
+
+
+def leaning(num_rows: int = 500, seed: int = 0) -> np.ndarray:
+    """One group of skew-normal rows."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((num_rows, 2)) + np.abs(rng.standard_normal((num_rows, 1))) * np.array([3.0, -2.0])
+
+
+def t_rows(mean: np.ndarray, scale: np.ndarray, freedom: float, x: np.ndarray) -> np.ndarray:
+    return stats.multivariate_t(mean, scale, freedom).logpdf(x)
+
+
+@pytest.mark.parametrize("law", [MultivariateT(1e-2), SkewNormal(1e-2)], ids=lambda law: type(law).__name__)
+def test_em_never_loses_whatever_the_prior(law):
+    data = torch.tensor(np.concatenate([heavy(60), leaning(40)]))
+    problem = problem_of(Mixture(3, law, 2), data, 0)
+    steps, params = EM().steps(problem), problem.structure.start(problem, "random", 5)
+    values = []
+    for _ in range(40):
+        statistics, log_likelihood, log_prior = steps.e_step(params)
+        values.append(log_likelihood + log_prior)
+        params = steps.m_step(statistics, params)
+    change = torch.stack(values).diff(dim=0)
+    assert float(change.min()) >= -1e-9 * abs(float(values[-1].max()))
+    assert float(change[:5].max()) > 1
+
+
+def test_one_t_law_is_the_maximum_likelihood_of_scipy():
+    x = heavy()[:300]
+    result = fit(Mixture(1, MultivariateT(), 2), x, EM(tolerance=1e-13, parameter_tolerance=1e-8))
+    mean, scale, freedom = result.params["means"][0].numpy(), np.linalg.inv(result.params["precisions"][0].numpy()), float(result.params["freedom"])
+    assert result.log_likelihood == pytest.approx(t_rows(mean, scale, freedom, x).sum())
+
+    def loss(v: np.ndarray) -> float:
+        lower = np.array([[np.exp(v[2]), 0.0], [v[3], np.exp(v[4])]])
+        return -float(t_rows(v[:2], lower @ lower.T, float(np.exp(v[5])), x).sum())
+
+    lower = np.linalg.cholesky(scale)
+    at = np.array([*mean, np.log(lower[0, 0]), lower[1, 0], np.log(lower[1, 1]), np.log(freedom)])
+    found = optimize.minimize(loss, at + 0.05, method="BFGS")
+    assert -found.fun == pytest.approx(result.log_likelihood, abs=1e-3)
+    assert np.allclose(found.x, at, atol=2e-2)
+    assert result.num_parameters == 2 + 3 + 1
+
+
+def test_one_skew_normal_law_is_a_maximum():
+    x = leaning(300)
+    result = fit(Mixture(1, SkewNormal(), 2), x, EM(tolerance=1e-10))
+    assert result.num_parameters == 2 + 2 + 3
+    law = law_of(structure_of(result.model).about)
+    leaves = {name: value.clone().requires_grad_() for name, value in result.params.items()}
+    law.log_densities(leaves, torch.tensor(x)).sum().backward()
+    for name in ("locations", "skews", "precisions"):
+        assert float(leaves[name].grad.abs().max()) < 0.5, name
+    assert np.allclose(result.params["skews"][0], [3, -2], atol=0.5)
+    normal = fit(Mixture(1, MultivariateNormal(), 2), x)
+    assert result.log_likelihood > normal.log_likelihood + 5
+
+
+def test_normal_rows_are_a_t_law_of_many_degrees():
+    x = np.random.default_rng(0).standard_normal((400, 3))
+    wide, normal = fit(Mixture(1, MultivariateT(), 3), x), fit(Mixture(1, MultivariateNormal(), 3), x)
+    assert float(wide.params["freedom"]) > 20
+    assert abs(wide.log_likelihood - normal.log_likelihood) < 2
+    assert wide.warnings == ()  # the end of the interval is a normal law, and no fault
+    assert wide.num_iterations < 200
+
+
+def test_two_groups_of_heavy_tails_are_two():
+    x = heavy()
+    result = fit(Mixture(2, MultivariateT(), 2), x, EM(), num_restarts=3)
+    assert sorted(result.params["means"][:, 0].round().tolist()) == [0, 8]
+    assert 1.5 < float(result.params["freedom"].mean()) < 5
+    params = {name: value.numpy() for name, value in result.params.items()}
+    each = [np.log(params["weights"][k]) + t_rows(params["means"][k], np.linalg.inv(params["precisions"][k]), params["freedom"][k], x) for k in range(2)]
+    close(result.log_likelihood_rows(x), logsumexp(each, axis=0), 1e-9)
+
+
+@pytest.mark.parametrize("law", [MultivariateT(), SkewNormal()], ids=lambda law: type(law).__name__)
+def test_one_column_saved_named_and_refused(law, tmp_path):
+    x = leaning(200)[:, :1]
+    result = fit(Mixture(2, law, 1), x, EM(max_iterations=60, tolerance=1e-4, parameter_tolerance=1.0), num_restarts=2)
+    result.save(tmp_path / "fit")
+    again = Fit.load(tmp_path / "fit")
+    assert again.model == result.model
+    assert torch.equal(again.log_likelihood_rows(x), result.log_likelihood_rows(x))
+    assert set(result.model.site_dims) == {"weights", "assignments", "items", *law.site_dims}
+    with pytest.raises(ValueError, match=f"{type(law).__name__} components need complete rows"):
+        fit(Mixture(2, law, 2), [[1.0, np.nan], [0.0, 1.0], [2.0, 2.0]])
+    with pytest.raises(ValueError, match="regularization must be positive"):
+        type(law)(regularization=-1.0)
+
+
+def test_a_collapsed_component_is_named():
+    data = torch.tensor(np.concatenate([heavy(), np.ones((9, 2))]))
+    sharp, wide = 1e8 * torch.eye(2, dtype=F64), torch.eye(2, dtype=F64)
+    for law, site, own in ((MultivariateT(), "means", {"freedom": torch.tensor([5.0, 5.0])}), (SkewNormal(), "locations", {"skews": torch.zeros(2, 2)})):
+        params = {"weights": torch.tensor([0.02, 0.98]), site: torch.tensor([[1.0, 1.0], [4.0, 4.0]]), "precisions": torch.stack([sharp, wide])} | own
+        params = {name: value.to(F64) for name, value in params.items()}
+        problem = problem_of(Mixture(2, law, 2), data, 0)
+        assert problem.structure.degenerate(problem, params)[0].startswith("component 0 has no width in one direction")
+    assert problem.structure.at_bound(params) == []
+
+
+def test_rows_are_drawn_from_the_law():
+    truth = {"weights": [1.0], "means": [[1.0, -1.0]], "precisions": [[[1.0, 0.5], [0.5, 2.0]]], "freedom": [6.0]}
+    params = {name: torch.tensor(value, dtype=F64) for name, value in truth.items()}
+    x = simulate(Mixture(1, MultivariateT(), 2), params, 0, None, 20000)["items"].numpy()
+    assert np.allclose(np.cov(x.T), 1.5 * np.linalg.inv(truth["precisions"][0]), atol=0.08)
+    assert np.allclose(x.mean(0), truth["means"][0], atol=0.05)
+    skews = {"weights": params["weights"], "locations": params["means"], "precisions": params["precisions"], "skews": torch.tensor([[2.0, -3.0]], dtype=F64)}
+    x = simulate(Mixture(1, SkewNormal(), 2), skews, 0, None, 20000)["items"].numpy()
+    delta = np.array([2.0, -3.0])
+    assert np.allclose(x.mean(0), np.array([1.0, -1.0]) + np.sqrt(2 / np.pi) * delta, atol=0.06)
+    assert np.allclose(np.cov(x.T), np.linalg.inv(truth["precisions"][0]) + (1 - 2 / np.pi) * np.outer(delta, delta), atol=0.15)
