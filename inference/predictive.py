@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from inference.fitting.columns import as_fitted
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites, replicated_tables
@@ -25,7 +26,7 @@ class PredictiveCheck:
     """Observed and simulated items on the same rows, with the same entries missing.
 
     Args:
-        observed: (N, J), NaN where missing.
+        observed: (N, J), NaN where missing; J columns, of an item of C categories C - 1.
         simulated: (S, N, J), NaN where the observed entry is missing.
         num_rows: rows of the whole data set, of which N were compared.
     """
@@ -110,7 +111,7 @@ def predictive_checks(
 ) -> dict[str, PredictiveCheck]:
     """A check of everything the program observes, by name: a table of items, the steps of sequences, the share of each value.
 
-    Rows of a table are drawn anew from the program. Any other program is run on its own data with the observed sites drawn
+    Rows of a table are drawn anew from the program; an item of categories counts as indicators of all of them but the first. Any other program is run on its own data with the observed sites drawn
     instead of given: lengths, gaps and covariates are those of the data.
 
     Args:
@@ -130,7 +131,8 @@ def predictive_checks(
         draws = [simulate_rows(fit, len(chosen), seed=seed + s)[site] for s in range(num_simulations)]
         simulated = [draw.detach().cpu().numpy().astype(np.float64) for draw in draws]
         if simulated[0].shape == values[chosen].shape:  # else the table has columns that are given and not drawn, such as labels of groups
-            return {site: _check(values[chosen], simulated, len(values))}
+            numbers = [fit.structure.as_numbers(torch.from_numpy(part)).numpy() for part in (values[chosen], *simulated)]
+            return {site: _check(numbers[0], numbers[1:], len(values))}
     observed, simulations = replicated_tables(fit, data, num_simulations, seed)
     out = {}
     for name, values in observed.items():

@@ -22,11 +22,13 @@ from ppl_models.networks.lookup import KnownDensities, Lookup
 from ppl_models.networks.modules import FromModule
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
+from ppl_models.parts.blocks import Blocks
+from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.item_curves import ACDM, RRUM
 from ppl_models.parts.measurement import Additive, ExpDINA, ExpDINO, ExpGDM
 from ppl_models.parts.penalties import SCAD, Ridge, ToBeChosen, TruncatedLasso
 from ppl_models.parts.policies import Network, SoftmaxLinear
-from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, NegativeBinomial, Normal, Poisson
+from ppl_models.parts.responses import Bernoulli, LogNormal, NegativeBinomial, Normal, Poisson
 from ppl_models.sparse_coding import SparseCoding
 from ppl_models.usage_factorization import UsageFactorization
 
@@ -41,6 +43,7 @@ __all__ = [
     "AttributeGroups",
     "Bernoulli",
     "Blocks",
+    "Categorical",
     "ContinuousOptionsHMM",
     "Dag",
     "DeepDiscreteEncoder",

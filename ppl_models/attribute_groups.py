@@ -15,9 +15,10 @@ from torch import Tensor
 from ppl_models.deep_discrete_encoder import dispersion_prior, intercepts_prior, loadings_prior
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.latent_attributes import LatentAttributeModel
+from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.frames import as_frame
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
-from ppl_models.parts.responses import Blocks, ResponseFamily
+from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.validation import as_table, check_kind, numbers_like, plain_fields
 
 __all__ = ["AttributeGroups"]

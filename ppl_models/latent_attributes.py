@@ -17,12 +17,13 @@ from ppl_models.descriptions.attribute_law import AttributeLaw, AttributeRoot
 from ppl_models.descriptions.dag import Dag
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior
 from ppl_models.descriptions.profile_table import Hierarchy, Saturated
+from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.item_curves import ACDM, RRUM, CurvedItems
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM, Layout, layout_of_items
 from ppl_models.parts.monotone import MonotoneItems, monotone_items
 from ppl_models.parts.penalties import Penalty, ToBeChosen, check_penalty
-from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily
+from ppl_models.parts.responses import Bernoulli, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily
 from ppl_models.parts.validation import as_items, check_flag, check_number, check_size, numbers_like, plain_fields
 
 __all__ = ["LatentAttributeModel"]

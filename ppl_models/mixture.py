@@ -13,8 +13,10 @@ from torch import Tensor
 
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.row_laws import RowLaw
+from ppl_models.parts.categorical import joined, table_concentrations
 from ppl_models.parts.distributions import Dispersions, Flat
 from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.probability_tables import DirichletTables
 from ppl_models.parts.responses import Normal, ResponseFamily, sizes
 from ppl_models.parts.validation import as_items, check_number, check_size, numbers_like, plain_fields
 
@@ -33,17 +35,20 @@ class Mixture:
 
     Sites: ``weights`` w (K,), latent ``assignments`` c () in {0, ..., K-1}, observed ``items`` (J,), in the plate ``units``
     of the rows. A response family adds ``predictors`` :math:`\eta` (K, J), natural parameters (log-odds, log mean, mean),
-    and, for Normal, LogNormal and NegativeBinomial items, ``dispersion`` :math:`\gamma` (K, number of such items), variances, or sizes. Laws of
-    whole rows add their own: ``means`` or ``locations`` (K, J), ``precisions`` (K, J, J), ``freedom`` (K,), ``skews`` (K, J).
+    and, for Normal, LogNormal and NegativeBinomial items, ``dispersion`` :math:`\gamma` (K, number of such items), variances, or sizes. Categorical
+    items have ``probabilities`` (K, sum of their numbers of categories), item after item, and no predictors: classes of such items are a latent class
+    model (Goodman 1974, doi:10.1093/biomet/61.2.215). Laws of whole rows add their own: ``means`` or ``locations`` (K, J), ``precisions`` (K, J, J),
+    ``freedom`` (K,), ``skews`` (K, J).
 
     Priors: weights Dirichlet(concentration); predictors and means uniform on [-bound, bound]; variances uniform on
-    [1e-6, 1e6], sizes as :class:`~ppl_models.NegativeBinomial` says; precisions as :class:`MultivariateNormal` says, and what else laws of whole rows have as they say. Fits name components in the order of falling weight.
+    [1e-6, 1e6], sizes as :class:`~ppl_models.NegativeBinomial` says, probabilities as :class:`~ppl_models.Categorical` does; precisions as
+    :class:`MultivariateNormal` says, and what else laws of whole rows have as they say. Fits name components in the order of falling weight.
     Missing entries (NaN) are marginalised for response families and refused for laws of whole rows.
 
     Args:
         num_components: K.
         component: a response family, or a law of the whole row.
-        num_items: J.
+        num_items: J; left at 1, as many as a component speaks of that knows its items, such as ``Categorical.from_frame(data)`` or ``Blocks(...)``.
         concentration: at least 1; 1 is flat.
         bound: half-width of the interval of predictors or means; the family's own if None.
         variance_floor: EM keeps the variances of Normal and LogNormal items at or above this share of the column's variance (or of
@@ -69,6 +74,8 @@ class Mixture:
         if not isinstance(self.component, ResponseFamily | RowLaw):
             raise ValueError(f"Mixture: component must be a response family, MultivariateNormal(), MultivariateT() or SkewNormal(), got {self.component!r}")
         if isinstance(self.component, ResponseFamily):
+            if self.num_items == 1 and self.component.own_items is not None:
+                object.__setattr__(self, "num_items", self.component.own_items)
             self.component.blocks(self.num_items)
         check_number("Mixture", "concentration", self.concentration, "be at least 1 and finite", least=1)
         if self.bound is not None:
@@ -92,7 +99,11 @@ class Mixture:
         dims: dict[str, tuple[str, ...]] = {"weights": ("component",), "assignments": ("component",), "items": ("item",)}
         if isinstance(self.component, RowLaw):
             return dims | self.component.site_dims
-        dims["predictors"] = ("component", "item")
+        num_tables = len(self.component.num_categories_of(self.num_items))
+        if num_tables < self.num_items:
+            dims["predictors"] = ("component", "numeric_item" if num_tables else "item")
+        if num_tables:
+            dims["probabilities"] = ("component", "category")
         num_dispersed = self.component.num_dispersed(self.num_items)
         if num_dispersed:
             dims["dispersion"] = ("component", "item" if num_dispersed == self.num_items else "dispersed_item")
@@ -132,7 +143,16 @@ class Mixture:
         if isinstance(self.component, RowLaw):
             own = self.component.draw(self.num_components, self.num_items, bound, zero)
         else:
-            predictors = pyro.sample("predictors", Flat(zero - bound, zero + bound).expand(shape).to_event(2))
+            num_categories = self.component.num_categories_of(self.num_items)
+            shape[1] -= len(num_categories)
+            predictors = probabilities = None
+            if shape[1]:
+                predictors = pyro.sample("predictors", Flat(zero - bound, zero + bound).expand(shape).to_event(2))
+            if num_categories:
+                concentrations = torch.tensor(table_concentrations(self.component, self.num_items), **kind)
+                tables = DirichletTables(concentrations, num_categories)
+                probabilities = pyro.sample("probabilities", tables.expand(torch.Size(shape[:1])).to_event(1))
+            predictor = joined(self.component, self.num_items, predictors, probabilities)  # (..., K, P)
             is_size = sizes(self.component, self.num_items).to(zero.device)
             dispersion = None
             if len(is_size):
@@ -149,5 +169,5 @@ class Mixture:
                 law: Any = self.component.given(self._picked(own, c))
             else:
                 spread = None if dispersion is None else Vindex(dispersion)[..., c, :]
-                law = ItemResponse(self.component, Vindex(predictors)[..., c, :], spread)
+                law = ItemResponse(self.component, Vindex(predictor)[..., c, :], spread)
             return pyro.sample("items", law, obs=data)

@@ -29,7 +29,7 @@ PUBLIC = {
     """,
     "inference.plots": """
         plot_latent_graph plot_loading_images plot_loadings plot_mesa plot_posterior_predictive plot_reconstructions
-        plot_restarts plot_trace plot_certainty plot_classifiers plot_component_densities plot_saturation
+        plot_restarts plot_trace plot_categories plot_certainty plot_classifiers plot_component_densities plot_saturation
     """,
     "inference.report": "HasText write_report",
     "inference.comparison": "Comparison compare",
@@ -55,7 +55,7 @@ PUBLIC = {
     """,
     "inference.cli": "app main",
     "ppl_models": """
-        Additive Bernoulli Blocks ContinuousOptionsHMM DeepDiscreteEncoder DeepNoisyOr Dense ExpDINA ExpGDM
+        Additive Bernoulli Blocks Categorical ContinuousOptionsHMM DeepDiscreteEncoder DeepNoisyOr Dense ExpDINA ExpGDM
         FactorAnalysis FromModule GaussianFactorization InClassNet KnownDensities LogNormal Lookup Mixture MultivariateNormal NegativeBinomial
         NegativeBinomialFactorization
         Network NoisyOr Normal OptionsHMM Poisson PoissonFactorization Ridge SCAD SoftmaxLinear SparseCoding

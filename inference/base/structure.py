@@ -303,6 +303,14 @@ class Structure:
         """
         return tables_of(program, values)
 
+    def as_numbers(self, table: Tensor) -> Tensor:
+        """An observed table (..., J) in columns whose means and correlations say something, (..., P): of categories their indicators.
+
+        Args:
+            table: as the model takes it, NaN where missing.
+        """
+        return table
+
     def why_no_standard_errors(self, params: Params) -> str | None:
         """Why the curvature of the log-likelihood gives no standard errors of these estimates; None where it does."""
         if self.local_sites:
@@ -314,6 +322,10 @@ class Structure:
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         """The items whose family has a dispersion, in the order of the dispersion vector; none where that is not described."""
         return []
+
+    def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Names of the categories of the items that have some, by item; none where that is not described."""
+        return {}
 
     def num_densities(self, num_items: int) -> int:
         """How many of the items the model gives a density, as against a probability; 0 where that is not described."""

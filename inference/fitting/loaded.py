@@ -17,6 +17,7 @@ from inference.fitting.record import FitRecord, Restarts, Trace
 from inference.programs.data import checks_data
 from inference.programs.program import Params, Program
 from inference.structures.registry import structure_of
+from ppl_models.parts.probability_tables import Simplexes, segments_of
 
 __all__ = ["check_loaded"]
 
@@ -148,6 +149,9 @@ def _inside(support: constraints.Constraint, value: Tensor) -> bool:
         support = support.base_constraint
     if support is constraints.simplex:
         return bool((value >= -ROUNDING).all() and ((value.sum(-1) - 1).abs() < ROUNDING).all())
+    if isinstance(support, Simplexes):
+        totals = segments_of(support.sizes, value.device).total(value)
+        return bool((value >= -ROUNDING).all() and ((totals - 1).abs() < ROUNDING).all())
     low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
     if low is None and high is None:
         return bool(support.check(value).all())

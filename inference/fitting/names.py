@@ -38,7 +38,8 @@ def dims_of(fit: FitRecord, site: str, shape: Sequence[int]) -> tuple[str, ...]:
 
 
 def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -> list[str] | list[int]:
-    """Names of the entries along a dim: the user's, the model's own (``entry_names``), the item names, or 0, 1, ...; of a subset those of its members, as in 0*2.
+    """Names of the entries along a dim: the user's, the model's own (``entry_names``), the item names, or 0, 1, ...; of a subset those of its members, as in 0*2; of
+    the categories of all items, item after item, those of both, as in smoker=yes.
 
     Args:
         fit: the fit.
@@ -64,6 +65,11 @@ def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -
     items = list(fit.item_names)
     if dim == "item" and len(items) == size:
         return items
+    categories = fit.structure.category_names(items)
+    if dim == "category" and sum(map(len, categories.values())) == size:
+        return [f"{item}={name}" for item, own in categories.items() for name in own]
+    if dim == "numeric_item" and len(items) - len(categories) == size:
+        return [item for item in items if item not in categories]
     dispersed = fit.structure.dispersed_items(items)
     if dim == "dispersed_item" and len(dispersed) == size:
         return dispersed

@@ -185,6 +185,11 @@ class FitRecord:
         return self.structure.graphs(self.params)
 
     @property
+    def category_names(self) -> dict[str, tuple[str, ...]]:
+        """Names of the categories of each item that has some, in the order of their codes 0, 1, ...; empty where no item has."""
+        return self.structure.category_names(self.item_names)
+
+    @property
     def model_name(self) -> str:
         """The model's class, or the name of the user's function."""
         named = type(self.model).__name__ if dataclasses.is_dataclass(self.model) else getattr(self.model, "__name__", "program")

@@ -1,6 +1,7 @@
 """Pictures: of fits, layers, components, comparisons, choices."""
 
 from inference.plots.attributes import plot_profiles, plot_q_matrix
+from inference.plots.categories import plot_categories
 from inference.plots.causal import plot_causal_graph
 from inference.plots.classifiers import plot_certainty, plot_classifiers, plot_component_densities, plot_saturation
 from inference.plots.comparison import plot_comparison, plot_ranks
@@ -26,6 +27,7 @@ from inference.plots.topics import plot_group_means, plot_skill_effects, plot_to
 __all__ = [
     "plot_profiles",
     "plot_q_matrix",
+    "plot_categories",
     "plot_causal_graph",
     "plot_certainty",
     "plot_classifiers",

@@ -9,6 +9,7 @@ from inference.base.structure import Structure
 from inference.estimates import estimates_of
 from inference.fitting.names import Names
 from inference.fitting.result import Fit
+from inference.plots.categories import plot_categories
 from inference.plots.components import plot_signatures
 from inference.plots.estimates import plot_estimates
 from inference.plots.layers import plot_loadings
@@ -19,6 +20,7 @@ from inference.structures.factorization.factor_analysis import FactorAnalysisStr
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
 from inference.structures.layers.structure import LayeredStructure
+from inference.structures.mixture.structure import MixtureStructure
 from inference.structures.noisy_or.structure import NoisyOrStructure
 from inference.structures.options.continuous import ContinuousOptionsStructure
 from inference.structures.options.structure import OptionsStructure
@@ -31,7 +33,7 @@ __all__ = ["plot_fit"]
 
 def plot_fit(fit: Fit, data: Any = None, names: Names | None = None) -> Figure:
     """One picture of what was found: the loadings of an encoder, the signatures of a factorization, what the latents of a noisy-OR network switch on,
-    the policies of options; of any other program its estimates, with intervals where there are draws or ``data`` is given.
+    the policies of options, the answers of latent classes; of any other program its estimates, with intervals where there are draws or ``data`` is given.
 
     Args:
         fit: of any program.
@@ -58,6 +60,13 @@ def _(structure: LayeredStructure, fit: Fit, data: Any, names: Names | None) -> 
 @_picture.register
 def _(structure: FactorAnalysisStructure, fit: Fit, data: Any, names: Names | None) -> Any:
     return plot_loadings(fit, "signatures", names=names).figure
+
+
+@_picture.register
+def _(structure: MixtureStructure, fit: Fit, data: Any, names: Names | None) -> Any:
+    if not fit.category_names or "predictors" in fit.params:
+        return plot_estimates(estimates_of(fit, data, names=names))
+    return plot_categories(fit, names)
 
 
 @_picture.register

@@ -15,6 +15,7 @@ from torch.distributions import constraints
 
 from inference.programs.program import Params, Program
 from ppl_models.parts.precisions import LogCholesky
+from ppl_models.parts.probability_tables import Simplexes, segments_of
 from ppl_models.sequences.option_chain import MatrixSimplex
 
 __all__ = ["Coordinates", "entry_names"]
@@ -31,8 +32,8 @@ class _SitePart:
     lower: Tensor  # of the shape of the site
     upper: Tensor
     free: Tensor  # bool, of the shape of the site: entries that are coordinates
-    width: int = 1  # entries that sum to one, of a simplex
-    reference: Tensor = field(default_factory=lambda: torch.zeros(0, 1, dtype=torch.long))  # of each of them, (rows, 1)
+    sums: tuple[int, ...] = (1,)  # of probability vectors: how many entries, one after the other, sum to one
+    reference: Tensor = field(default_factory=lambda: torch.zeros(0, 1, dtype=torch.long))  # of each of them, (rows, vectors)
 
     def coordinates(self, value: Tensor) -> Tensor:
         """Free coordinates of a value of the site, (P,)."""
@@ -42,7 +43,11 @@ class _SitePart:
         """The value that free coordinates (P,) stand for; held entries as in ``center``."""
         if self.scale == "simplex":
             ratios = self._moved(center).masked_scatter(self.free, own)
-            return torch.softmax(ratios.reshape(-1, self.width), -1).reshape(center.shape)
+            if len(self.sums) == 1:
+                return torch.softmax(ratios.reshape(-1, *self.sums), -1).reshape(center.shape)
+            vectors = segments_of(self.sums, center.device)
+            rows = ratios.reshape(-1, vectors.num_entries)
+            return (rows - vectors.spread(vectors.log_total(rows))).exp().reshape(center.shape)
         if self.scale == "cholesky":
             size = center.shape[-1]
             lower = self._moved(center).masked_scatter(self.free, own)
@@ -57,8 +62,9 @@ class _SitePart:
 
     def _moved(self, value: Tensor) -> Tensor:
         if self.scale == "simplex":
-            rows = value.reshape(-1, self.width).log()
-            return (rows - rows.gather(-1, self.reference)).reshape(value.shape)
+            vectors = segments_of(self.sums, value.device)
+            rows = value.reshape(-1, vectors.num_entries).log()
+            return (rows - vectors.spread(rows.gather(-1, self.reference))).reshape(value.shape)
         if self.scale == "cholesky":
             factor = torch.linalg.cholesky(value)
             return factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log())
@@ -103,14 +109,14 @@ class Coordinates:
             free = torch.ones_like(value, dtype=torch.bool)
             if scale == "identity":
                 free = value != 0 if graph is None else graph.to(value.device) & (value != 0)
-            width = math.prod(value.shape[value.dim() - base.event_dim :])
+            sums = base.sizes if isinstance(base, Simplexes) else (math.prod(value.shape[value.dim() - base.event_dim :]),)
             reference = torch.zeros(0, 1, dtype=torch.long)
             if scale == "simplex":
-                reference = _references(value.reshape(-1, width))
-                free = (value >= SMALL).reshape(-1, width).scatter(-1, reference, False).reshape(value.shape)
+                reference = _references(value.reshape(-1, sum(sums)), sums)
+                free = (value >= SMALL).reshape(-1, sum(sums)).scatter(-1, reference, False).reshape(value.shape)
             elif scale == "cholesky":
                 free = free.tril()
-            parts.append(_SitePart(name, scale, low, high, free, width, reference))
+            parts.append(_SitePart(name, scale, low, high, free, sums, reference))
         return cls(params, tuple(parts))
 
     @property
@@ -235,7 +241,7 @@ def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Ten
     infinite = torch.tensor(torch.inf, dtype=torch.float64)
     if isinstance(support, type(constraints.positive_definite)):
         return "cholesky", -infinite, infinite
-    if support is constraints.simplex or isinstance(support, MatrixSimplex):
+    if support is constraints.simplex or isinstance(support, MatrixSimplex | Simplexes):
         return "simplex", torch.zeros(()), torch.ones(())
     if support is constraints.real or support is constraints.real_vector:
         return "identity", -infinite, infinite
@@ -249,12 +255,14 @@ def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Ten
     raise ValueError(f"site {name!r} with support {support} has no free coordinates here")
 
 
-def _references(rows: Tensor) -> Tensor:
-    """The entry of each probability vector, (rows, width), that its log-ratios are taken to: the last, the largest where the last is
-    as good as zero; (rows, 1).
+def _references(rows: Tensor, sums: tuple[int, ...]) -> Tensor:
+    """The entry of each probability vector, side by side in (rows, P), that its log-ratios are taken to: the last, the largest where the
+    last is as good as zero; (rows, vectors).
     """
-    last = torch.full_like(rows[:, :1], rows.shape[-1] - 1, dtype=torch.long)
-    return torch.where(rows[:, -1:] < SMALL, rows.argmax(-1, keepdim=True), last)
+    vectors = segments_of(sums, rows.device)
+    last = vectors.entry.gather(-1, vectors.inside.sum(-1, keepdim=True) - 1).ravel()  # (vectors,)
+    largest = vectors.entry[:, 0] + vectors.padded(rows, -1.0).argmax(-1)  # (rows, vectors)
+    return torch.where(rows[:, last] < SMALL, largest, last)
 
 
 def _filled(limit: Tensor, value: Tensor, graph: Tensor | None) -> Tensor:

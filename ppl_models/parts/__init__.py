@@ -1,5 +1,7 @@
 """What programs are made of: responses, penalties, distributions, checks."""
 
+from ppl_models.parts.blocks import Blocks
+from ppl_models.parts.categorical import Categorical, log_tables
 from ppl_models.parts.distributions import (
     BinaryVector,
     Flat,
@@ -14,9 +16,9 @@ from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, Exp
 from ppl_models.parts.penalties import SCAD, Penalty, PenaltyPrior, Ridge, ToBeChosen, TruncatedLasso, stacked, taken
 from ppl_models.parts.policies import Network, Policy, SoftmaxLinear
 from ppl_models.parts.precisions import LogCholesky, PositiveDefinite, Precision
+from ppl_models.parts.probability_tables import DirichletTables, Segments, Simplexes, segments_of
 from ppl_models.parts.responses import (
     Bernoulli,
-    Blocks,
     LogNormal,
     NegativeBinomial,
     Normal,
@@ -41,6 +43,9 @@ from ppl_models.parts.validation import (
 
 __all__ = [
     "SkewedRows",
+    "Blocks",
+    "Categorical",
+    "log_tables",
     "BinaryVector",
     "Flat",
     "ProductEffects",
@@ -69,8 +74,11 @@ __all__ = [
     "LogCholesky",
     "PositiveDefinite",
     "Precision",
+    "DirichletTables",
+    "Segments",
+    "Simplexes",
+    "segments_of",
     "Bernoulli",
-    "Blocks",
     "LogNormal",
     "NegativeBinomial",
     "Normal",

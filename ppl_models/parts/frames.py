@@ -1,13 +1,23 @@
-"""Data frames of any library (pandas, polars, PyArrow, modin, ...) as one kind, through narwhals."""
+"""Data frames of any library (pandas, polars, PyArrow, modin, ...) as one kind, through narwhals; names of categories in their columns."""
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["as_frame", "column_names"]
+import numpy as np
+
+__all__ = ["MAX_LEVELS", "UnusedLevelWarning", "as_frame", "coded", "column_names", "levels_of_frame"]
+
+MAX_LEVELS = 50  # of a column; one with more is likely a number or an identifier
 
 OWN = ("builtins", "inference", "numpy", "pandas", "ppl_models", "torch")  # what these define is never another library's frame
+
+
+class UnusedLevelWarning(UserWarning):
+    """A category that a column may hold, and that no row has: nothing can be learned of it."""
 
 
 def as_frame(data: Any) -> Any:
@@ -50,3 +60,130 @@ def _refuse_copies(names: Any) -> None:
     copies = [name for name, count in Counter(map(str, names)).items() if count > 1]
     if copies:
         raise ValueError(f"data: columns of different names were expected, got several named {', '.join(map(repr, copies[:5]))}: rename or drop all but one")
+
+
+# -------------------------------------------------------------------- categories
+
+
+def levels_of_frame(owner: str, data: Any, max_levels: int, ordered: bool = False) -> tuple[tuple[str, ...], ...]:
+    """Names of the categories of every column: of a pandas categorical in its own order, of whole numbers in theirs, of text in the alphabet's.
+
+    Args:
+        owner: who asks, for messages.
+        data: a data frame of any library.
+        max_levels: that a column may have.
+        ordered: whether the order counts, so that text must bring its own.
+
+    Raises:
+        ValueError: for no frame; or naming a column without values, with too many, with others than text, categories, booleans and whole numbers,
+            or with text in no order where the order counts.
+
+    Warns:
+        UnusedLevelWarning: naming levels of a pandas categorical that no row has.
+    """
+    if isinstance(max_levels, bool) or not isinstance(max_levels, int) or max_levels < 1:
+        raise ValueError(f"{owner}: max_levels must be a positive integer, got {max_levels!r}")
+    frame = as_frame(data)
+    if not (hasattr(frame, "columns") and hasattr(frame, "to_numpy")):
+        raise ValueError(f"{owner}: a data frame was expected, got {type(data).__name__}; of arrays, give num_categories")
+    return tuple(_levels_of(owner, frame[name], str(name), max_levels, ordered) for name in frame.columns)
+
+
+def _levels_of(owner: str, column: Any, name: str, max_levels: int, ordered: bool) -> tuple[str, ...]:
+    where = f"{owner}: column {name!r}"
+    _, values = _factors(column, where)
+    if not values:
+        raise ValueError(f"{where} has no observed entry")
+    if len(values) > max_levels:
+        raise ValueError(
+            f"{where} has {len(values):,} different values, more than max_levels = {max_levels}: a number or an identifier is no category; leave it out, "
+            "or allow more"
+        )
+    labels = {_label(value, where) for value in values}
+    categories = getattr(column.dtype, "categories", None)
+    if categories is not None and (not ordered or column.dtype.ordered):
+        own = list(dict.fromkeys(_label(value, where) for value in categories))
+        unused = [label for label in own if label not in labels]
+        if unused and not ordered:
+            warnings.warn(f"{where}: no row has {', '.join(map(repr, unused))}, which the fit leaves out", UnusedLevelWarning, stacklevel=4)
+        if unused and ordered:
+            raise ValueError(f"{where}: no row has {', '.join(map(repr, unused))}, so nothing says where it lies in the order: drop it, or join it to a neighbour")
+        return tuple(label for label in own if label in labels)
+    if all(isinstance(value, bool | np.bool_ | int | np.integer | float | np.floating) for value in values):
+        return tuple(dict.fromkeys(_label(value, where) for value in sorted(values)))
+    if ordered:
+        raise ValueError(f"{where} holds text in no order: make it an ordered pandas Categorical, or give levels from the lowest to the highest")
+    return tuple(sorted(labels))
+
+
+def coded(data: Any, names: Mapping[int, Sequence[str]], owner: str = "data") -> Any:
+    """A data frame, or an array of text, with categories as codes 0, 1, ...; tensors and arrays of numbers hold codes, and are as they were.
+
+    Args:
+        data: a table.
+        names: of the categories, by the place of their column.
+        owner: for messages.
+
+    Raises:
+        ValueError: naming the column and a level that is not among the names.
+    """
+    data = as_frame(data)
+    if isinstance(data, np.ndarray | list | tuple) and names:
+        data = _text_as_frame(data)
+    if not names or not (hasattr(data, "columns") and hasattr(data, "to_numpy")) or len(data.columns) <= max(names):
+        return data
+    import pandas as pd
+
+    columns = {name: data[name] for name in data.columns}
+    for place, levels in names.items():
+        name = data.columns[place]
+        columns[name] = pd.Series(_codes(data[name], levels, f"{owner}: column {str(name)!r}"), data.index)
+    return pd.DataFrame(columns, data.index)
+
+
+def _text_as_frame(data: Any) -> Any:
+    import pandas as pd
+
+    try:
+        array = np.asarray(data)
+    except ValueError:  # lines of unequal length, which are refused where all data are
+        return data
+    return pd.DataFrame(array) if array.dtype.kind in "OUT" and array.ndim == 2 else data
+
+
+def _codes(column: Any, levels: Sequence[str], where: str) -> np.ndarray:
+    codes, values = _factors(column, where)
+    place = {label: code for code, label in enumerate(levels)}
+    of_value = np.full(len(values) + 1, np.nan)  # the last is what is missing
+    for i, value in enumerate(values):
+        label = _label(value, where)
+        if isinstance(value, bool | np.bool_) and label not in place:
+            label = str(int(value))
+        if label not in place:
+            known = ", ".join(map(repr, [*levels[:8], *(["..."] if len(levels) > 8 else [])]))
+            hint = "; names are given to the model, as by Categorical.from_frame(data)" if list(levels) == list(map(str, range(len(levels)))) else ""
+            raise ValueError(f"{where}: level {label!r} is unknown to the model, whose levels are {known}{hint}")
+        of_value[i] = place[label]
+    return of_value[codes]
+
+
+def _factors(column: Any, where: str) -> tuple[np.ndarray, list[Any]]:
+    """Every entry as the place of its value among the different ones, -1 where it is missing."""
+    import pandas as pd
+
+    try:
+        codes, values = pd.factorize(column)
+    except TypeError as error:
+        raise ValueError(f"{where}: text, categories, booleans or whole numbers were expected ({error})") from None
+    return codes, list(values)
+
+
+def _label(value: Any, where: str) -> str:
+    """The name of a level; of whole numbers without a point, for a column with missing entries holds 1.0 for 1."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, int | np.integer) or (isinstance(value, float | np.floating) and value == np.round(value)):
+        return str(int(value))
+    raise ValueError(f"{where}: text, categories, booleans or whole numbers were expected, got {value!r}")

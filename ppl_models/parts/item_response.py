@@ -63,7 +63,7 @@ class ItemResponse(TorchDistribution):
 
     Args:
         family: the response family.
-        predictor: eta, (\*batch, J), or a :class:`LinearPredictor` of that shape.
+        predictor: eta, (\*batch, P), P = J but for families of vector statistics; or a :class:`LinearPredictor` of that shape.
         dispersion: (\*batch, family.num_dispersed(J)), or None.
     """
 
@@ -83,7 +83,7 @@ class ItemResponse(TorchDistribution):
         batch_shape = self.eta.shape[:-1]
         if dispersion is not None:
             batch_shape = broadcast_shapes(batch_shape, dispersion.shape[:-1])
-        super().__init__(batch_shape, self.eta.shape[-1:], validate_args=False)
+        super().__init__(batch_shape, torch.Size([family.num_items(self.eta.shape[-1])]), validate_args=False)
 
     def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> ItemResponse:
         new = self._get_checked_instance(ItemResponse, _instance)
@@ -101,7 +101,7 @@ class ItemResponse(TorchDistribution):
         shape = torch.Size(sample_shape) + self.batch_shape + self.event_shape
         dispersion = self.dispersion
         with torch.no_grad():
-            return self.family.draw(self.eta.expand(shape), dispersion)
+            return self.family.draw(self.eta.expand(shape[:-1] + self.eta.shape[-1:]), dispersion)
 
     def log_prob(self, value: Tensor) -> Tensor:
         inner, log_partition, base = self.log_prob_terms(*filled(self.family, value))
@@ -114,7 +114,7 @@ class ItemResponse(TorchDistribution):
         Args:
             x: (\*rows, J) without missing entries; mask: the same shape, 0 where an entry is to be left out, or None.
         """
-        scale = self.family.scale(self.dispersion, self.event_shape[0])
+        scale = self.family.scale(self.dispersion, self.event_shape[0])  # (..., J)
         statistic = self.family.statistic(x)
         if self._log_partition is None:
             partition = self.family.partition(self.eta, self.dispersion)
@@ -122,12 +122,13 @@ class ItemResponse(TorchDistribution):
         if mask is None:
             log_partition = self._log_partition.sum(-1)
         else:
-            statistic = statistic * mask
+            statistic = statistic * self.family.spread(mask)
             log_partition = pairwise_dot(mask, self._log_partition)
+        scale = None if scale is None else self.family.spread(scale)  # (..., P)
         if not self.family.is_canonical:
             natural = self.family.natural(self.eta, self.dispersion)
             inner = pairwise_dot(statistic, natural if scale is None else natural * scale)
-        elif isinstance(self.predictor, LinearPredictor) and self.predictor.loadings.shape[-1] <= self.event_shape[0]:
+        elif isinstance(self.predictor, LinearPredictor) and self.predictor.loadings.shape[-1] <= self.eta.shape[-1]:
             inner = self.predictor.dot(statistic, scale)
         else:
             inner = pairwise_dot(statistic, self.eta if scale is None else self.eta * scale)

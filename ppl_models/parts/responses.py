@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ppl_models.parts.distributions import pairwise_dot, softplus
 
-__all__ = ["Bernoulli", "Blocks", "LogNormal", "NegativeBinomial", "Normal", "Poisson", "ResponseFamily", "dispersed_items", "filled", "num_densities", "sizes"]
+__all__ = ["Bernoulli", "LogNormal", "NegativeBinomial", "Normal", "Poisson", "ResponseFamily", "dispersed_items", "filled", "num_densities", "sizes"]
 
 TotalIncrement = Callable[[Tensor, Tensor | None], Tensor]
 MAX_LOG_PRODUCT = 80.0  # e^80 is a finite number in single precision
@@ -33,7 +32,10 @@ MAX_LOG_PRODUCT = 80.0  # e^80 is a finite number in single precision
 
 @dataclass(frozen=True)
 class ResponseFamily:
-    """What a family must say of itself. All methods act elementwise on (..., J) tensors unless they say otherwise."""
+    """What a family must say of itself. All methods act elementwise on (..., J) tensors unless they say otherwise.
+
+    Where the statistic of an item is a vector (:mod:`ppl_models.parts.categorical`), statistics, means and predictors have P entries, not J.
+    """
 
     @property
     def bound(self) -> float:
@@ -52,6 +54,36 @@ class ResponseFamily:
     def blocks(self, num_items: int) -> list[tuple[ResponseFamily, slice, slice]]:
         """Elementary families with their columns and their part of the dispersion vector."""
         return [(self, slice(0, num_items), slice(0, self.num_dispersed(num_items)))]
+
+    @property
+    def own_items(self) -> int | None:
+        """How many items it is made for; None where for any number."""
+        return None
+
+    def num_predictors(self, num_items: int) -> int:
+        """Length P of the predictor vector of ``num_items`` items: one each, but where the statistic of an item is a vector."""
+        return num_items
+
+    def num_items(self, num_predictors: int) -> int:
+        """How many items have a predictor vector of that length."""
+        return num_predictors
+
+    def predictors(self, num_items: int) -> list[slice]:
+        """The part of the predictor vector that belongs to each of :meth:`blocks`."""
+        widths = [family.num_predictors(columns.stop - columns.start) for family, columns, _ in self.blocks(num_items)]
+        return [slice(sum(widths[:b]), sum(widths[: b + 1])) for b in range(len(widths))]
+
+    def spread(self, values: Tensor) -> Tensor:
+        """One value an item (..., J) at each of its predictors, (..., P)."""
+        return values
+
+    def num_categories_of(self, num_items: int) -> tuple[int, ...]:
+        """Categories of each item whose law is a table of probabilities, () where the family has none."""
+        return ()
+
+    def category_names(self, num_items: int) -> dict[int, tuple[str, ...]]:
+        """Names of the categories of the items that have some, by their place."""
+        return {}
 
     @property
     def is_continuous(self) -> bool:
@@ -154,6 +186,10 @@ class ResponseFamily:
     def is_linear(self) -> bool:
         """True where the expected statistic is the predictor itself."""
         return False
+
+    def item(self, place: int) -> ResponseFamily:
+        """The family of one item of several."""
+        return self
 
     def problem(self, x: Tensor) -> str | None:
         """What is wrong with a column of finite values, or None."""
@@ -398,111 +434,6 @@ class LogNormal(Normal):
 
     def problem(self, x: Tensor) -> str | None:
         return f"LogNormal items are positive, found {x.min().item():g}" if (x <= 0).any() else None
-
-
-@dataclass(frozen=True)
-class Blocks(ResponseFamily):
-    """Items of several families side by side: ``Blocks((Bernoulli(), 29), (LogNormal(), 29))``.
-
-    Args:
-        *parts: pairs (family, number of consecutive columns), from left to right.
-
-    Raises:
-        ValueError: if a part is not such a pair or a number of columns is not positive.
-    """
-
-    parts: tuple[tuple[ResponseFamily, int], ...] = field(default=())
-
-    def __init__(self, *parts: tuple[ResponseFamily, int] | Sequence) -> None:
-        for part in parts:
-            if not isinstance(part, tuple | list) or len(part) != 2 or not isinstance(part[0], ResponseFamily) or isinstance(part[0], Blocks):
-                raise ValueError(f"Blocks: each part is a pair (elementary family, num_columns), got {part!r}")
-            if not isinstance(part[1], int | np.integer) or isinstance(part[1], bool) or part[1] < 1:
-                raise ValueError(f"Blocks: num_columns must be a positive integer, got {part[1]!r}")
-        if not parts:
-            raise ValueError("Blocks: at least one (family, num_columns) pair is needed, got none")
-        object.__setattr__(self, "parts", tuple((family, int(columns)) for family, columns in parts))
-
-    @property
-    def bound(self) -> float:
-        return max(family.bound for family, _ in self.parts)
-
-    def blocks(self, num_items: int) -> list[tuple[ResponseFamily, slice, slice]]:
-        out, start, dispersed = [], 0, 0
-        for family, columns in self.parts:
-            extra = family.num_dispersed(columns)
-            out.append((family, slice(start, start + columns), slice(dispersed, dispersed + extra)))
-            start, dispersed = start + columns, dispersed + extra
-        if start != num_items:
-            raise ValueError(f"Blocks: the parts hold {start} columns, but there are num_items = {num_items}")
-        return out
-
-    def num_dispersed(self, num_items: int) -> int:
-        return sum(family.num_dispersed(columns) for family, columns in self.parts)
-
-    @property
-    def is_canonical(self) -> bool:
-        return all(family.is_canonical for family, _ in self.parts)
-
-    def natural(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        parts = self.blocks(eta.shape[-1])
-        return torch.cat([f.natural(eta[..., c], _part(dispersion, d)) for f, c, d in parts], -1)
-
-    def partition(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        parts = self.blocks(eta.shape[-1])
-        return torch.cat([f.partition(eta[..., c], _part(dispersion, d)) for f, c, d in parts], -1)
-
-    def expansion(self, eta: Tensor, statistic: Tensor, dispersion: Tensor | None) -> tuple[Tensor, Tensor]:
-        parts = [f.expansion(eta[..., c], statistic[..., c], _part(dispersion, d)) for f, c, d in self.blocks(eta.shape[-1])]
-        return torch.cat([mean for mean, _ in parts], -1), torch.cat([weight for _, weight in parts], -1)
-
-    def _map(self, method: str, x: Tensor) -> Tensor:
-        parts = self.blocks(x.shape[-1])
-        return torch.cat([getattr(family, method)(x[..., columns]) for family, columns, _ in parts], -1)
-
-    def statistic(self, x: Tensor) -> Tensor:
-        return self._map("statistic", x)
-
-    def log_partition(self, eta: Tensor) -> Tensor:
-        return self._map("log_partition", eta)
-
-    def mean(self, eta: Tensor) -> Tensor:
-        return self._map("mean", eta)
-
-    def curvature(self, eta: Tensor) -> Tensor:
-        return self._map("curvature", eta)
-
-    def expected_response(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        parts = self.blocks(eta.shape[-1])
-        return torch.cat([f.expected_response(eta[..., c], _part(dispersion, d)) for f, c, d in parts], -1)
-
-    def scale(self, dispersion: Tensor | None, num_items: int) -> Tensor | None:
-        if dispersion is None or not dispersion.shape[-1]:
-            return None
-        scales = []
-        for family, columns, part in self.blocks(num_items):
-            scale = family.scale(_part(dispersion, part), columns.stop - columns.start)
-            ones = dispersion.new_ones(*dispersion.shape[:-1], columns.stop - columns.start)
-            scales.append(ones if scale is None else scale)
-        return torch.cat(scales, -1)
-
-    def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
-        total = x.new_zeros(())
-        for family, columns, part in self.blocks(x.shape[-1]):
-            total = total + family.base_measure(x[..., columns], mask[..., columns], _part(dispersion, part))
-        return total
-
-    def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        parts = self.blocks(eta.shape[-1])
-        return torch.cat([f.draw(eta[..., c], _part(dispersion, d)) for f, c, d in parts], -1)
-
-    def linearise(self, mean: Tensor, epsilon: float) -> Tensor:
-        parts = self.blocks(mean.shape[-1])
-        return torch.cat([family.linearise(mean[..., columns], epsilon) for family, columns, _ in parts], -1)
-
-
-def _part(dispersion: Tensor | None, part: slice) -> Tensor | None:
-    return None if dispersion is None or part.stop == part.start else dispersion[..., part]
 
 
 def _given(dispersion: Tensor | None) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.parts.frames import as_frame, column_names
+from ppl_models.parts.frames import as_frame, coded, column_names
 from ppl_models.parts.responses import ResponseFamily
 
 __all__ = [
@@ -194,7 +194,7 @@ def as_items(
     """Check a table of items against a response family.
 
     Args:
-        data: (N, J) tensor, array or data frame, NaN where missing.
+        data: (N, J) tensor, array or data frame, NaN where missing; categories by name in a data frame, else as codes.
         num_items: J.
         response: the family of the columns.
         for_fit: whether a fit is to follow; rows to predict for may be empty, and their columns constant.
@@ -204,12 +204,12 @@ def as_items(
 
     Raises:
         ValueError: as :func:`as_table`; for another number of columns; for an all-missing row or column; for values
-            outside the family's range, naming the column.
+            outside the family's range, naming the column; for categories that the family does not know, naming the level.
 
     Warns:
         ConstantColumnWarning: naming every column that holds one value.
     """
-    table, names = as_table(data)
+    table, names = as_table(coded(data, response.category_names(num_items)))
     if table.shape[1] != num_items:
         raise ValueError(f"data: num_items = {num_items} columns were expected, got {table.shape[1]}")
     missing = torch.isnan(table)
@@ -224,7 +224,7 @@ def as_items(
             observed = table[~missing[:, j], j]
             if not len(observed):
                 continue
-            problem = family.problem(observed)
+            problem = family.item(j - columns.start).problem(observed)
             if problem is not None:
                 raise ValueError(f"data: column {names[j]!r}: {problem}")
             if (observed == observed[0]).all():

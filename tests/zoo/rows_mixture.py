@@ -15,6 +15,7 @@ from scipy.special import expit, logsumexp
 from ppl_models import (
     Bernoulli,
     Blocks,
+    Categorical,
     Mixture,
     MultivariateNormal,
     MultivariateT,
@@ -40,19 +41,26 @@ DISPERSED = ("Normal", "NegativeBinomial")
 def log_likelihood(columns: tuple[str, ...], params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
     terms = []
     for k, weight in enumerate(params["weights"]):
-        rows, dispersed = np.full(len(data), np.log(weight)), 0
+        rows, dispersed, numeric, entry = np.full(len(data), np.log(weight)), 0, 0, 0
         for j, family in enumerate(columns):
             gamma = params["dispersion"][k, dispersed] if family in DISPERSED else None
             dispersed += family in DISPERSED
             seen = ~np.isnan(data[:, j])
-            rows[seen] += LAWS[family](data[seen, j], params["predictors"][k, j], gamma)
+            if family.startswith("Categorical"):
+                size = int(family.removeprefix("Categorical"))
+                own, entry = params["probabilities"][k, entry : entry + size], entry + size
+                rows[seen] += np.log(own[data[seen, j].astype(int)])
+                continue
+            rows[seen] += LAWS[family](data[seen, j], params["predictors"][k, numeric], gamma)
+            numeric += 1
         terms.append(rows)
     return logsumexp(terms, axis=0)
 
 
 def relabelled(result: Any, truth: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Components in the truth's order, matched by their predictors."""
-    distance = torch.cdist(result.params["predictors"], truth["predictors"])
+    """Components in the truth's order, matched by their predictors or probabilities."""
+    site = "predictors" if "predictors" in truth else "probabilities"
+    distance = torch.cdist(result.params[site], truth[site])
     rows, columns = linear_sum_assignment(distance.numpy())
     order = torch.tensor(rows[np.argsort(columns)])
     return {name: value[order] for name, value in result.params.items()}
@@ -91,7 +99,7 @@ def mixture_rows(make: Callable[..., Any]) -> list[Any]:
                 missing=missing, recovery_rows=recovery, relabel=relabelled,
             )
         )  # fmt: skip
-    return [*rows, *whole_row_rows(make, weights)]
+    return [*rows, *whole_row_rows(make, weights), *categorical_rows(make)]
 
 
 ANGLES = [[[1.0, 0.4], [0.4, 2.0]], [[2.0, -0.9], [-0.9, 1.0]], [[1.5, 0.0], [0.0, 0.7]]]
@@ -148,3 +156,33 @@ def whole_row_rows(make: Callable[..., Any], weights: torch.Tensor) -> list[Any]
         shapes = {other: tuple(value.shape) for other, value in truth.items()} | {"assignments": (), "items": (2,)}
         rows.append(make(name, Mixture(3, law, 2), truth, shapes, by_hand, recovery_rows=recovery, relabel=relabelled_rows(site)))
     return rows
+
+
+def categorical_rows(make: Callable[..., Any]) -> list[Any]:
+    """Latent classes of categorical items of several sizes, and of these beside items with predictors."""
+    tables = torch.tensor(
+        [
+            [0.8, 0.15, 0.05, 0.9, 0.1, 0.1, 0.2, 0.3, 0.4, 0.7, 0.2, 0.1],
+            [0.1, 0.8, 0.1, 0.2, 0.8, 0.7, 0.1, 0.1, 0.1, 0.1, 0.2, 0.7],
+            [0.1, 0.2, 0.7, 0.4, 0.6, 0.1, 0.6, 0.2, 0.1, 0.15, 0.75, 0.1],
+        ],
+        dtype=torch.float64,
+    )
+    weights = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    plain = Mixture(3, component=Categorical((3, 2, 4, 3)))
+    columns = ("Categorical3", "Categorical2", "Categorical4", "Categorical3")
+    shapes: dict[str, tuple[int, ...]] = {"weights": (3,), "probabilities": (3, 12), "assignments": (), "items": (4,)}
+    truth = {"weights": weights, "probabilities": tables}
+    mixed = Mixture(3, component=Blocks((Categorical((3, 2)), 2), (Normal(), 1), (Categorical(3, concentration=1.5), 1), (Poisson(), 1)))
+    mixed_truth = {
+        "weights": weights,
+        "predictors": torch.tensor([[-2.0, 0.5], [0.0, 2.0], [2.0, 1.0]], dtype=torch.float64),
+        "probabilities": tables[:, [0, 1, 2, 3, 4, 9, 10, 11]],
+        "dispersion": torch.tensor([[0.4], [0.5], [0.6]], dtype=torch.float64),
+    }
+    mixed_shapes = {"weights": (3,), "predictors": (3, 2), "probabilities": (3, 8), "dispersion": (3, 1), "assignments": (), "items": (5,)}
+    of_mixed = ("Categorical3", "Categorical2", "Normal", "Categorical3", "Poisson")
+    return [
+        make("mixture-Categorical-missing", plain, truth, shapes, partial(log_likelihood, columns), missing=0.15, recovery_rows=3000, relabel=relabelled),
+        make("mixture-Categorical-Blocks", mixed, mixed_truth, mixed_shapes, partial(log_likelihood, of_mixed), missing=0.1, relabel=relabelled),
+    ]

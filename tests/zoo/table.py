@@ -27,6 +27,7 @@ from zoo.rows_programs import plain_programs
 
 from inference import EM, Fit, fit
 from inference.programs.program import Program
+from ppl_models.parts.probability_tables import Simplexes, segments_of
 from ppl_models.sequences.option_chain import MatrixSimplex
 
 NUM_ROWS = 10
@@ -87,6 +88,9 @@ def near(row: Row, num: int, seed: int, size: float = 0.3) -> Params:
         noise = size * torch.randn(num, *value.shape, generator=generator, dtype=F64)
         if base is constraints.simplex:
             out[name] = (value.log() + noise).softmax(-1)
+        elif isinstance(base, Simplexes):
+            items, moved = segments_of(base.sizes, value.device), value.log() + noise
+            out[name] = (moved - items.spread(items.log_total(moved))).exp()
         elif isinstance(base, MatrixSimplex):
             out[name] = (value.log() + noise).flatten(1).softmax(-1).reshape(noise.shape)
         elif base is constraints.unit_interval:

@@ -16,6 +16,7 @@ from zoo.row import Row
 from zoo.table import data_of, every_row, quick_fit
 
 from inference import Fit
+from ppl_models.parts.probability_tables import Simplexes
 from ppl_models.sequences.option_chain import MatrixSimplex
 
 
@@ -52,7 +53,9 @@ def free_numbers(row: Row, fit: Fit) -> int:
         support = trace.nodes[name]["fn"].support
         while hasattr(support, "base_constraint"):
             support = support.base_constraint
-        if support is constraints.simplex or isinstance(support, MatrixSimplex):
+        if isinstance(support, Simplexes):
+            total += value.numel() - math.prod(value.shape[:-1]) * len(support.sizes)
+        elif support is constraints.simplex or isinstance(support, MatrixSimplex):
             vectors = math.prod(value.shape[:-1]) if support is constraints.simplex else math.prod(value.shape[:-2])
             total += value.numel() - vectors
         elif isinstance(support, type(constraints.positive_definite)):

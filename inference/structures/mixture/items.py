@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -14,7 +15,9 @@ from inference.base.shared_values import listed
 from inference.programs.program import Params
 from inference.structures.mixture.law import ComponentLaw
 from inference.structures.mixture.normal import EMPTY, rests_on
+from ppl_models.parts.categorical import Categorical, joined, table_concentrations
 from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.probability_tables import Segments, segments_of
 from ppl_models.parts.responses import (
     Bernoulli,
     NegativeBinomial,
@@ -39,10 +42,10 @@ class ItemStatistics:
     """Sums over rows.
 
     Args:
-        item_counts: expected rows by component and item, for entries may be missing, (R, K, J).
-        sums: responsibility-weighted sums of the centred statistics, (R, K, J).
-        squares: of their squares, (R, K, J); None where not needed.
-        centre: about which they are taken, (J,).
+        item_counts: expected rows by component and entry of the statistic, for items may be missing, (R, K, P); P = J but for categorical items.
+        sums: responsibility-weighted sums of the centred statistics, (R, K, P).
+        squares: of their squares, (R, K, P); None where not needed.
+        centre: about which they are taken, (P,).
         values: counts of negative binomial items, (D, N) or (R, D, N), -1 where missing; None without such items.
         shares: responsibilities of the rows, (R, K, N), as ``values``.
     """
@@ -56,9 +59,7 @@ class ItemStatistics:
 
 
 class ItemLaw(ComponentLaw):
-    """Of any response family."""
-
-    site = "predictors"
+    """Of any response family. Items with a table of probabilities have one-hot statistics, whose means are these probabilities."""
 
     @property
     def family(self) -> ResponseFamily:
@@ -67,26 +68,58 @@ class ItemLaw(ComponentLaw):
         return self.about.component
 
     @property
+    def site(self) -> str:  # type: ignore[override]
+        return "probabilities" if self._tabled.all() else "predictors"
+
+    @cached_property
+    def _tabled(self) -> Tensor:
+        """Which entries of the statistic belong to a table, bool (P,)."""
+        size = self.about.num_items
+        widths = [(own.stop - own.start, bool(part.num_categories_of(1))) for (part, _, _), own in zip(self.family.blocks(size), self.family.predictors(size), strict=True)]
+        return torch.cat([torch.full((width,), is_table) for width, is_table in widths])
+
+    def _tables(self, like: Tensor) -> Segments:
+        """The items with a table."""
+        return segments_of(self.family.num_categories_of(self.about.num_items), like.device)
+
+    def predictor(self, params: Params) -> Tensor:
+        """The whole vector of predictors, (..., K, P), logs of probabilities among them."""
+        return joined(self.family, self.about.num_items, params.get("predictors"), params.get("probabilities"))
+
+    def features(self, params: Params) -> Tensor:
+        return torch.cat([params[name] for name in ("predictors", "probabilities") if name in params], -1)
+
+    def variances_at_start(self, variances: Tensor) -> Tensor:
+        if not self._tabled.any():
+            return variances
+        out, tables = variances.clone(), self._tables(variances)
+        out[self._tabled] = tables.spread(tables.total(variances[self._tabled]))
+        return out
+
+    @property
     def equation(self) -> str:  # type: ignore[override]
         return f"{type(self.family).__name__} of item j in component k, independently"
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
         x, mask = filled(self.family, data)
-        return self.family.statistic(x), mask
+        return self.family.statistic(x), None if mask is None else self.family.spread(mask)
 
     def scales(self, data: Tensor) -> Tensor:
         values, _ = self.statistic(data)
-        values = torch.where(data.isnan(), torch.nan, values)
-        scales = [
-            _scale(values[:, columns]) * part.is_canonical  # a size has no scale
-            for part, columns, _ in self.family.blocks(self.about.num_items)
-            if part.num_dispersed(columns.stop - columns.start)
-        ]
+        values = torch.where(self.family.spread(data.isnan()), torch.nan, values)
+        scales = [_scale(values[:, own]) * part.is_canonical for part, own in self._dispersed]  # a size has no scale
         return torch.cat(scales) if scales else values.new_zeros(0)
+
+    @cached_property
+    def _dispersed(self) -> list[tuple[ResponseFamily, slice]]:
+        """Families with a dispersion, and where their statistics stand."""
+        size = self.about.num_items
+        blocks = zip(self.family.blocks(size), self.family.predictors(size), strict=True)
+        return [(part, own) for (part, _, dispersion), own in blocks if dispersion.stop > dispersion.start]
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         dispersion = params["dispersion"].unsqueeze(-3) if "dispersion" in params else None
-        law = ItemResponse(self.family, params["predictors"].unsqueeze(-3), dispersion)
+        law = ItemResponse(self.family, self.predictor(params).unsqueeze(-3), dispersion)
         return law.log_prob(data.unsqueeze(-2))
 
     def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> ItemStatistics:
@@ -96,7 +129,7 @@ class ItemLaw(ComponentLaw):
         weight = responsibilities.mT  # (R, K, n)
         counts = weight.sum(-1)
         item_counts = (counts.unsqueeze(-1) if mask is None else weight @ mask).expand(*counts.shape, t.shape[-1])
-        squares = weight @ t.square() if self.family.num_dispersed(t.shape[-1]) else None
+        squares = weight @ t.square() if self._dispersed else None
         columns = self._sized
         values, shares = (data[..., columns].mT.nan_to_num(nan=MISSING), weight) if columns else (None, None)
         return ItemStatistics(item_counts, weight @ t, squares, centre, values, shares)
@@ -105,30 +138,65 @@ class ItemLaw(ComponentLaw):
         about, family, new = self.about, self.family, {}
         number = statistics.item_counts.clamp(min=EMPTY)
         empty = statistics.item_counts <= EMPTY
-        means = statistics.sums / number + statistics.centre
-        predictors = family.linearise(means, MEAN_EPSILON).clamp(-about.bound, about.bound)
-        new["predictors"] = torch.where(empty, params["predictors"], predictors)
+        means, tabled = statistics.sums / number + statistics.centre, self._tabled
+        if tabled.any():
+            tables = (number * means)[..., tabled], statistics.item_counts[..., tabled]
+            new["probabilities"] = self._probabilities(*tables, params["probabilities"])
+        if not tabled.all():
+            predictors = family.linearise(means, MEAN_EPSILON).clamp(-about.bound, about.bound)
+            new["predictors"] = torch.where(empty[..., ~tabled], params["predictors"], predictors[..., ~tabled])
         if statistics.squares is not None:
             # about the predictor kept, which differs from the mean only at the bound
-            gap = family.mean(new["predictors"]) - statistics.centre
+            gap = family.mean(self.predictor(new)) - statistics.centre
             variances = (statistics.squares - 2 * gap * statistics.sums) / number + gap.square()
-            dispersed = torch.cat([
-                variances[..., columns] for part, columns, _ in family.blocks(about.num_items)
-                if part.num_dispersed(columns.stop - columns.start)
-            ], -1)
+            dispersed = torch.cat([variances[..., own] for _, own in self._dispersed], -1)
             new["dispersion"] = torch.maximum(dispersed, floor).clamp(*about.variance_range)
         if statistics.values is not None and statistics.shares is not None:
             entries = sizes(family, about.num_items).nonzero().ravel().tolist()
-            for d, (entry, column) in enumerate(zip(entries, self._sized, strict=True)):
-                own = _sizes(statistics.values[..., d, :], statistics.shares, new["predictors"][..., column], params["dispersion"][..., entry])
+            places = (~tabled).cumsum(0)[self._first_of(self._sized)] - 1  # among the predictors
+            for d, (entry, place) in enumerate(zip(entries, places.tolist(), strict=True)):
+                own = _sizes(statistics.values[..., d, :], statistics.shares, new["predictors"][..., place], params["dispersion"][..., entry])
                 new["dispersion"][..., entry] = own
         return new
+
+    def _probabilities(self, counts: Tensor, totals: Tensor, before: Tensor) -> Tensor:
+        r"""The mode of the Dirichlet posteriors, :math:`(n_h + \alpha - 1) / (n + C (\alpha - 1))`; as before where there is no row and a flat prior."""
+        tables = self._tables(counts)
+        excess = torch.tensor(table_concentrations(self.family, self.about.num_items), dtype=counts.dtype, device=counts.device) - 1
+        amounts = counts.clamp(min=0) + excess
+        share = amounts / tables.spread(tables.total(amounts)).clamp(min=EMPTY)
+        return torch.where((totals <= EMPTY) & (excess == 0), before, share)
+
+    def _first_of(self, columns: list[int]) -> list[int]:
+        """Where the statistics of items begin."""
+        first = self.family.spread(torch.arange(self.about.num_items))
+        return [int((first == column).nonzero()[0, 0]) for column in columns]
 
     @property
     def _sized(self) -> list[int]:
         """Columns of negative binomial items."""
         blocks = self.family.blocks(self.about.num_items)
         return [j for family, columns, _ in blocks if isinstance(family, NegativeBinomial) for j in range(self.about.num_items)[columns]]
+
+    def num_free(self, params: Params) -> int:
+        return super().num_free(params) - (len(params["probabilities"]) * len(self.family.num_categories_of(self.about.num_items)) if "probabilities" in params else 0)
+
+    def at_bound(self, params: Params) -> list[str]:
+        return super().at_bound(params) if self.site == "predictors" else []  # the prior of a table keeps it off zero
+
+    def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        return {items[j]: names for j, names in self.family.category_names(self.about.num_items).items()}
+
+    def as_numbers(self, table: Tensor) -> Tensor:
+        parts = []
+        for family, columns, _ in self.family.blocks(self.about.num_items):
+            own = table[..., columns]
+            if isinstance(family, Categorical):
+                hidden = family.spread(own.isnan())
+                shown = family.statistic(own.nan_to_num(0.0)).masked_fill(hidden, torch.nan)
+                own = shown[..., family.segments(own.shape[-1], own.device).code > 0]
+            parts.append(own)
+        return torch.cat(parts, -1)
 
     def faults(self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str]) -> tuple[str, ...]:
         if "dispersion" not in params:
@@ -154,8 +222,9 @@ class ItemLaw(ComponentLaw):
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
         """Entries that are missing are drawn from the model."""
         parts = []
-        for family, columns, dispersed in self.family.blocks(self.about.num_items):
-            x, eta = data[:, columns].unsqueeze(-2), params["predictors"][:, columns]
+        size, predictor = self.about.num_items, self.predictor(params)
+        for (family, columns, dispersed), own in zip(self.family.blocks(size), self.family.predictors(size), strict=True):
+            x, eta = data[:, columns].unsqueeze(-2), predictor[:, own]
             if isinstance(family, Normal):
                 value = ((family.statistic(x) - eta) / params["dispersion"][:, dispersed].sqrt()).numpy()
             elif isinstance(family, Poisson):
@@ -171,19 +240,35 @@ class ItemLaw(ComponentLaw):
                 u = rng.random(y.shape)
                 value = ndtri(np.clip(np.where(y == 1, 1 - chance + chance * u, (1 - chance) * u), 1e-300, 1 - 1e-16))
                 value = np.where(np.isnan(y), np.nan, value)
+            elif isinstance(family, Categorical):
+                value = self._category_scores(family, x, eta, rng)
             else:
                 raise ValueError(f"acdc: noise of {type(family).__name__} components is not known")
             parts.append(np.where(np.isnan(value), rng.standard_normal(value.shape), value))
         return np.concatenate(parts, -1)
 
+    @staticmethod
+    def _category_scores(family: Categorical, x: Tensor, eta: Tensor, rng: np.random.Generator) -> np.ndarray:
+        """Normal scores of chances drawn between those of the categories up to the one before, and up to the one seen, (N, K, J)."""
+        from scipy.special import ndtri
+
+        items = family.segments(x.shape[-1], x.device)
+        up_to = items.padded(family.mean(eta), 0.0).cumsum(-1)  # (K, J, H)
+        code = x.nan_to_num(0.0).long().expand(len(x), *up_to.shape[:-1])  # (N, K, J)
+        high = up_to.expand(len(x), *up_to.shape).gather(-1, code.unsqueeze(-1)).squeeze(-1)
+        low = torch.nn.functional.pad(up_to, (1, 0))[..., :-1].expand(len(x), *up_to.shape).gather(-1, code.unsqueeze(-1)).squeeze(-1)
+        u = low.numpy() + (high - low).numpy() * rng.random(code.shape)
+        value: np.ndarray = ndtri(np.clip(u, 1e-300, 1 - 1e-16))
+        return np.where(x.isnan().expand(code.shape).numpy(), np.nan, value)
+
     def cells(self, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:
         if data.isnan().any():
             return None
-        if not all(isinstance(family, Bernoulli | Poisson) for family, _, _ in self.family.blocks(self.about.num_items)):
+        if not all(isinstance(family, Bernoulli | Categorical | Poisson) for family, _, _ in self.family.blocks(self.about.num_items)):
             return None
         patterns, index = torch.unique(data, dim=0, return_inverse=True)
         weights = responsibilities.new_zeros(len(patterns), self.about.num_components).index_add(0, index, responsibilities)
-        law = ItemResponse(self.family, params["predictors"].unsqueeze(-3), None)
+        law = ItemResponse(self.family, self.predictor(params).unsqueeze(-3), None)
         return Cells(weights.mT, law.log_prob(patterns.unsqueeze(-2)).mT)
 
 

@@ -40,7 +40,7 @@ class ComponentLaw:
 
     about: MixtureComponents
 
-    site: ClassVar[str]  # the parameter (K, J) that tells components apart
+    site: ClassVar[str]  # the parameter (K, J) that says where components lie
     equation: ClassVar[str] = ""  # the law in a sentence of a page
 
     @property
@@ -94,6 +94,14 @@ class ComponentLaw:
         statistics = self.statistics(data, responsibilities, centre, None)
         return self.m_step(statistics, responsibilities.mT.sum(-1), blank, floor)
 
+    def features(self, params: Params) -> Tensor:
+        """What tells components apart, (D, K, F), of parameters (D, K, ...)."""
+        return params[self.site]
+
+    def variances_at_start(self, variances: Tensor) -> Tensor:
+        """What columns are divided by, for starts, from their variances: its root makes the columns of :meth:`statistic` comparable."""
+        return variances
+
     def num_free(self, params: Params) -> int:
         """Free parameters of all components, (K, ...)."""
         return sum(value.numel() for value in params.values())
@@ -114,6 +122,14 @@ class ComponentLaw:
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         """The items whose family has a dispersion."""
         return []
+
+    def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Names of the categories of the items that have some, by item."""
+        return {}
+
+    def as_numbers(self, table: Tensor) -> Tensor:
+        """A table of items (..., J) with indicators of all categories but the first in place of codes, NaN where missing."""
+        return table
 
     def num_densities(self, num_items: int) -> int:
         """How many items have a density, as against a probability."""

@@ -62,7 +62,7 @@ class MixtureStructure(Structure):
         seen = torch.ones_like(statistic) if mask is None else mask
         mean = (statistic * seen).sum(0) / seen.sum(0)
         x = (statistic - mean) * seen
-        x = (x / x.square().mean(0).sqrt().clamp(min=1e-12)).double().cpu()
+        x = (x / self.law.variances_at_start(x.square().mean(0)).sqrt().clamp(min=1e-12)).double().cpu()
         picked = torch.stack([centres(x, about.num_components, init == "spectral", generator) for _ in range(num_restarts)])
         distance = torch.cdist(x, picked).square()  # (R, N, K)
         owner = torch.nn.functional.one_hot(distance.argmin(-1), about.num_components).to(problem.data)
@@ -120,12 +120,10 @@ class MixtureStructure(Structure):
         return steps.first(split.unsqueeze(0), blank)
 
     def labels(self) -> tuple[Labels, ...]:
-        site = self.law.site
-
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
             return {name: value[:, order] for name, value in params.items()}
 
-        return (Labels("assignments", lambda params: params[site], rename),)
+        return (Labels("assignments", self.law.features, rename),)
 
     def canonical(self, params: Params) -> Params:
         """Components in the order of falling weight."""
@@ -139,6 +137,12 @@ class MixtureStructure(Structure):
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         return self.law.dispersed_items(items)
+
+    def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        return self.law.category_names(items) if len(items) == self.about.num_items else {}
+
+    def as_numbers(self, table: Tensor) -> Tensor:
+        return self.law.as_numbers(table)
 
     def num_densities(self, num_items: int) -> int:
         return self.law.num_densities(num_items)

@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 import ppl_models.parts.responses as responses
+from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
-from ppl_models.parts.responses import Bernoulli, Blocks, LogNormal, Normal, Poisson, ResponseFamily
+from ppl_models.parts.responses import Bernoulli, LogNormal, Normal, Poisson, ResponseFamily
 
 F64 = torch.float64
 NUM_ITEMS = 6

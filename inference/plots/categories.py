@@ -1,0 +1,85 @@
+"""Picture of categorical items: how likely every answer is in every class, as bars that fill up to one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from inference.fitting.names import Names, labels_of
+from inference.plots._common import short_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from inference.fitting.result import Fit
+
+__all__ = ["plot_categories"]
+
+MOST_ITEMS = 24
+MOST_COLUMNS = 3
+MOST_IN_LEGEND = 12
+LEGIBLE = 0.12  # the least width of a bar that holds its number
+
+
+def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
+    """One panel a categorical item, one bar a class, cut into the probabilities of the categories.
+
+    Args:
+        fit: of a mixture with categorical items; the first 24 of them are drawn.
+        names: names of the entries by dim, for example ``{"component": ["low", "high"]}``.
+
+    Raises:
+        ValueError: if the model has no categorical items, or ``names`` do not fit its sizes.
+    """
+    from matplotlib.figure import Figure
+
+    categories = fit.category_names
+    if not categories or "probabilities" not in fit.params:
+        raise ValueError(f"plot_categories: a fit with categorical items was expected, got one of {fit.model_name}")
+    tables = fit.params["probabilities"].detach().cpu().numpy()  # (K, P)
+    classes = [str(label) for label in labels_of(fit, "component", len(tables), names)]
+    shares = fit.params["weights"].detach().cpu().numpy()
+    first = np.cumsum([0, *(len(own) for own in categories.values())])
+    items = list(categories.items())[:MOST_ITEMS]
+    width = min(MOST_COLUMNS, len(items))
+    height = -(-len(items) // width)
+    deep = 0.32 * len(classes) + 0.9 + 0.16 * max(min(len(own), MOST_IN_LEGEND) for _, own in items) / 3
+    figure = Figure(figsize=(3.6 * width + 0.6, max(deep, 1.6) * height + 0.3), layout="constrained")
+    panels = figure.subplots(height, width, squeeze=False, sharey=True)
+    for axes, (item, own), begin in zip(panels.ravel(), items, first, strict=False):
+        _draw_item(axes, tables[:, begin : begin + len(own)], own)
+        axes.set_title(short_name(item, 36), fontsize=9, loc="left")
+    for axes in panels.ravel()[len(items) :]:
+        axes.set_visible(False)
+    for axes in panels[:, 0]:
+        axes.set_yticks(range(len(classes)), [f"{short_name(label)} ({share:.0%})" for label, share in zip(classes, shares, strict=True)], fontsize=8)
+        axes.set_ylabel("class (share of rows)", fontsize=8)
+    if len(categories) > len(items):
+        figure.suptitle(f"the first {len(items)} of {len(categories)} categorical items", fontsize=9)
+    return figure
+
+
+def _draw_item(axes: Axes, table: np.ndarray, names: tuple[str, ...]) -> None:
+    """Bars of one item: (K, C) probabilities."""
+    left = np.zeros(len(table))
+    for h, (name, colour) in enumerate(zip(names, _colours(len(names)), strict=True)):
+        label = short_name(name) if h < MOST_IN_LEGEND else "_hidden"
+        axes.barh(range(len(table)), table[:, h], left=left, color=colour, height=0.75, label=label)
+        dark = sum(weight * part for weight, part in zip((0.3, 0.6, 0.1), colour, strict=False)) < 0.5
+        for k in np.flatnonzero(table[:, h] >= LEGIBLE):
+            axes.text(left[k] + table[k, h] / 2, float(k), f"{table[k, h]:.2f}", ha="center", va="center", fontsize=7, color="white" if dark else "black")
+        left = left + table[:, h]
+    axes.set_xlim(0, 1)
+    axes.set_ylim(len(table) - 0.5, -0.5)  # the largest class on top
+    axes.tick_params(labelsize=8)
+    axes.set_xlabel("probability of each answer", fontsize=8)
+    axes.legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.28 * 3 / max(len(table), 2)), frameon=False, handlelength=1, columnspacing=1)
+
+
+def _colours(number: int) -> list[tuple[float, ...]]:
+    """One a category, neighbours told apart and legible in grey."""
+    from matplotlib import colormaps
+
+    return [tuple(colormaps["viridis"](place)) for place in np.linspace(0.05, 0.95, number)] if number > 1 else [tuple(colormaps["viridis"](0.3))]
