@@ -1,16 +1,28 @@
-"""Progress of long work, on standard error."""
+"""Progress of long work, on standard error: a bar on a terminal, one line a minute in a file."""
 
 from __future__ import annotations
 
+import math
+import time
+from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["NoProgress", "Progress", "RichProgress"]
+__all__ = ["NoProgress", "Progress", "RichProgress", "TimeLeft"]
+
+LINE_EVERY, BAR_EVERY = 60.0, 0.1  # seconds between two lines of a file, and between two looks of a bar
+REMEMBERED = 200  # latest iterations from which the rest is foreseen
+LEAST_REMEMBERED = 5
 
 
 class Progress(Protocol):
-    """What engines tell while they run."""
+    """What engines tell while they run.
 
-    def update(self, iteration: int, objective: float, active: int) -> None: ...
+    ``gap`` is how far the slowest restart is from stopping by the engine's own rule: its change over the change at which it stops, so
+    that it stops below 1; None where a rule cannot be said so.
+    """
+
+    def update(self, iteration: int, objective: float, active: int, gap: float | None = None) -> None: ...
 
     def __enter__(self) -> Progress: ...
 
@@ -20,7 +32,7 @@ class Progress(Protocol):
 class NoProgress:
     """Says nothing."""
 
-    def update(self, iteration: int, objective: float, active: int) -> None: ...
+    def update(self, iteration: int, objective: float, active: int, gap: float | None = None) -> None: ...
 
     def __enter__(self) -> NoProgress:
         return self
@@ -28,30 +40,131 @@ class NoProgress:
     def __exit__(self, *error: object) -> None: ...
 
 
-class RichProgress:
-    """A bar with iteration, objective and the number of restarts still running.
+class TimeLeft:
+    r"""When work will end.
+
+    Engines that stop when a change is small shrink it by about the same factor in every iteration, so that :math:`\log` gap falls along a line;
+    the line through the latest iterations says where it reaches 0. Where there is none, the largest number of iterations says when it ends
+    at the latest.
 
     Args:
-        label: what is being done.
         total: the most iterations there can be, None if unknown.
     """
 
-    def __init__(self, label: str, total: int | None) -> None:
+    def __init__(self, total: int | None) -> None:
+        self.total = total
+        self._seen: deque[tuple[int, float, float]] = deque(maxlen=REMEMBERED)  # iteration, log gap, time
+        self._active = 0
+
+    def saw(self, iteration: int, active: int, gap: float | None, now: float) -> None:
+        """Take in an iteration; one that falls, or more restarts than before, is a new run."""
+        if self._seen and (iteration <= self._seen[-1][0] or active > self._active):
+            self._seen.clear()
+        self._active = active
+        self._seen.append((iteration, math.log(gap) if gap is not None and 0.0 < gap < math.inf else math.nan, now))
+
+    def last_iteration(self) -> tuple[int | None, bool]:
+        """The iteration at which the run ends, None if unknown; and whether that was foreseen, and is not only the largest number there can be."""
+        points = [(float(iteration), gap) for iteration, gap, _ in self._seen if not math.isnan(gap)]
+        points = points[-max(LEAST_REMEMBERED, len(points) // 2) :]  # the end of the course is straighter than its beginning
+        if len(points) >= LEAST_REMEMBERED:
+            middle, height = (sum(part) / len(points) for part in zip(*points, strict=True))
+            spread = sum((x - middle) ** 2 for x, _ in points)
+            slope = sum((x - middle) * (y - height) for x, y in points) / spread
+            if slope < 0.0:
+                end = max(points[-1][0] + 1.0, middle - height / slope)
+                if self.total is None or end < self.total:
+                    return math.ceil(min(end, 1e12)), True
+        return self.total, False
+
+    def seconds(self) -> float | None:
+        """Seconds to the last iteration at the speed of the latest ones; None if unknown."""
+        last, _ = self.last_iteration()
+        if last is None or len(self._seen) < 2:
+            return None
+        (first, _, began), (now, _, ended) = self._seen[0], self._seen[-1]
+        return max(0.0, (last - now) * (ended - began) / (now - first))
+
+    def text(self) -> str:
+        """The above in words; "" if unknown."""
+        seconds = self.seconds()
+        if seconds is None:
+            return ""
+        return f"{'about' if self.last_iteration()[1] else 'at most'} {in_words(seconds)} left"
+
+
+def in_words(seconds: float) -> str:
+    """A time in one unit that suits it."""
+    for size, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 3 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+class RichProgress:
+    """A bar on a terminal; elsewhere (a file, a pipe) one line a minute and one at the end.
+
+    Args:
+        label: what is being done.
+        total: the most iterations there can be, None if unknown; of several pieces of work, their number.
+        in_iterations: whether an engine iterates (iteration, objective, restarts still running), or pieces of work are done one by one.
+        remark: what the time left is about, where that is not all of the work.
+    """
+
+    def __init__(self, label: str, total: int | None, in_iterations: bool = False, remark: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
 
-        columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"), TimeElapsedColumn()]
-        self._bar = Bar(*columns, console=Console(stderr=True))
-        self._task = self._bar.add_task(label, total=total, status="")
+        self.label, self.total, self.in_iterations, self.remark, self._clock = label, total, in_iterations, remark, clock
+        self._console = Console(stderr=True, soft_wrap=True)
+        self._left = TimeLeft(total)
+        self._began = self._said = clock()
+        self._latest: tuple[int, float, int] | None = None
+        self._bar: Any = None
+        if not in_iterations:
+            self._left.saw(0, 0, None, self._began)
+        if self._console.is_terminal or self._console.is_jupyter:
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
 
-    def update(self, iteration: int, objective: float, active: int) -> None:
-        status = f"iteration {iteration}, objective {objective:.4f}, {active} running"
-        self._bar.update(self._task, completed=iteration, status=status)
+            columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"), TimeElapsedColumn()]
+            self._bar = Bar(*columns, console=self._console)
+            self._task = self._bar.add_task(label, total=total, status="")
+
+    def update(self, iteration: int, objective: float, active: int, gap: float | None = None) -> None:
+        now = self._clock()
+        self._left.saw(iteration, active if self.in_iterations else 0, gap, now)
+        self._latest = iteration, objective, active
+        if now - self._said >= (LINE_EVERY if self._bar is None else BAR_EVERY):
+            self._said = now
+            self._show()
+
+    def _show(self) -> None:
+        iteration, objective, active = self._latest or (0, math.nan, 0)
+        if self.in_iterations:
+            status = f"iteration {iteration:,}, objective {objective:.4f}, {active:,} running"
+        else:
+            status = f"{iteration:,} done" if self.total is None else f"{iteration:,} of {self.total:,} done"
+        left = self._left.text()
+        left = left if self.in_iterations else left.replace("at most", "about")
+        status = f"{status}, {left}{self.remark}" if left else status
+        if self._bar is None:
+            self._console.print(f"{self.label}: {status}", markup=False, highlight=False)
+        else:
+            self._bar.update(self._task, completed=iteration, total=self._left.last_iteration()[0], status=status)
 
     def __enter__(self) -> RichProgress:
-        self._bar.start()
+        if self._bar is not None:
+            self._bar.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._bar.stop()
+        if self._latest is None:
+            return
+        iteration, objective, _ = self._latest
+        took = in_words(self._clock() - self._began)
+        done = f"iteration {iteration:,}, objective {objective:.4f}" if self.in_iterations else f"{iteration:,} done"
+        if self._bar is None:
+            self._console.print(f"{self.label}: {done}, {took} in all", markup=False, highlight=False)
+        else:
+            self._bar.update(self._task, completed=iteration, total=iteration, status=done)
+            self._bar.stop()

@@ -118,6 +118,15 @@ class EM:
             )
         return state
 
+    def gap(self, state: EMState, new: Params, objective: Tensor) -> Tensor:
+        """The stopping rule of each running restart as a ratio, of its changes to those at which it stops, (A,): it stops below 1."""
+        active, objective = state.active, objective.double().cpu()
+        change = torch.stack([
+            (value - state.params[name][active]).abs().reshape(len(active), -1).amax(-1) for name, value in new.items() if value.numel()
+        ]).amax(0).cpu()
+        gain = (objective - state.objective[active]).abs() / objective.abs().clamp(min=1.0) / self.tolerance
+        return torch.fmin(torch.maximum(gain, change / self.parameter_tolerance), gain / FLAT)
+
     def _iterate(self, steps: Steps, state: EMState, progress: Progress, store: Checkpoint | None) -> EMState:
         began = time.monotonic() - state.seconds
         try:
@@ -125,8 +134,9 @@ class EM:
                 params = {name: value[state.active] for name, value in state.params.items()}
                 statistics, log_likelihood, log_prior = steps.e_step(params)
                 new = steps.m_step(statistics, params)
-                state = state.advance(new, log_likelihood + log_prior, log_likelihood, self, time.monotonic() - began)
-                progress.update(state.iteration, objective=float(state.objective.max()), active=len(state.active))
+                gap = self.gap(state, new, log_likelihood + log_prior)
+                state = state.advance(new, log_likelihood + log_prior, log_likelihood, gap, time.monotonic() - began)
+                progress.update(state.iteration, float(state.objective.max()), len(state.active), float(gap.max()))
                 if store is not None and state.iteration % store.every == 0:
                     store.save(state)
         except BaseException:
@@ -172,16 +182,10 @@ class EMState:
         everyone = torch.arange(num_restarts)
         return cls(dict(start), everyone, 0, nothing, nothing, empty, empty, count.bool(), count, seconds, relaxed)
 
-    def advance(self, new: Params, objective: Tensor, log_likelihood: Tensor, method: EM, seconds: float) -> EMState:
-        """Record one iteration: ``objective`` belongs to the old parameters, ``new`` replaces them."""
+    def advance(self, new: Params, objective: Tensor, log_likelihood: Tensor, gap: Tensor, seconds: float) -> EMState:
+        """Record one iteration: ``objective`` belongs to the old parameters, ``new`` replaces them, and restarts whose ``gap`` is below 1 stop."""
         objective, log_likelihood = objective.double().cpu(), log_likelihood.double().cpu()
-        active = self.active
-        change = torch.stack([
-            (value - self.params[name][active]).abs().reshape(len(active), -1).amax(-1) for name, value in new.items() if value.numel()
-        ]).amax(0).cpu()
-        gain = (objective - self.objective[active]).abs() / objective.abs().clamp(min=1.0)
-        still = change < method.parameter_tolerance
-        done = (gain < method.tolerance) & (still | (gain < FLAT * method.tolerance))
+        active, done = self.active, gap < 1.0
         params = {name: value.index_copy(0, active, new[name].to(value.dtype)) for name, value in self.params.items()}
         row = torch.full((2, len(self.objective)), math.nan, dtype=torch.float64)
         row[0, active], row[1, active] = objective, log_likelihood

@@ -257,8 +257,8 @@ class _Later:
     progress: Progress
     before: int
 
-    def update(self, iteration: int, objective: float, active: int) -> None:
-        self.progress.update(self.before + iteration, objective=objective, active=active)
+    def update(self, iteration: int, objective: float, active: int, gap: float | None = None) -> None:
+        self.progress.update(self.before + iteration, objective, active, gap)
 
     def __enter__(self) -> Progress:
         return self

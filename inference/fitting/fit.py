@@ -105,7 +105,7 @@ def fit(
             problem.fingerprint(method, {})  # a program whose contents cannot be read is refused before any work
         init = "spectral" if init is None else init
         total = getattr(method, "max_iterations", None) if search is None else None
-        bar = RichProgress("fit" if search is None else "fit, starts", total) if progress else NoProgress()
+        bar = RichProgress("fit", total, True, "" if search is None else " for these starts") if progress else NoProgress()
         try:
             with bar, isolated(seed):
                 if search is None:

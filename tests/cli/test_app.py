@@ -330,10 +330,10 @@ def test_the_version_is_the_installed_one():
 def interrupt_at(iteration: int, monkeypatch: pytest.MonkeyPatch) -> None:
     original = inference.base.progress.RichProgress.update
 
-    def update(self, now: int, objective: float, active: int) -> None:
+    def update(self, now: int, objective: float, active: int, gap: float | None = None) -> None:
         if now == iteration:
             raise KeyboardInterrupt
-        original(self, now, objective, active)
+        original(self, now, objective, active, gap)
 
     monkeypatch.setattr(inference.base.progress.RichProgress, "update", update)
 
@@ -351,7 +351,7 @@ def test_an_interrupted_fit_resumes_and_loses_nothing(table, tmp_path, monkeypat
     assert {entry.name for entry in out.iterdir()} == {"running"}
 
     seen: list[int] = []
-    monkeypatch.setattr(inference.base.progress.RichProgress, "update", lambda self, now, **status: seen.append(now))
+    monkeypatch.setattr(inference.base.progress.RichProgress, "update", lambda self, now, *status: seen.append(now))
     assert dde(table, out, *options).exit_code == 0
     assert seen[0] == 5
     whole = dde(table, tmp_path / "whole", *options[:-2])

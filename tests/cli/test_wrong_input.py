@@ -35,7 +35,7 @@ COMMANDS = {
 
 def refused(result: object) -> str:
     assert result.exit_code == 2, result.output  # type: ignore[attr-defined]
-    lines = [line for line in result.stderr.strip().splitlines() if not line.startswith(("warning", "fit ", "fits "))]  # type: ignore[attr-defined]
+    lines = [line for line in result.stderr.strip().splitlines() if not line.startswith(("warning: ", "fit: ", "fits: ", "select: "))]  # type: ignore[attr-defined]
     assert len(lines) == 1, lines
     assert lines[0].startswith("error: ")
     return str(lines[0])

@@ -122,13 +122,14 @@ class AlternatingMinimization:
             h = torch.where((new_errors < old_errors).unsqueeze(-1), new, h)
             now = torch.minimum(new_errors, old_errors).sum(-1)
             course.dictionary[active], course.codes[active] = a, h
-            done = (course.error[active] - now <= self.tolerance * course.error[active]) | (now <= floor)
+            gain, least = course.error[active] - now, self.tolerance * course.error[active]
+            done = (gain <= least) | (now <= floor)
             course.error[active] = now
             course.rounds[active] += 1
             course.converged[active] = done
             course.active = active[~done]
             course.history = torch.cat([course.history, course.error[None]])
-            progress.update(len(course.history), objective=-float(course.error.min()), active=len(course.active))
+            progress.update(len(course.history), -float(course.error.min()), len(course.active), float((gain / least).max()))
             if store is not None and len(course.history) % store.every == 0:
                 store.save(course)
         if not course.converged[course.error.argmin()]:

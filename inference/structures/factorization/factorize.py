@@ -62,6 +62,11 @@ class Factorize:
         check_flag("Factorize", "race", self.race)
         check_number("Factorize", "tolerance", self.tolerance, "be positive and finite", above=0)
 
+    @property
+    def max_iterations(self) -> int:
+        """Updates a restart at most."""
+        return self.max_sweeps
+
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) to convergence."""
         about, store = problem.structure.about, None
@@ -106,8 +111,8 @@ class Factorize:
         while len(course.active) and course.num_sweeps < self.max_sweeps:
             values = [self._climb(updates, course.params, block) for block in course.active.split(size)]
             value = torch.cat(values)
-            course.advance(value.double().cpu(), self.tolerance, self.race)
-            progress.update(course.num_sweeps, objective=float(course.last.max()), active=len(course.active))
+            gap = course.advance(value.double().cpu(), self.tolerance, self.race)
+            progress.update(course.num_sweeps, float(course.last.max()), len(course.active), gap)
             if store is not None and len(course.history) % store.every == 0:
                 store.save(course)
         return course
@@ -157,10 +162,11 @@ class Course:
         last = torch.full((num,), -torch.inf, dtype=torch.float64)
         return cls(params, last, rounds, rounds.bool(), torch.arange(num), last.new_zeros(0, num))
 
-    def advance(self, value: Tensor, tolerance: float, race: bool) -> None:
-        """Take in the objective of the active restarts, (A,), and stop those that gain no more or fall behind."""
+    def advance(self, value: Tensor, tolerance: float, race: bool) -> float:
+        """Take in the objective of the active restarts, (A,), and stop those that gain no more or fall behind; the largest gain over that at which one stops."""
         active = self.active
-        done = (value - self.last[active]).abs() <= tolerance * value.abs().clamp(min=1e-300)
+        gain, least = (value - self.last[active]).abs(), tolerance * value.abs().clamp(min=1e-300)
+        done = gain <= least
         self.last[active], self.converged[active] = value, done
         self.rounds[active] += 1
         active = active[~done]
@@ -170,6 +176,7 @@ class Course:
         self.active = active
         self.history = torch.cat([self.history, self.last[None]])
         self.num_sweeps += 3 * CHECK_EVERY
+        return float((gain / least).max())
 
 
 def math_nan(like: Tensor) -> Tensor:
