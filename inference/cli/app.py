@@ -1,4 +1,4 @@
-"""The command line: ``ppl-models fit``, ``ppl-models demo``, ``ppl-models report``.
+"""The command line: options and steps that its commands share.
 
 Exit codes: 0 done; 2 the user's input is wrong, said in one line on standard error; 130 interrupted.
 Everything heavy is imported inside the commands.
@@ -6,9 +6,11 @@ Everything heavy is imported inside the commands.
 
 from __future__ import annotations
 
+import csv
 import json
+import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -39,7 +41,11 @@ study_app = typer.Typer(help="Repeat a published study with data of a known trut
 app.add_typer(study_app, name="study")
 
 USER_ERROR, INTERRUPTED = 2, 130
-RESPONSES = {"bernoulli": "Bernoulli", "poisson": "Poisson", "normal": "Normal", "lognormal": "LogNormal"}
+RESPONSES = {
+    "bernoulli": "Bernoulli", "poisson": "Poisson", "normal": "Normal", "lognormal": "LogNormal", "negative-binomial": "NegativeBinomial",
+}  # fmt: skip
+LOGGERS = ("inference", "ppl_models")
+logger = logging.getLogger(__name__)
 
 
 class Engine(StrEnum):
@@ -53,10 +59,23 @@ class Engine(StrEnum):
     nuts = "nuts"
 
 
+Table = Annotated[str, typer.Argument(metavar="DATA", help="Table with one row a unit: csv, tsv, parquet, npy, npz (file.npz:array).")]
+Columns = Annotated[
+    str | None,
+    typer.Option("--columns", metavar="A,B,...", help="Columns to use; all where this is left out. Leave ids, names and constant columns out here."),
+]
+Restarts = Annotated[
+    int | None,
+    typer.Option("--restarts", "--starts", min=1, help="Starts run as one batch, the best reported; as many as the model recommends where it is left out."),
+]
+CheckpointFile = Annotated[
+    Path | None, typer.Option("--checkpoint", metavar="FILE", help="File that holds the running fit; the same command then resumes from it.")
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; made if need be.", show_default=True)]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed makes one answer.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace results that lie in the output folder.")]
-NoProgress = Annotated[bool, typer.Option("--no-progress", help="Show no progress bar on standard error.")]
+NoProgress = Annotated[bool, typer.Option("--no-progress", help="Say nothing of the progress on standard error.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on standard error what is being done.")]
 ImageShape = Annotated[
     str | None,
     typer.Option("--image-shape", metavar="ROWS,COLUMNS", help="The items are the pixels of an image, row by row."),
@@ -86,7 +105,7 @@ def _common(
 def run(
     model: Any,
     frame: pd.DataFrame,
-    init: str | Fit,
+    init: str | Fit | None,
     restarts: int | None,
     seed: int,
     checkpoint: Path | None,
@@ -107,8 +126,13 @@ def run(
             model, frame, method, init=init, num_restarts=restarts, seed=seed, progress=progress, checkpoint=checkpoint
         )
     for text in result.warnings:
-        typer.echo(f"warning: {text}", err=True)
+        warn(text)
     return result
+
+
+def warn(text: str) -> None:
+    """One line on standard error."""
+    typer.echo(f"warning: {' '.join(text.split())}", err=True)
 
 
 def deliver(result: Fit, frame: pd.DataFrame, out: Path, image_shape: tuple[int, int] | None) -> None:
@@ -124,15 +148,53 @@ def deliver(result: Fit, frame: pd.DataFrame, out: Path, image_shape: tuple[int,
     )
 
 
+def check_out(out: Path, overwrite: bool, checkpoint: Path | None = None) -> None:
+    """Refuse a folder for results that holds something else, before any work; a checkpoint and its stages may lie in it."""
+    from inference.report.results_folder import check_output_folder
+
+    check_output_folder(out, overwrite, () if checkpoint is None else (checkpoint, *_stages(checkpoint)))
+
+
+def _stages(checkpoint: Path) -> list[Path]:
+    """Files beside a checkpoint that hold parts of its fit."""
+    return list(checkpoint.parent.glob(f"{checkpoint.name}.*")) if checkpoint.name else []
+
+
+class _OnStandardError(logging.Handler):
+    """Lines on whatever standard error is when they come: a running bar takes its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(self.format(record), err=True)
+
+
 @contextmanager
-def one_line_errors(checkpoint: Path | None) -> Iterator[None]:
-    """The user's errors as one line and exit code 2, an interrupt as one line and exit code 130."""
+def _telling(verbose: bool) -> Iterator[None]:
+    """What the library logs, on standard error, if that is wanted."""
+    loggers = [logging.getLogger(name) for name in LOGGERS] if verbose else []
+    before = [one.level for one in loggers]
+    handler = _OnStandardError()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    for one in loggers:
+        one.addHandler(handler)
+        one.setLevel(logging.INFO)
     try:
         yield
+    finally:
+        for one, level in zip(loggers, before, strict=True):
+            one.removeHandler(handler)
+            one.setLevel(level)
+
+
+@contextmanager
+def one_line_errors(checkpoint: Path | None, verbose: bool = False) -> Iterator[None]:
+    """The user's errors as one line and exit code 2, an interrupt as one line and exit code 130; with ``verbose`` what is being done."""
+    try:
+        with _telling(verbose):
+            yield
     except KeyboardInterrupt:
         if checkpoint is None:
             text = "interrupted; no checkpoint was kept (with --checkpoint FILE a fit can be resumed)"
-        elif checkpoint.exists():
+        elif checkpoint.exists() or _stages(checkpoint):
             text = f"interrupted; the fit so far is in {checkpoint}: the same command resumes from there"
         else:
             text = f"interrupted before the first iteration; nothing was written to {checkpoint}"
@@ -147,6 +209,36 @@ def one_line_errors(checkpoint: Path | None) -> Iterator[None]:
         said = " ".join(str(error).split())[:200]
         typer.echo(f"error: the memory of this machine is too small for these data and sizes ({said})", err=True)
         raise typer.Exit(USER_ERROR) from None
+
+
+def write_rows(result: Fit, data: pd.DataFrame, path: Path, beside: pd.DataFrame | None = None) -> str:
+    """Write what a fit says of each row (of sequences, of each step): probabilities of its latents, the most probable ones, its log-likelihood.
+
+    Args:
+        result: the fit; data: as it takes them; path: the csv file.
+        beside: columns to write first; the numbers of the rows, from 1, where it is None (of sequences, where each step belongs).
+
+    Returns:
+        What the file holds, in words.
+    """
+    import pandas as pd
+
+    found = result.posterior_frame(data)
+    likelihoods = result.log_likelihood_rows(data).detach().cpu().double().numpy()
+    name, of_what, place = "log_likelihood", "its row", list(result.structure.row_columns)
+    if place:  # sequences, in the order in which they appear
+        name, of_what, likelihoods = "log_likelihood_of_sequence", "its sequence", likelihoods[pd.factorize(data["sequence"])[0]]
+        first = data[place]
+    else:
+        first = pd.DataFrame({"row": range(1, len(found) + 1)}, index=found.index)
+    if beside is not None:
+        first = pd.concat([first, beside.drop(columns=place, errors="ignore").set_axis(found.index)], axis=1)
+    table = pd.concat([first, found], axis=1).assign(**{name: likelihoods})
+    write_csv(table, path)
+    local = result.structure.local_sites
+    given = f", given the {' and '.join(local)} that suit it best" if local else ""
+    shown = ", ".join(map(str, found.columns[:6])) + (", ..." if found.shape[1] > 6 else "")
+    return f"{path}: one line a {'step' if place else 'row'} with {shown}, and {name}, the {result.likelihood_name} of {of_what}{given}"
 
 
 def write_csv(table: pd.DataFrame, path: Path, index_label: str | None = None) -> None:
@@ -183,13 +275,41 @@ def _finite(value: Any) -> Any:
 # ---------------------------------------------------------------------- options
 
 
-def read_frame(path: str) -> pd.DataFrame:
+def read_frame(path: str, columns: str | Sequence[str] | None = None, can_choose: bool = False) -> pd.DataFrame:
+    """A table of numbers.
+
+    Args:
+        path: the file; columns: those to read, a text of ``--columns`` or names; None for all.
+        can_choose: whether the command has ``--columns``, which an entry that is no number calls for.
+    """
     import pandas as pd
 
-    from ppl_models.datasets import read_table
+    from ppl_models.datasets.files import EntryError, read_table
 
-    table = read_table(path)
+    try:
+        table = read_table(path, columns=names_of(columns, "--columns") if isinstance(columns, str) else columns)
+    except EntryError as error:
+        raise ValueError(f"{error}; name the columns to use with --columns, without those of texts" if can_choose and columns is None else str(error)) from None
+    logger.info("read %s: %s rows, %s columns", path, f"{len(table.values):,}", f"{len(table.names):,}")
     return pd.DataFrame(table.values, columns=list(table.names))
+
+
+def read_csv(path: Path, dtype: Any = None, separator: str = ",") -> pd.DataFrame:
+    """A csv file whose columns may hold texts, as pandas reads it."""
+    import pandas as pd
+
+    try:
+        return pd.read_csv(path, dtype=dtype, sep=separator, keep_default_na=dtype is not str)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: a csv file was expected ({error})") from error
+
+
+def names_of(text: str, option: str) -> list[str]:
+    """Names separated by commas; one that holds a comma stands in double quotes."""
+    names = [name.strip() for line in csv.reader([text]) for name in line]
+    if not names or not all(names):
+        raise ValueError(f"{option}: names separated by commas were expected, got {text!r}")
+    return names
 
 
 def sizes_of(text: str, option: str) -> tuple[int, ...]:
@@ -200,19 +320,21 @@ def sizes_of(text: str, option: str) -> tuple[int, ...]:
 
 
 def range_of(text: str, option: str) -> list[int]:
-    parts = text.split(":")
+    parts = text.replace("..", ":").split(":")
     if not (len(parts) == 2 and all(part.isdigit() for part in parts) and 1 <= int(parts[0]) <= int(parts[1])):
         raise ValueError(f"{option}: FIRST:LAST with 1 <= FIRST <= LAST was expected, got {text!r}")
     return list(range(int(parts[0]), int(parts[1]) + 1))
 
 
-def response_of(text: str) -> ResponseFamily:
+def response_of(text: str, others: Collection[str] = ()) -> ResponseFamily:
+    """The family of the items; ``others`` are laws that the command offers beside families, for all columns together."""
     import ppl_models
 
     blocks: list[tuple[ResponseFamily, int | None]] = []
     for name, count in blocks_of(text, "--response"):
         if name not in RESPONSES:
-            raise ValueError(f"--response: {', '.join(RESPONSES)}, or blocks of them, were expected, got {name!r}")
+            alone = "" if not others else f", or {' or '.join(others)} for all columns together,"
+            raise ValueError(f"--response: {', '.join(RESPONSES)}, or blocks of them,{alone} were expected, got {name!r}")
         blocks.append((getattr(ppl_models, RESPONSES[name])(), count))
     return blocks[0][0] if blocks[0][1] is None else ppl_models.Blocks(*blocks)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from inference.cli.app import Seed, app, one_line_errors, write_json, write_picture
+from inference.cli.app import Seed, Verbose, app, one_line_errors, write_json, write_picture
 
 __all__ = ["causal"]
 
@@ -28,9 +28,10 @@ def causal(
     draws: Annotated[int, typer.Option(min=1, help="Completions of the rows that the probabilities of edges are averaged over.")] = 200,
     score: Annotated[GraphScore, typer.Option(help="Marginal likelihood (BDeu) or BIC.")] = GraphScore.bdeu,
     seed: Seed = 0,
+    verbose: Verbose = False,
 ) -> None:
     """Find what may cause what among fitted attributes, with probabilities of edges; writes graph.json, causal.html and causal.png into DIR."""
-    with one_line_errors(None):
+    with one_line_errors(None, verbose):
         from inference.causal.of_fit import discover_attributes
         from inference.causal.scores import BIC, BDeu
         from inference.report.causal import causal_record, verdict_in_words, write_causal_report

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from inference.cli.app import app, one_line_errors
+from inference.cli.app import Verbose, app, one_line_errors
 
 __all__ = ["check"]
 
@@ -15,9 +15,10 @@ __all__ = ["check"]
 @app.command()
 def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that fit or demo wrote.")],
+    verbose: Verbose = False,
 ) -> None:
     """Say whether the fitted graph identifies the model, which latents break a condition, and what would repair it."""
-    with one_line_errors(None):
+    with one_line_errors(None, verbose):
         from inference.identifiability.of_fit import identifiability_of
         from inference.report.results_folder import read_results
 

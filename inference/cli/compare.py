@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from inference.cli.app import Out, Overwrite, Seed, app, one_line_errors, read_frame, write_csv
+from inference.cli.app import (
+    Out,
+    Overwrite,
+    Seed,
+    Verbose,
+    app,
+    check_out,
+    one_line_errors,
+    read_frame,
+    warn,
+    write_csv,
+)
 
 __all__ = ["compare"]
 
@@ -20,15 +31,16 @@ def compare(
     folds: Annotated[int, typer.Option(min=0, help="Folds for point estimates, which have no draws; 0 leaves them out.")] = 10,
     seed: Seed = 0,
     overwrite: Overwrite = False,
+    verbose: Verbose = False,
 ) -> None:
     """Which fit predicts rows it has not seen? Leave-one-out or folds, BIC, misfit of components, identifiability and time, on one page."""
-    with one_line_errors(None):
+    with one_line_errors(None, verbose):
         from inference.comparison import compare as compare_fits
         from inference.programs.alone import quiet
         from inference.report.comparison import in_words, write_comparison_report
-        from inference.report.results_folder import check_output_folder, read_results
+        from inference.report.results_folder import read_results
 
-        check_output_folder(out, overwrite)
+        check_out(out, overwrite)
         names = _names(folders)
         read = {name: read_results(folder) for name, folder in zip(names, folders, strict=True)}
         data = next(iter(read.values()))[1]
@@ -36,7 +48,7 @@ def compare(
         with quiet():  # kept by the comparison, and said below in one line each
             result = compare_fits({name: part[0] for name, part in read.items()}, data, rows, num_folds=folds, seed=seed)
         for note in result.warnings:
-            typer.echo(f"warning: {note}", err=True)
+            warn(note)
         out.mkdir(parents=True, exist_ok=True)
         write_csv(result.table, out / "comparison.csv", index_label=result.table.index.name or "")
         page = write_comparison_report(result, out / "comparison.html")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from inference.cli.app import NoProgress, Out, Overwrite, Seed, app, deliver, one_line_errors, run
+from inference.cli.app import NoProgress, Out, Overwrite, Seed, Verbose, app, check_out, deliver, one_line_errors, run
 
 __all__ = ["demo"]
 
@@ -13,13 +13,11 @@ DEMO_LATENTS = (10, 3)
 
 @app.command()
 def demo(
-    out: Out = Path("demo"), seed: Seed = 0, no_progress: NoProgress = False, overwrite: Overwrite = False
+    out: Out = Path("demo"), seed: Seed = 0, no_progress: NoProgress = False, overwrite: Overwrite = False, verbose: Verbose = False
 ) -> None:
     """Fit a two-layer deep discrete encoder to handwritten digits that ship with scikit-learn; under a minute."""
-    with one_line_errors(None):
-        from inference.report.results_folder import check_output_folder
-
-        check_output_folder(out, overwrite)
+    with one_line_errors(None, verbose):
+        check_out(out, overwrite)
         import pandas as pd
 
         from ppl_models.datasets import load_digits

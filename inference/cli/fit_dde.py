@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from inference.cli.app import (
     RESPONSES,
+    CheckpointFile,
+    Columns,
     Engine,
     ImageShape,
     NoProgress,
     Out,
     Overwrite,
+    Restarts,
     Seed,
+    Table,
+    Verbose,
     check_image,
+    check_out,
     deliver,
     fit_app,
     one_line_errors,
@@ -48,9 +53,7 @@ class Bottom(StrEnum):
 
 @fit_app.command("dde")
 def fit_dde(
-    data: Annotated[
-        str, typer.Argument(help="Table with one row a unit: csv, tsv, parquet, npy, npz (file.npz:array).")
-    ],
+    data: Table,
     response: Annotated[
         str,
         typer.Option(help=f"Family of the items: {', '.join(RESPONSES)}; or blocks: poisson:9,normal:3."),
@@ -67,9 +70,7 @@ def fit_dde(
             "graph without shrinkage; with --graph there is nothing to choose, and auto is none.",
         ),
     ] = "auto",
-    restarts: Annotated[
-        int | None, typer.Option(min=1, help="Starts run as one batch, the best reported; as many as the model recommends.")
-    ] = None,
+    restarts: Restarts = None,
     seed: Seed = 0,
     init: Annotated[Start, typer.Option(help="Where the fit starts.")] = Start.spectral,
     engine: Annotated[
@@ -87,25 +88,23 @@ def fit_dde(
         Bottom,
         typer.Option(help="How items depend on latents: each alone, all of --graph together, or with every interaction."),
     ] = Bottom.additive,
+    columns: Columns = None,
     image_shape: ImageShape = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="File that holds the running fit; the same command then resumes from it.")
-    ] = None,
+    checkpoint: CheckpointFile = None,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
+    verbose: Verbose = False,
 ) -> None:
     """Fit a deep discrete encoder (Lee and Gu 2025), its graph found unless given, and write fit, ArviZ file, report and summary."""
-    with one_line_errors(checkpoint):
-        from inference.report.results_folder import check_output_folder
+    with one_line_errors(checkpoint, verbose):
         from ppl_models.datasets import read_table
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
         from ppl_models.parts.measurement import Additive, ExpDINA, ExpGDM
 
-        stages = () if checkpoint is None else (checkpoint, *checkpoint.parent.glob(f"{checkpoint.name}.*"))
-        check_output_folder(out, overwrite, stages)
+        check_out(out, overwrite, checkpoint)
         sizes = sizes_of(latents, "--latents")
         shape = shape_of(image_shape)
-        frame = read_frame(data)
+        frame = read_frame(data, columns, can_choose=True)
         check_image(shape, frame.shape[1])
         graphs: Any = None if graph is None else (read_table(graph).values, *[None] * (len(sizes) - 1))
         model: Any = DeepDiscreteEncoder(

@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inference.cli.app import deliver, fit_app, one_line_errors, run, write_csv
+from inference.cli.app import (
+    CheckpointFile,
+    NoProgress,
+    Out,
+    Overwrite,
+    Seed,
+    Verbose,
+    check_out,
+    deliver,
+    fit_app,
+    one_line_errors,
+    read_csv,
+    run,
+    write_csv,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,26 +38,25 @@ __all__ = ["fit_options"]
 def fit_options(
     data: Annotated[Path, typer.Argument(help="csv with columns sequence, time, state, action (or, with --features, several of the state), one row a step; an empty action is missing.")],
     options: Annotated[int, typer.Option(min=1, help="Number of hidden options.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for the results; made if need be.", show_default=True)],
+    out: Out,
     states: Annotated[int | None, typer.Option(min=1, help="Number of states; the largest seen plus one if not given.")] = None,
     actions: Annotated[int | None, typer.Option(min=1, help="Number of actions; likewise.")] = None,
     features: Annotated[str | None, typer.Option(help="Columns of a continuous state, as x,y: policies are then functions of the state.")] = None,
     network: Annotated[int | None, typer.Option(min=1, help="With --features: units of a hidden layer through which policies see the state.")] = None,
     stickiness: Annotated[float, typer.Option(min=0.0, help="Prior counts of keeping an option, in every state.")] = 0.0,
     termination: Annotated[bool, typer.Option("--termination", help="An option ends with a chance of its own; the next is chosen then.")] = False,
-    restarts: Annotated[int, typer.Option(min=1, help="Starts run as one batch; the best is reported.")] = 4,
+    restarts: Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Starts run as one batch; the best is reported.")] = 4,
     random: Annotated[bool, typer.Option("--random", help="All starts at random, none from moments.")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="One seed makes one answer.")] = 0,
-    checkpoint: Annotated[Path | None, typer.Option(help="File that holds the running fit; the same command then resumes from it.")] = None,
-    no_progress: Annotated[bool, typer.Option("--no-progress", help="Show no progress bar on standard error.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that lie in the output folder.")] = False,
+    seed: Seed = 0,
+    checkpoint: CheckpointFile = None,
+    no_progress: NoProgress = False,
+    overwrite: Overwrite = False,
+    verbose: Verbose = False,
 ) -> None:
     """Fit an options hidden Markov model to demonstrations by EM, and write fit, ArviZ file, report and options.csv."""
-    with one_line_errors(checkpoint):
-        from inference.report.results_folder import check_output_folder
-
-        check_output_folder(out, overwrite, () if checkpoint is None else (checkpoint,))
-        frame = _read(data)
+    with one_line_errors(checkpoint, verbose):
+        check_out(out, overwrite, checkpoint)
+        frame = read_csv(data)
         model: OptionsHMM | ContinuousOptionsHMM
         given = frame
         if features is None:
@@ -96,15 +109,6 @@ def _columns(frame: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
     if missing:
         raise ValueError(f"data: columns {', '.join(names)} were expected; {', '.join(missing)} not found among {', '.join(map(str, frame.columns))}")
     return frame[list(names)]
-
-
-def _read(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        return pd.read_csv(path)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: a csv file was expected ({error})") from error
 
 
 def _largest(frame: pd.DataFrame, column: str) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from inference.cli.app import ImageShape, app, check_image, one_line_errors, shape_of
+from inference.cli.app import ImageShape, Verbose, app, check_image, one_line_errors, shape_of
 
 __all__ = ["report"]
 
@@ -16,9 +16,10 @@ __all__ = ["report"]
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that fit or demo wrote.")],
     image_shape: ImageShape = None,
+    verbose: Verbose = False,
 ) -> None:
     """Write the report of a fitted folder anew, from the fit and the data it holds."""
-    with one_line_errors(None):
+    with one_line_errors(None, verbose):
         from inference.identifiability.of_fit import identifiability_of
         from inference.report.fit import write_report
         from inference.report.results_folder import REPORT, read_results

@@ -12,10 +12,14 @@ from inference.cli.app import (
     Out,
     Overwrite,
     Seed,
+    Table,
+    Verbose,
+    check_out,
     one_line_errors,
     range_of,
     read_frame,
     select_app,
+    warn,
     write_csv,
     write_json,
     write_picture,
@@ -38,9 +42,7 @@ class Rule(StrEnum):
 
 @select_app.command("dde")
 def select_dde(
-    data: Annotated[
-        str, typer.Argument(help="Table with one row a unit: csv, tsv, parquet, npy, npz (file.npz:array).")
-    ],
+    data: Table,
     response: Annotated[str, typer.Option(help="Family of the items, as for fit dde.")],
     latents: Annotated[
         str, typer.Option(metavar="K1,K2,...", help="Sizes of the layers, bottom-up, one of them a range: 4:8,2.")
@@ -48,15 +50,15 @@ def select_dde(
     out: Out,
     criterion: Annotated[Rule, typer.Option(help="What chooses; spectral fits nothing.")] = Rule.ebic,
     penalty: Annotated[str, typer.Option(metavar="auto|none|SLOPE,THRESHOLD", help="As for fit dde, for each size.")] = "auto",
-    restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 1,
+    restarts: Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Starts of each fit.")] = 1,
     seed: Seed = 0,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
+    verbose: Verbose = False,
 ) -> None:
     """Compare sizes of one layer of a deep discrete encoder: table, picture, and the fit of the chosen size."""
-    with one_line_errors(None):
+    with one_line_errors(None, verbose):
         from inference.programs.alone import listening
-        from inference.report.results_folder import check_output_folder
         from inference.selection.dimension import select_dimension
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 
@@ -68,7 +70,7 @@ def select_dde(
         others = [0 if place in ranged else int(part) if part.isdigit() else -1 for place, part in enumerate(parts)]
         if min(others) < 0:
             raise ValueError(f"--latents: whole numbers and one range were expected, got {latents!r}")
-        check_output_folder(out, overwrite)
+        check_out(out, overwrite)
         frame = read_frame(data)
         family, sparsity = response_of(response), penalty_of(penalty)
 
@@ -81,7 +83,7 @@ def select_dde(
                 model, frame, grid, criterion.value, num_restarts=restarts, seed=seed, progress=not no_progress
             )
         for text in dict.fromkeys(str(warning.message) for warning in caught):
-            typer.echo(f"warning: {text}", err=True)
+            warn(text)
         out.mkdir(parents=True, exist_ok=True)
         write_csv(found.table, out / "sizes.csv", index_label=found.table.index.name or "")
         write_picture(found.plot().figure, out / "selection.png")
@@ -98,5 +100,5 @@ def select_dde(
         typer.echo(found.table.to_string())
         typer.echo(f"chosen by {criterion.value}: {found.chosen} latents in layer {ranged[0] + 1}")
         if len(grid) > 1 and found.chosen == grid[-1]:
-            typer.echo(f"warning: the largest size compared was chosen; try up to {2 * grid[-1]}", err=True)
+            warn(f"the largest size compared was chosen; try up to {2 * grid[-1]}")
         typer.echo(f"results in {out}")

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inference.cli.app import Out, Overwrite, Seed, one_line_errors, sizes_of, study_app, write_csv, write_json
+from inference.cli.app import (
+    Out,
+    Overwrite,
+    Seed,
+    Verbose,
+    check_out,
+    one_line_errors,
+    sizes_of,
+    study_app,
+    write_csv,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,11 +61,11 @@ def study_overparameterization(
     ] = False,
     seed: Seed = 0,
     overwrite: Overwrite = False,
+    verbose: Verbose = False,
 ) -> None:
     """How often are all latents of a noisy-OR network found, by the number of latents fitted? (Buhai et al. 2020)"""
-    with one_line_errors(None):
+    with one_line_errors(None, verbose):
         from inference.engines.em import EM
-        from inference.report.results_folder import check_output_folder
         from inference.selection.overparameterization import overparameterization, study_frame
         from inference.structures.noisy_or.score_svi import ScoreFunctionSVI
         from ppl_models.noisy_or import NoisyOr
@@ -62,7 +73,7 @@ def study_overparameterization(
         sizes = sizes_of(latents, "--latents")
         if min(sizes) < 1:
             raise ValueError(f"--latents: positive numbers were expected, got {latents!r}")
-        check_output_folder(out, overwrite, ())
+        check_out(out, overwrite)
         truth, data, held_out = _data(design, rows, seed, published)
         methods: dict[Means, Any] = {
             Means.em: EM(max_iterations=iterations),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ OVERHEAD = 1e5  # numbers that could be worked through in the time that an itera
 NUDGE = 0.2  # of the way from the best estimate to another start: far enough to leave the flat top of a saddle
 GAIN = 1e-6  # relative: what a nudged run must gain for the best estimate to have been a saddle
 
+logger = logging.getLogger(__name__)
 Draw = Callable[[int], Params]
 
 
@@ -59,6 +61,7 @@ def search_starts(
     while not state.done:
         run.done_before = state.iterations
         state = run.nudge(state, draw) if _enough(search, problem, state) else run.batch(state, draw(state.batch))
+        logger.info("%s starts tried, best %s %.4f", f"{state.batch * search.batch:,}", state.objective_name, float(state.objective.nan_to_num(-torch.inf).max()))
         if store is not None:
             store.save(state)
             run.forget(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import time
 import warnings
@@ -32,6 +33,8 @@ from inference.structures.registry import structure_of
 from ppl_models.parts.validation import is_integer
 
 __all__ = ["fit", "fit_from"]
+
+logger = logging.getLogger(__name__)
 
 MOST_RESTARTS = 1_000_000
 BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
@@ -104,6 +107,8 @@ def fit(
         if path is not None:
             problem.fingerprint(method, {})  # a program whose contents cannot be read is refused before any work
         init = "spectral" if init is None else init
+        starts = "as many starts as it takes to find the best optimum again" if search is not None else f"{num_restarts or 1} starts"
+        logger.info("fitting %s rows by %s, %s from %s", f"{problem.num_rows:,}", method, starts, init if isinstance(init, str) else "given parameters")
         total = getattr(method, "max_iterations", None) if search is None else None
         bar = RichProgress("fit", total, True, "" if search is None else " for these starts") if progress else NoProgress()
         try:
@@ -115,6 +120,8 @@ def fit(
             result = assemble(problem, method, state, time.monotonic() - began)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
             raise ValueError(f"{NO_ANSWER} a matrix could not be worked with ({error}). {REMEDY}") from error
+    ended = "converged" if result.converged else "stopped"
+    logger.info("%s after %s iterations and %.1f s, %s %.4f", ended, f"{result.num_iterations:,}", result.seconds, result.objective_name, result.objective)
     messages = tuple(dict.fromkeys(str(w.message) for w in caught))
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=2)

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import platform
 import shutil
@@ -34,6 +35,7 @@ __all__ = ["check_output_folder", "read_results", "summarise", "write_results"]
 
 FIT, POSTERIOR, REPORT, SUMMARY = "fit", "posterior.nc", "report.html", "summary.json"
 WRITING = ".writing"  # where results lie until they are whole
+logger = logging.getLogger(__name__)
 PACKAGES = ("ppl-models", "torch", "pyro-ppl", "numpy", "arviz")
 
 
@@ -77,9 +79,12 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
 
     folder, data = usable_path("output folder", path, is_folder=True), as_fitted(fit, data)
     with _in_place(folder) as new:
+        logger.info("writing the fit and the file for ArviZ")
         fit.save(new / FIT)
         save_netcdf(fit.to_arviz(data), new / POSTERIOR)
+        logger.info("asking whether the data determine the model")
         verdict = identifiability_of(fit, data)
+        logger.info("writing the report")
         write_report(fit, data, new / REPORT, image_shape=image_shape, identifiability=verdict)
         summary = summarise(fit, image_shape)
         summary["identifiability"] = None if verdict is None else verdict.to_dict()

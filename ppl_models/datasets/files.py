@@ -6,7 +6,7 @@ import csv
 import io
 import zipfile
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Table", "read_table"]
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL"})
+MOST_NAMED = 12
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 KINDS = {",": "comma-separated text", "\t": "tab-separated text"}
 NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC = b"\x93NUMPY", b"PK\x03\x04", b"PAR1"
@@ -42,7 +43,11 @@ class Table:
     row_names: tuple[str, ...] | None = None
 
 
-def read_table(path: str | Path, row_names: bool = False) -> Table:
+class EntryError(ValueError):
+    """An entry that is no number, where the file itself is sound."""
+
+
+def read_table(path: str | Path, row_names: bool = False, columns: Sequence[str] | None = None) -> Table:
     r"""Read a table of numbers, rows are units, from a csv, tsv, parquet, npy or npz file.
 
     - ``.csv``, ``.tsv``: UTF-8, separated by commas or tabs. The first line holds the column names; a first line of
@@ -55,13 +60,15 @@ def read_table(path: str | Path, row_names: bool = False) -> Table:
     Args:
         path: the file.
         row_names: take the first column of a csv or tsv file for names of the rows where it holds texts; leave it out where it counts them.
+        columns: names of those to read, in their order; the others may hold anything, such as texts. Where a file names none they are
+            called "0", "1", ... None for all.
 
     Returns:
         The table. Rows and columns in error messages are counted from 1.
 
     Raises:
         ValueError: for a file that is missing, empty, of another kind than its ending says or of an unknown ending;
-            for an entry that is no number (naming column and row), rows of unequal length (naming the line), a column
+            for a column that is asked for and not there, an entry that is no number (naming column and row), rows of unequal length (naming the line), a column
             name that is empty or occurs twice, a row name likewise, an npz file with several arrays and none named, an array that has not
             two dims, and a table without rows or columns.
     """
@@ -69,15 +76,17 @@ def read_table(path: str | Path, row_names: bool = False) -> Table:
     ending = file.suffix.lower()
     if ending not in _READERS:
         raise ValueError(f"{file}: a file ending in {', '.join(_READERS)} was expected, got {ending or 'no ending'!r}")
+    if columns is not None and not columns:
+        raise ValueError(f"{file}: at least one column was expected to be asked for, got none")
     try:
         _check_file(file)
         labels = None
         if row_names and ending in SEPARATORS:
             separator = SEPARATORS[ending]
             text, labels = _without_labels(file, _read_text(file, separator), separator)
-            values, names = _read_lines(file, text, separator)
+            values, names = _read_lines(file, text, separator, columns)
         else:
-            values, names = _READERS[ending](file, key)
+            values, names = _READERS[ending](file, key, columns)
     except Exception as error:
         raise _in_one_line(file, error) from error
     if values.ndim != 2:
@@ -104,7 +113,7 @@ def _in_one_line(file: Path, error: Exception) -> ValueError:
     """What a reader said of a file, by its name; readers of damaged files raise all there is."""
     text = " ".join(str(error).split())
     if isinstance(error, ValueError) and str(error).startswith(f"{file}: "):
-        return ValueError(text)
+        return type(error)(text) if isinstance(error, EntryError) else ValueError(text)
     if isinstance(error, OSError) and error.strerror:
         return ValueError(f"{str(file)[:200]}: the file cannot be read: {error.strerror}")
     return ValueError(f"{file}: the file is damaged: {text[:300] or type(error).__name__}")
@@ -115,6 +124,17 @@ def _split_key(path: str) -> tuple[Path, str | None]:
     if separator and stem.lower().endswith(".npz"):
         return Path(stem), key
     return Path(path), None
+
+
+def _places(file: Path, names: Sequence[str], columns: Sequence[str]) -> list[int]:
+    """Where the columns that are asked for stand."""
+    shown = ", ".join(map(repr, names[:MOST_NAMED])) + (", ..." if len(names) > MOST_NAMED else "")
+    for j, name in enumerate(columns):
+        if name not in names:
+            raise ValueError(f"{file}: no column is named {name!r}; the columns are {shown}")
+        if name in columns[:j] or names.count(name) > 1:
+            raise ValueError(f"{file}: {'two columns are named' if names.count(name) > 1 else 'one column was asked for twice,'} {name!r}")
+    return [names.index(name) for name in columns]
 
 
 def _check_names(file: Path, names: tuple[str, ...]) -> None:
@@ -171,36 +191,40 @@ def _without_labels(file: Path, text: str, separator: str) -> tuple[str, tuple[s
     return without.getvalue(), None if counts else tuple(firsts)
 
 
-def _read_lines(file: Path, text: str, separator: str) -> tuple[np.ndarray, tuple[str, ...]]:
+def _read_lines(file: Path, text: str, separator: str, columns: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     convert = float if "_" not in text.partition("\n")[2] else _float  # float() would read 1_0 as ten
     names: tuple[str, ...] | None = None
-    width, numbers = 0, array("d")
+    width, kept, places, numbers = 0, 0, None, array("d")
     try:
         for row in reader:
             if not row:
                 continue
             if not width:
-                width = len(row)
-                names = _header(row)
-                if names is not None:
-                    _check_separator(file, names, separator)
+                width = kept = len(row)
+                names = head = _header(row)
+                if head is not None:
+                    _check_separator(file, head, separator)
+                if columns is not None:
+                    places, kept, names = _places(file, head or tuple(map(str, range(width))), columns), len(columns), tuple(columns)
+                if head is not None:
                     continue
             if len(row) != width:
                 raise ValueError(
                     f"{file}: line {reader.line_num} has {len(row)} entries, where {width} were expected as in the first line"
                 )
+            entries = row if places is None else [row[j] for j in places]
             try:
-                numbers.extend(map(convert, row))
+                numbers.extend(map(convert, entries))
             except ValueError:  # a missing entry, or no number; those before it were appended
-                del numbers[len(numbers) // width * width :]
-                where = (len(numbers) // width + 1, reader.line_num)
-                numbers.extend(_parse(file, names, j, entry, where) for j, entry in enumerate(row))
+                del numbers[len(numbers) // kept * kept :]
+                where = (len(numbers) // kept + 1, reader.line_num)
+                numbers.extend(_parse(file, names, j, entry, where) for j, entry in enumerate(entries))
     except csv.Error as error:
         raise ValueError(f"{file}: line {reader.line_num}: {KINDS[separator]} was expected, but {error}") from error
     if not width:
         raise ValueError(f"{file}: the file holds no line with an entry")
-    return np.frombuffer(numbers, dtype=np.float64).reshape(-1, width), names or ()
+    return np.frombuffer(numbers, dtype=np.float64).reshape(-1, kept), names or ()
 
 
 def _float(entry: str) -> float:
@@ -245,7 +269,7 @@ def _parse(file: Path, names: tuple[str, ...] | None, column: int, entry: str, w
         return _float(stripped)
     except ValueError:
         name = repr(names[column]) if names else str(column + 1)
-        raise ValueError(
+        raise EntryError(
             f"{file}: column {name}, row {where[0]} (line {where[1]}): a number was expected, got {entry!r}"
         ) from None
 
@@ -263,7 +287,14 @@ def _as_numbers(file: Path, values: np.ndarray, what: str = "array") -> np.ndarr
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def _read_npy(file: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
+def _chosen(file: Path, values: np.ndarray, columns: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The columns of an array, which have no names but their numbers."""
+    if columns is None or values.ndim != 2:
+        return values, ()
+    return values[:, _places(file, tuple(map(str, range(values.shape[1]))), columns)], tuple(columns)
+
+
+def _read_npy(file: Path, key: str | None, columns: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
     with file.open("rb") as stream:
         if not stream.read(len(NPY_MAGIC)) == NPY_MAGIC:
             raise _other_kind(file, "npy")
@@ -272,10 +303,10 @@ def _read_npy(file: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]
             values = np.load(stream, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise ValueError(f"{file}: {_without_pickle(error)}") from error
-    return _as_numbers(file, values), ()
+    return _chosen(file, _as_numbers(file, values), columns)
 
 
-def _read_npz(file: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
+def _read_npz(file: Path, key: str | None, columns: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
     if not zipfile.is_zipfile(file):
         raise _other_kind(file, "npz")
     try:
@@ -292,7 +323,7 @@ def _read_npz(file: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]
         raise ValueError(f"{file}: {_without_pickle(error)}") from error
     if not isinstance(values, np.ndarray):
         raise ValueError(f"{file}: {chosen!r} is no numpy array")
-    return _as_numbers(file, values, f"array {chosen!r}"), ()
+    return _chosen(file, _as_numbers(file, values, f"array {chosen!r}"), columns)
 
 
 def _without_pickle(error: Exception) -> str:
@@ -305,7 +336,7 @@ def _without_pickle(error: Exception) -> str:
 # Columns
 
 
-def _read_parquet(file: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
+def _read_parquet(file: Path, key: str | None, columns: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
     with file.open("rb") as stream:
         if not stream.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
             raise _other_kind(file, "parquet")
@@ -319,8 +350,10 @@ def _read_parquet(file: Path, key: str | None) -> tuple[np.ndarray, tuple[str, .
     index = (table.schema.pandas_metadata or {}).get("index_columns", [])
     kept = [j for j, name in enumerate(table.column_names) if name not in index]
     names = tuple(table.column_names[j] for j in kept)
-    columns = [_arrow_numbers(file, name, table.column(j)) for j, name in zip(kept, names, strict=True)]
-    return np.stack(columns, axis=1) if columns else np.empty((table.num_rows, 0)), names
+    if columns is not None:
+        kept, names = [kept[j] for j in _places(file, names, columns)], tuple(columns)
+    values = [_arrow_numbers(file, name, table.column(j)) for j, name in zip(kept, names, strict=True)]
+    return np.stack(values, axis=1) if values else np.empty((table.num_rows, 0)), names
 
 
 def _arrow_numbers(file: Path, name: str, column: pa.ChunkedArray) -> np.ndarray:
@@ -338,17 +371,17 @@ def _arrow_numbers(file: Path, name: str, column: pa.ChunkedArray) -> np.ndarray
         first = next((i for i, value in enumerate(column) if value.is_valid), None)
         if first is None:
             return np.full(len(column), np.nan)
-        raise ValueError(
+        raise EntryError(
             f"{file}: column {name!r}, row {first + 1}: a number was expected, got {column[first].as_py()!r}"
         )
     return column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
 
 
-Reader = Callable[[Path, "str | None"], tuple[np.ndarray, tuple[str, ...]]]
+Reader = Callable[[Path, "str | None", "Sequence[str] | None"], tuple[np.ndarray, tuple[str, ...]]]
 
 _READERS: dict[str, Reader] = {
-    ".csv": lambda file, key: _read_lines(file, _read_text(file, ","), ","),
-    ".tsv": lambda file, key: _read_lines(file, _read_text(file, "\t"), "\t"),
+    ".csv": lambda file, key, columns: _read_lines(file, _read_text(file, ","), ",", columns),
+    ".tsv": lambda file, key, columns: _read_lines(file, _read_text(file, "\t"), "\t", columns),
     ".parquet": _read_parquet,
     ".npy": _read_npy,
     ".npz": _read_npz,

@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 from support.command_line import answers, run
 
-from ppl_models import OptionsHMM
+from inference import EM, fit
+from inference.report import write_results
+from ppl_models import Bernoulli, Mixture, OptionsHMM
 
 FILES: dict[str, bytes | None] = {
     "missing.csv": None, "empty.csv": b"", "latin.csv": b"a,b\n1,\xe9\n", "bytes.csv": b"\x00\x01\x02", "texts.csv": b"a,b\nx,y\n", "ragged.csv": b"a,b\n1\n",
@@ -21,6 +23,11 @@ COMMANDS = {
     "dde": ("fit", "dde", "FILE", "--response", "bernoulli", "--latents", "2", "--out", "OUT"),
     "noisy-or": ("fit", "noisy-or", "FILE", "--out", "OUT", "--no-progress"),
     "options": ("fit", "options-hmm", "FILE", "--options", 2, "--out", "OUT", "--no-progress"),
+    "mixture": ("fit", "mixture", "FILE", "--components", 2, "--out", "OUT", "--no-progress"),
+    "pmf": ("fit", "pmf", "FILE", "--components", 1, "--out", "OUT", "--no-progress"),
+    "predict in": ("predict", "FILE", "GOOD", "--out", "OUT"),
+    "predict": ("predict", "FITTED", "FILE", "--out", "OUT"),
+    "predict keep": ("predict", "FITTED", "FILE", "--keep", "a", "--out", "OUT"),
     "select dde": ("select", "dde", "FILE", "--response", "bernoulli", "--latents", "1:2", "--out", "OUT"),
     "select pmf": ("select", "pmf", "FILE", "--k", "1:2", "--out", "OUT"),
     "attributes": ("fit", "attributes", "FILE", "--attributes", 1, "--out", "OUT", "--no-progress"),
@@ -41,15 +48,26 @@ def refused(result: object) -> str:
     return str(lines[0])
 
 
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of results, of two columns a and b."""
+    data = answers(20)[["calm", "brave"]].set_axis(["a", "b"], axis=1)
+    folder = tmp_path_factory.mktemp("results") / "fitted"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("inference.report.fit.write_report", lambda fit, data, path, **_: Path(path).touch())
+        write_results(fit(Mixture(1, component=Bernoulli(), num_items=2), data, EM()), data, folder)
+    return folder
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", FILES)
-def test_wrong_files_are_said_in_one_line(tmp_path: Path, command: str, name: str) -> None:
+def test_wrong_files_are_said_in_one_line(tmp_path: Path, fitted: Path, command: str, name: str) -> None:
     content = FILES[name]
     if content is not None:
         (tmp_path / name).write_bytes(content)
     (tmp_path / "folder.csv").mkdir(exist_ok=True)
     answers(20).to_csv(tmp_path / "good.csv", index=False)
-    words = {"FILE": tmp_path / name, "FILE2": tmp_path / f"{name}2", "GOOD": tmp_path / "good.csv", "OUT": tmp_path / "out"}
+    words = {"FILE": tmp_path / name, "FILE2": tmp_path / f"{name}2", "GOOD": tmp_path / "good.csv", "OUT": tmp_path / "out", "FITTED": fitted}
     refused(run(*(words.get(str(word), word) for word in COMMANDS[command])))
     assert not (tmp_path / "out").exists()
 

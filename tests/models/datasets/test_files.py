@@ -295,3 +295,29 @@ def test_names_of_rows(tmp_path):
     path.write_text("item,add\none,x\n")
     with pytest.raises(ValueError, match="column 'add', row 1"):
         read_table(path, row_names=True)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
+def test_some_columns_of_a_file_that_holds_texts_beside_them(tmp_path, ending):
+    frame = pd.DataFrame({"name": ["x", "y", "z"], "a": [1.0, 2.0, 3.0], "b": [np.nan, 5.0, 6.0]})
+    path = write(tmp_path / f"data.{ending}", frame)
+    table = read_table(path, columns=["b", "a"])
+    assert table.names == ("b", "a")
+    np.testing.assert_array_equal(table.values, [[np.nan, 1], [5, 2], [6, 3]])
+    with pytest.raises(ValueError, match="no column is named 'c'; the columns are 'name', 'a', 'b'"):
+        read_table(path, columns=["a", "c"])
+    with pytest.raises(ValueError, match="asked for twice, 'a'"):
+        read_table(path, columns=["a", "a"])
+    with pytest.raises(ValueError, match="at least one column"):
+        read_table(path, columns=[])
+    with pytest.raises(ValueError, match="column 'name', row 1"):
+        read_table(path, columns=["a", "name"])
+
+
+def test_columns_of_a_file_without_names_have_numbers(tmp_path):
+    np.save(tmp_path / "data.npy", VALUES)
+    np.savetxt(tmp_path / "data.csv", np.nan_to_num(VALUES), delimiter=",")
+    for ending in ("npy", "csv"):
+        table = read_table(tmp_path / f"data.{ending}", columns=["1"])
+        assert table.names == ("1",)
+        np.testing.assert_array_equal(np.nan_to_num(table.values[:, 0]), np.nan_to_num(VALUES)[:, 1])

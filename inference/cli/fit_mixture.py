@@ -1,0 +1,184 @@
+"""``ppl-models fit mixture``: groups of rows."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from inference.cli.app import (
+    RESPONSES,
+    CheckpointFile,
+    Columns,
+    NoProgress,
+    Out,
+    Overwrite,
+    Restarts,
+    Seed,
+    Table,
+    Verbose,
+    check_out,
+    deliver,
+    fit_app,
+    names_of,
+    one_line_errors,
+    range_of,
+    read_frame,
+    response_of,
+    run,
+    warn,
+    write_csv,
+    write_rows,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from ppl_models.parts.responses import ResponseFamily
+
+__all__ = ["fit_mixture"]
+
+ROW_LAWS = {"multivariate-normal": "MultivariateNormal"}
+KINDS = {"bernoulli": "yes or no (Bernoulli)", "poisson": "counts (Poisson)", "normal": "measurements (Normal)"}
+MOST_NAMED = 6
+LEAST_VARIANCE = 0.7  # of counts, as a share of their mean: what chance leaves of 1
+
+
+@fit_app.command("mixture")
+def fit_mixture(
+    data: Table,
+    out: Out,
+    components: Annotated[int | None, typer.Option(min=1, help="Number of groups (components).")] = None,
+    choose: Annotated[
+        str | None, typer.Option(metavar="FIRST..LAST", help="Instead of --components: fit each of these numbers and take the one with the smallest BIC.")
+    ] = None,
+    response: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Law of the columns inside a group: {', '.join((*RESPONSES, *ROW_LAWS))}; or column by column, age=normal,visits=poisson; or in blocks, "
+            "bernoulli:3,normal:2. What is not said is taken as it looks: 0 and 1 as bernoulli, counts with zeros among them as poisson, other numbers as normal.",
+        ),
+    ] = None,
+    columns: Columns = None,
+    restarts: Restarts = None,
+    seed: Seed = 0,
+    checkpoint: CheckpointFile = None,
+    no_progress: NoProgress = False,
+    overwrite: Overwrite = False,
+    verbose: Verbose = False,
+) -> None:
+    """Find groups of similar rows: a mixture (latent class or latent profile model), the group of every row, and a report.
+
+    For example: ppl-models fit mixture data.csv --components 3 --columns age,visits,smokes --out groups
+    """
+    with one_line_errors(checkpoint, verbose):
+        from ppl_models.mixture import Mixture
+
+        if (components is None) == (choose is None):
+            raise ValueError("--components K (a number of groups) or --choose FIRST..LAST (numbers to compare) was expected, one of the two")
+        if checkpoint is not None and choose is not None:
+            raise ValueError("--checkpoint: one fit is kept in it, and --choose makes several; give --components with it")
+        sizes = None if choose is None else range_of(choose, "--choose")
+        check_out(out, overwrite, checkpoint)
+        frame = read_frame(data, columns, can_choose=True)
+        for text in _doubts(frame):
+            warn(text)
+        component = _component(response, frame)
+
+        def model(size: int) -> Any:
+            return Mixture(size, component, frame.shape[1])
+
+        if sizes is None:
+            result = run(model(components or 1), frame, None, restarts, seed, checkpoint, not no_progress)
+        else:
+            from inference.programs.alone import listening
+            from inference.selection.dimension import select_dimension
+
+            with listening() as caught:
+                found = select_dimension(model, frame, sizes, "bic", num_restarts=restarts, seed=seed, progress=not no_progress)
+            for text in dict.fromkeys(str(warning.message) for warning in caught):
+                warn(text)
+            result = found.best
+        deliver(result, frame, out, None)
+        typer.echo(write_rows(result, frame, out / "posterior.csv"))
+        if sizes is not None:
+            write_csv(found.table, out / "sizes.csv", index_label="components")
+            typer.echo(found.table[["bic", "aic", "chosen"]].round(2).to_string())
+            typer.echo(f"{found.chosen} groups have the smallest BIC of {sizes[0]} to {sizes[-1]}; all figures are in {out / 'sizes.csv'}")
+            if found.chosen == sizes[-1] and len(sizes) > 1:
+                warn(f"the largest number compared was chosen; try --choose {sizes[0]}..{2 * sizes[-1]}")
+
+
+# ---------------------------------------------------------------- what the columns are
+
+
+def _component(text: str | None, frame: pd.DataFrame) -> Any:
+    """The law of the columns, said where it was not asked for."""
+    import ppl_models
+
+    if text in ROW_LAWS:
+        return getattr(ppl_models, ROW_LAWS[text])()
+    if text is not None and "=" not in text:
+        return response_of(text, ROW_LAWS)
+    asked = {} if text is None else _asked(text, list(frame.columns))
+    kinds = [asked.get(name) or _kind(frame[name].to_numpy()) for name in frame.columns]
+    said = [
+        f"{_listed([name for name, own in zip(frame.columns, kinds, strict=True) if own == kind and name not in asked])} as {words}"
+        for kind, words in KINDS.items()
+        if any(own == kind and name not in asked for name, own in zip(frame.columns, kinds, strict=True))
+    ]
+    if said:
+        typer.echo(f"By their values, the columns are taken as follows (--response says otherwise): {'; '.join(said)}.")
+    return _blocks(kinds)
+
+
+def _blocks(kinds: list[str]) -> ResponseFamily:
+    import ppl_models
+
+    runs = [(getattr(ppl_models, RESPONSES[kind])(), len(list(own))) for kind, own in groupby(kinds)]
+    return runs[0][0] if len(runs) == 1 else ppl_models.Blocks(*runs)
+
+
+def _asked(text: str, columns: list[str]) -> dict[str, str]:
+    """Families by column, NAME=FAMILY,NAME=FAMILY."""
+    out: dict[str, str] = {}
+    for part in names_of(text, "--response"):
+        name, _, family = part.rpartition("=")
+        if name not in columns:
+            raise ValueError(f"--response: {part!r} should read COLUMN=FAMILY; the columns used are {_listed(columns)}")
+        if family not in RESPONSES:
+            raise ValueError(f"--response: column {name!r}: one of {', '.join(RESPONSES)} was expected, got {family!r}")
+        if name in out:
+            raise ValueError(f"--response: column {name!r} is named twice")
+        out[name] = family
+    return out
+
+
+def _kind(values: np.ndarray) -> str:
+    """What a column looks like: counts have zeros among them and, of a mixture of Poisson laws, a variance of at least their mean (ages and ratings do not)."""
+    import numpy as np
+
+    seen = values[~np.isnan(values)]
+    if np.isin(seen, (0.0, 1.0)).all():
+        return "bernoulli"
+    with np.errstate(all="ignore"):  # values beyond all bounds are refused by the model
+        whole = bool((seen == np.floor(seen)).all()) and seen.min() == 0
+        return "poisson" if whole and seen.var() >= LEAST_VARIANCE * seen.mean() else "normal"
+
+
+def _doubts(frame: pd.DataFrame) -> list[str]:
+    """What a stranger to the table would ask."""
+    import numpy as np
+
+    out = []
+    for name in frame.columns:
+        values = frame[name].to_numpy()
+        if len(values) > 2 and (values == values[0] + np.arange(len(values))).all():
+            out.append(f"column {name!r} counts the rows; it says nothing of groups, and --columns leaves it out")
+    return out
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")

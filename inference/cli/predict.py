@@ -1,0 +1,82 @@
+"""``ppl-models predict``: what a fitted folder says of new rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from inference.cli.app import Table, Verbose, app, names_of, one_line_errors, read_csv, read_frame, warn, write_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from inference.fitting.result import Fit
+
+__all__ = ["predict"]
+
+TEXT = {".csv": ",", ".tsv": "\t"}
+
+
+@app.command()
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that fit or demo wrote.")],
+    data: Table,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The csv file to write.")],
+    keep: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Columns of a csv or tsv file to copy beside the answers, such as the names of the rows.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Say of each new row what a fit makes of it: the probabilities of its group or its latents, the most probable ones, and its log-likelihood.
+
+    The columns of the fit are found by their names, in whatever order they stand; other columns are left alone.
+    """
+    with one_line_errors(None, verbose):
+        from inference.base.checkpoint import usable_path
+        from inference.programs.alone import listening
+        from inference.report.results_folder import read_results
+
+        file = usable_path("--out", out)
+        if file.exists() and not overwrite:
+            raise ValueError(f"{file} exists: name another file, or allow to overwrite (--overwrite)")
+        fit, _, _ = read_results(folder)
+        beside = None if keep is None else _kept(data, keep)
+        rows = _rows(fit, data)
+        with listening() as caught:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            said = write_rows(fit, rows, file, beside)
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            warn(text)
+        typer.echo(f"{len(rows):,} {'steps' if fit.structure.row_columns else 'rows'}: {said}")
+
+
+def _rows(fit: Fit, data: str) -> pd.DataFrame:
+    """The rows under the columns of the fit; of a file whose columns have no names, by their places."""
+    if fit.structure.row_columns:
+        return read_csv(Path(data))
+    named = [str(name) for name in fit.item_names]
+    are_numbers = named == [str(j) for j in range(len(named))]
+    has_names = Path(data.rpartition(":")[0] or data).suffix.lower() not in (".npy", ".npz")
+    frame = read_frame(data, named if has_names and not are_numbers else None)
+    return frame if has_names and not are_numbers else _by_place(data, frame, named)
+
+
+def _by_place(data: str, frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    if frame.shape[1] != len(names):
+        raise ValueError(f"{data}: the {len(names)} columns of the fit were expected, got {frame.shape[1]}")
+    return frame.set_axis(names, axis=1)
+
+
+def _kept(data: str, keep: str) -> pd.DataFrame:
+    """Columns as they stand in the file, texts and all."""
+    ending = Path(data).suffix.lower()
+    if ending not in TEXT:
+        raise ValueError(f"--keep: columns can be copied from csv and tsv files, got {data}")
+    names, table = names_of(keep, "--keep"), read_csv(Path(data), str, TEXT[ending])
+    missing = [name for name in names if name not in table]
+    if missing:
+        raise ValueError(f"--keep: {data} has no column {missing[0]!r}; the columns are {', '.join(map(str, table.columns))}")
+    return table[names]
