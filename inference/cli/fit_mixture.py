@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_mixture"]
 
-ROW_LAWS = {"multivariate-normal": "MultivariateNormal"}
+ROW_LAWS = {"multivariate-normal": "MultivariateNormal", "multivariate-t": "MultivariateT", "skew-normal": "SkewNormal"}
 KINDS = {"bernoulli": "yes or no (Bernoulli)", "poisson": "counts (Poisson)", "normal": "measurements (Normal)"}
 MOST_NAMED = 6
 LEAST_VARIANCE = 0.7  # of counts, as a share of their mean: what chance leaves of 1

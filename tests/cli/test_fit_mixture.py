@@ -95,7 +95,7 @@ def test_a_column_that_counts_the_rows_is_named(people, tmp_path):
         (("--components", 2, "--columns", "age,height"), "no column is named 'height'; the columns are 'id', 'name', 'age'"),
         (("--components", 2, "--columns", ","), "--columns: names separated by commas"),
         (("--components", 2, "--columns", "age,age"), "one column was asked for twice, 'age'"),
-        (("--components", 2, "--columns", "age", "--response", "weibull"), "or multivariate-normal for all columns together, were expected, got 'weibull'"),
+        (("--components", 2, "--columns", "age", "--response", "weibull"), "or multivariate-normal or multivariate-t or skew-normal for all columns together, were expected, got 'weibull'"),
         (("--components", 2, "--columns", "age", "--response", "age=weibull"), "--response: column 'age': one of bernoulli"),
         (("--components", 2, "--columns", "age", "--response", "size=normal"), "'size=normal' should read COLUMN=FAMILY; the columns used are age"),
         (("--components", 2, "--columns", "age", "--response", "age=normal,age=normal"), "column 'age' is named twice"),
