@@ -1,0 +1,75 @@
+"""Every example in the README and in the pages of ``docs`` runs as it stands, prints what the page says, and leads where its links point."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer
+
+from inference.cli import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")  # of files, not of sites
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+
+
+def snippets() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("run_snippets", ROOT / "docs" / "run_snippets.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def pages_with(*languages: str) -> list[Path]:
+    return [page for page in PAGES if snippets().blocks(page, *languages)]
+
+
+def name_of(page: Path) -> str:
+    return page.name
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in NUMBER.findall(text)]
+
+
+@pytest.mark.parametrize("page", pages_with("python"), ids=name_of)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # what a fit says of itself is no fault of the page
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures").mkdir()
+    snippets().run_page(page)
+    printed = capsys.readouterr().out
+    for told in snippets().blocks(page, "text"):
+        place = printed.find(told.splitlines()[0])
+        assert place >= 0, f"nothing printed begins with {told.splitlines()[0]!r}"
+        found = "\n".join(printed[place:].splitlines()[: len(told.splitlines())])
+        assert NUMBER.sub("#", found).split() == NUMBER.sub("#", told).split()
+        assert numbers(found) == pytest.approx(numbers(told), rel=1e-3)
+
+
+@pytest.mark.parametrize("page", pages_with("sh"), ids=name_of)
+def test_commands_have_these_options(page: Path) -> None:
+    for line in "".join(snippets().blocks(page, "sh")).splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["ppl-models"]:
+            command, rest = typer.main.get_command(app), words[1:]
+            while rest and rest[0] in getattr(command, "commands", {}):
+                command, rest = command.commands[rest[0]], rest[1:]
+            assert not hasattr(command, "commands"), f"there is no such command: {line}"
+            command.make_context(words[0], rest)  # refuses what the command does not know
+        elif words[:1] == ["make"]:
+            assert f"\n{words[1]}: " in (ROOT / "Makefile").read_text(encoding="utf-8"), line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files(page: Path) -> None:
+    wrong = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    assert wrong == []
