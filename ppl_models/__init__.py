@@ -23,7 +23,7 @@ from ppl_models.networks.modules import FromModule
 from ppl_models.noisy_or import NoisyOr
 from ppl_models.options_hmm import OptionsHMM
 from ppl_models.parts.blocks import Blocks
-from ppl_models.parts.categorical import Categorical
+from ppl_models.parts.categorical import Categorical, Ordinal
 from ppl_models.parts.item_curves import ACDM, RRUM
 from ppl_models.parts.measurement import Additive, ExpDINA, ExpDINO, ExpGDM
 from ppl_models.parts.penalties import SCAD, Ridge, ToBeChosen, TruncatedLasso
@@ -73,6 +73,7 @@ __all__ = [
     "NoisyOr",
     "Normal",
     "OptionsHMM",
+    "Ordinal",
     "Poisson",
     "PoissonFactorization",
     "Ridge",

@@ -58,7 +58,7 @@ PUBLIC = {
         Additive Bernoulli Blocks Categorical ContinuousOptionsHMM DeepDiscreteEncoder DeepNoisyOr Dense ExpDINA ExpGDM
         FactorAnalysis FromModule GaussianFactorization InClassNet KnownDensities LogNormal Lookup Mixture MultivariateNormal NegativeBinomial
         NegativeBinomialFactorization
-        Network NoisyOr Normal OptionsHMM Poisson PoissonFactorization Ridge SCAD SoftmaxLinear SparseCoding
+        Network NoisyOr Normal OptionsHMM Ordinal Poisson PoissonFactorization Ridge SCAD SoftmaxLinear SparseCoding
         TruncatedLasso UsageFactorization
     """,
     "ppl_models.datasets": """

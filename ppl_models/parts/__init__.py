@@ -1,7 +1,7 @@
 """What programs are made of: responses, penalties, distributions, checks."""
 
 from ppl_models.parts.blocks import Blocks
-from ppl_models.parts.categorical import Categorical, log_tables
+from ppl_models.parts.categorical import Categorical, Ordinal, log_tables
 from ppl_models.parts.distributions import (
     BinaryVector,
     Flat,
@@ -45,6 +45,7 @@ __all__ = [
     "SkewedRows",
     "Blocks",
     "Categorical",
+    "Ordinal",
     "log_tables",
     "BinaryVector",
     "Flat",

@@ -9,7 +9,7 @@ log-density of all rows against all classes stays one matrix product, :math:`(N,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from ppl_models.parts.probability_tables import Segments, segments_of
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.validation import check_number, check_size
 
-__all__ = ["Categorical", "joined", "log_tables", "table_concentrations"]
+__all__ = ["Categorical", "Ordinal", "joined", "log_tables", "table_concentrations"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Categorical(ResponseFamily):
         check_number(owner, "concentration", self.concentration, "be at least 1 and finite", least=1)
 
     @classmethod
-    def from_frame(cls, data: Any, max_levels: int = MAX_LEVELS) -> Categorical:
+    def from_frame(cls, data: Any, max_levels: int = MAX_LEVELS) -> Self:
         """The family of the columns of a data frame, with the names that they hold as levels.
 
         Whole numbers are in their order, with themselves as names (so codes may begin at 1), text in that of the alphabet, and a pandas
@@ -70,7 +70,7 @@ class Categorical(ResponseFamily):
         Warns:
             UnusedLevelWarning: naming levels of a pandas categorical that no row has, which are dropped.
         """
-        return cls(levels_of_frame(cls.__name__, data, max_levels))
+        return cls(levels_of_frame(cls.__name__, data, max_levels, ordered=issubclass(cls, Ordinal)))
 
     def sizes(self, num_items: int) -> tuple[int, ...]:
         """Categories of each item, (J,)."""
@@ -155,6 +155,18 @@ class Categorical(ResponseFamily):
 
     def _of(self, eta: Tensor) -> Segments:
         return self.segments(self.num_items(eta.shape[-1]), eta.device)
+
+
+@dataclass(frozen=True)
+class Ordinal(Categorical):
+    """Categories in an order, from the lowest to the highest: codes 0, ..., C - 1, or names given in that order.
+
+    In a :class:`~ppl_models.Mixture` each class has a table of probabilities of its own, as for :class:`Categorical`: the order lays no condition on it. It
+    gives the mean code of a row a meaning, and :meth:`from_frame` refuses columns of text, whose order nobody knows, and ordered pandas categoricals
+    with a level that no row has, which leaves a gap.
+
+    Args, Raises: as :class:`Categorical`.
+    """
 
 
 def _checked(owner: str, number: Any, levels: Any) -> tuple[int | tuple[int, ...], tuple[Any, ...] | None]:

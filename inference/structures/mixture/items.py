@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,6 +35,7 @@ from ppl_models.parts.sizes import MISSING, maximise_sizes, weighted_tally
 __all__ = ["ItemLaw"]
 
 NORMAL_WIDTH = 1.349  # between the quartiles, in standard deviations
+MOST_PATTERNS = 2**62  # that an integer can number
 MEAN_EPSILON = 1e-9  # an estimated chance or rate is kept so far from the end of its range before its predictor is taken
 
 
@@ -85,6 +87,21 @@ class ItemLaw(ComponentLaw):
     def predictor(self, params: Params) -> Tensor:
         """The whole vector of predictors, (..., K, P), logs of probabilities among them."""
         return joined(self.family, self.about.num_items, params.get("predictors"), params.get("probabilities"))
+
+    def patterns(self, data: Tensor) -> tuple[Tensor, Tensor] | None:
+        values = [2 if isinstance(part, Bernoulli) else 0 for part, columns, _ in self.family.blocks(self.about.num_items) for _ in range(columns.stop - columns.start)]
+        named = self.family.category_names(self.about.num_items)
+        values = [len(named[j]) if j in named else size for j, size in enumerate(values)]
+        if 0 in values or math.prod(size + 1 for size in values) > MOST_PATTERNS:
+            return None
+        code = torch.zeros(len(data), dtype=torch.long, device=data.device)
+        for j, size in enumerate(values):  # one digit an item, the last of them for what is missing
+            code = code * (size + 1) + data[:, j].nan_to_num(size).long()
+        found, index, counts = torch.unique(code, return_inverse=True, return_counts=True)
+        if 2 * len(found) > len(data):
+            return None
+        first = torch.full_like(found, len(data)).scatter_reduce(0, index, torch.arange(len(data), device=data.device), "amin")
+        return data[first], counts.to(data)
 
     def features(self, params: Params) -> Tensor:
         return torch.cat([params[name] for name in ("predictors", "probabilities") if name in params], -1)

@@ -94,6 +94,14 @@ class ComponentLaw:
         statistics = self.statistics(data, responsibilities, centre, None)
         return self.m_step(statistics, responsibilities.mT.sum(-1), blank, floor)
 
+    def patterns(self, data: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The distinct rows (P, J) and how many rows are like each, (P,); None where there is little to merge.
+
+        Args:
+            data: (N, J).
+        """
+        return None
+
     def features(self, params: Params) -> Tensor:
         """What tells components apart, (D, K, F), of parameters (D, K, ...)."""
         return params[self.site]

@@ -59,12 +59,20 @@ class MixtureSteps(Steps):
         """Sums are taken about the overall mean, or variances would drown in rounding, (J,)."""
         return self.law.statistic(self.data)[0].mean(0) if self.given_centre is None else self.given_centre
 
+    @cached_property
+    def _rows(self) -> tuple[Tensor, Tensor | None]:
+        """Rows that differ, (n, J), and how often each is there, (n,); all rows and None where little can be merged."""
+        return self.law.patterns(self.data) or (self.data, None)
+
     def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
         restarts = len(params["weights"])
         rows = max(1, self.chunk_elements // max(restarts * self.about.num_components, self.law.width))
         parts, total = [], self.data.new_zeros(restarts)
-        for chunk in self.data.split(rows):
-            share, value = responsibilities(self.law, params, chunk)
+        distinct, counts = self._rows
+        chunks = distinct.split(rows)
+        often_each = [None] * len(chunks) if counts is None else counts.split(rows)
+        for chunk, often in zip(chunks, often_each, strict=True):
+            share, value = responsibilities(self.law, params, chunk, often)
             total = total + value
             parts.append(MixtureStatistics(share.sum(-2), self.law.statistics(chunk, share, self.centre, params)))
         return add_statistics(parts), total, self.program.log_prior(params)
@@ -137,12 +145,15 @@ class MixtureSetSteps(Steps):
         return own.m_step(statistics, without_set(params)) | {SET: params[SET]}
 
 
-def responsibilities(law: ComponentLaw, params: Params, data: Tensor) -> tuple[Tensor, Tensor]:
-    """Chances of the components of every row, (R, n, K), and the log-likelihood of the rows, (R,).
+def responsibilities(law: ComponentLaw, params: Params, data: Tensor, often: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Chances of the components of every row, times how often it is there, (R, n, K), and the log-likelihood of all rows, (R,).
 
     Args:
         params: (R, ...); data: (n, J) or (R, n, J).
+        often: how many rows are like each, (n,); None for one.
     """
     joint = law.log_densities(params, data) + params["weights"].log().unsqueeze(-2)
     peak = joint.logsumexp(-1, keepdim=True)
-    return (joint - peak).exp(), peak.sum((-2, -1))
+    if often is None:
+        return (joint - peak).exp(), peak.sum((-2, -1))
+    return (joint - peak).exp() * often.unsqueeze(-1), peak.squeeze(-1) @ often

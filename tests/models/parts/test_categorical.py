@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import torch
 
-from ppl_models import Blocks, Categorical, Mixture, Normal, Poisson
+from ppl_models import Blocks, Categorical, Mixture, Normal, Ordinal, Poisson
 from ppl_models.parts.frames import UnusedLevelWarning
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.validation import as_items
@@ -135,6 +135,8 @@ def test_levels_that_are_unknown(answers, change, message) -> None:
         (lambda: Categorical.from_frame(pd.DataFrame({"x": [0.5, 1.0]})), "'x': text, categories, booleans or whole numbers"),
         (lambda: Categorical.from_frame([[0, 1]]), "a data frame was expected, got list"),
         (lambda: Categorical.from_frame(pd.DataFrame({"x": [1]}), max_levels=0), "max_levels must be a positive integer"),
+        (lambda: Ordinal.from_frame(pd.DataFrame({"x": ["low", "high"]})), "'x' holds text in no order"),
+        (lambda: Ordinal.from_frame(pd.DataFrame({"x": pd.Categorical(["low"], ["low", "high"], ordered=True)})), "no row has 'high', so nothing says where"),
         (lambda: Categorical(0), "num_categories must be a positive integer"),
         (lambda: Categorical((2, 1.5)), "num_categories must be a positive integer"),
         (lambda: Categorical(()), "num_categories must be"),
@@ -152,6 +154,15 @@ def test_levels_that_are_unknown(answers, change, message) -> None:
 def test_what_is_refused(make, message) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_an_order_is_kept() -> None:
+    frame = pd.DataFrame({"pain": pd.Categorical(["none", "much", "some"], ["none", "some", "much"], ordered=True), "stage": [3, 1, 2]})
+    family = Ordinal.from_frame(frame)
+    assert family == Ordinal((("none", "some", "much"), ("1", "2", "3")))
+    assert as_items(frame, 2, family)[0].tolist() == [[0, 2], [2, 0], [1, 1]]
+    chances = torch.tensor([0.2, 0.3, 0.5, 0.1, 0.1, 0.8], dtype=F64)
+    torch.testing.assert_close(family.expected_response(chances.log(), None), torch.tensor([1.3, 1.7], dtype=F64))
 
 
 def test_settings_have_one_form() -> None:

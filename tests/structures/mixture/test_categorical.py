@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from inference.fitting.problem import problem_of
 from inference.identifiability import check_identifiability
 from inference.plots import plot_categories
 from inference.predictive import predictive_check
-from ppl_models import Bernoulli, Blocks, Categorical, Mixture, Normal
+from ppl_models import Bernoulli, Blocks, Categorical, Mixture, Normal, Ordinal
 
 F64 = torch.float64
 SHORT = EM(max_iterations=200, tolerance=1e-8)
@@ -94,6 +95,25 @@ def test_one_component_and_items_of_one_category(dtype, num_components) -> None:
     if num_components == 1:
         shares = torch.stack([(data[:, 0] == h).sum() / (~data[:, 0].isnan()).sum() for h in range(3)])
         torch.testing.assert_close(result.params["probabilities"][0, :3], shares.to(dtype), atol=1e-3, rtol=0)
+
+
+def test_equal_rows_are_merged_exactly() -> None:
+    """400 rows with missing entries, of few patterns: both halves of EM as by the rows one by one."""
+    data = torch.cat([classes(400, (3, 2), 2, 6), classes(400, (2, 2), 2, 7)], 1)
+    model = Mixture(2, Blocks((Ordinal(3), 1), (Categorical(2), 1), (Bernoulli(), 2)))
+    steps = EM().steps(problem_of(model, data, 0))
+    distinct, counts = steps.law.patterns(data)
+    assert len(distinct) < 110
+    assert float(counts.sum()) == 400
+    back = {tuple(row): int(number) for row, number in zip(distinct.nan_to_num(-1).tolist(), counts.tolist(), strict=True)}
+    assert back == Counter(tuple(row) for row in data.nan_to_num(-1).tolist())
+    params = {name: value[:1] for name, value in problem_of(model, data, 0).program().draw_prior(1, 3).items()}
+    merged, value, _ = steps.e_step(params)
+    steps.__dict__["_rows"] = (data, None)
+    plain, expected, _ = steps.e_step(params)
+    torch.testing.assert_close(value, expected)
+    for name, own in steps.m_step(merged, params).items():
+        torch.testing.assert_close(own, steps.m_step(plain, params)[name])
 
 
 # ---------------------------------------------------------------- names
