@@ -65,7 +65,8 @@ class Bootstrap:
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """See :class:`inference.base.structure.Method`; a checkpoint holds the replicates done."""
-        _simulated(problem, {name: value[0] for name, value in start.items()}, 0)  # refused before any work
+        problem.structure.check_method(self.engine)  # both refused before any work
+        _simulated(problem, {name: value[0] for name, value in start.items()}, 0)
         outcome = self.engine.run(problem, start, NoProgress(), None)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
         params = problem.structure.canonical({name: value[best] for name, value in outcome.params.items()})

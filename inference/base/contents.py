@@ -282,6 +282,8 @@ def plain_bytes(value: Tensor) -> memoryview:
 @functools.cache
 def _is_installed(top: str) -> bool:
     """Whether a package is Python's, this library or below it, or otherwise installed."""
+    if top == "__main__":  # a user's code, though an installed program (pytest, a kernel) may have started it
+        return False
     if top in KNOWN:
         return True
     file = getattr(sys.modules.get(top), "__file__", None) or next(iter(getattr(sys.modules.get(top), "__path__", ())), "")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -47,7 +48,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class GenericSteps(Steps):
-    """EM for any program: posteriors by differentiation, M-step by L-BFGS on unconstrained parameters.
+    """EM for any program: posteriors by differentiation, M-step by L-BFGS on unconstrained parameters; the program is replayed, not run, at every evaluation.
 
     Its cost grows with the rows in both halves, for it knows nothing of the program but its log-density. Where the prior
     has kinks (the penalties), the gradient method comes near a kink and not onto it.
@@ -59,30 +60,22 @@ class GenericSteps(Steps):
 
     program: Program
     num_steps: int = 30
-    _halves: Expectation | None = field(default=None, compare=False, repr=False)
 
-    @classmethod
-    def of(cls, program: Program, num_steps: int = 30) -> GenericSteps:
-        """The steps of a program; a user's is replayed, not run, at every evaluation."""
-        return cls(program, num_steps, None if program.is_own else Expectation(program))
+    @cached_property
+    def _halves(self) -> Expectation:
+        return Expectation(self.program)
 
     def e_step(self, params: Params) -> tuple[FactorPosteriors, Tensor, Tensor]:
-        posteriors = self.program.factor_posteriors(params) if self._halves is None else self._halves.posteriors(params)
+        posteriors = self._halves.posteriors(params)
         local = self.program.log_prior_local(params).detach()  # estimated beside the parameters: their law is a prior
         return posteriors, posteriors.log_marginal - local, posteriors.log_prior + local
 
     def m_step(self, statistics: FactorPosteriors, params: Params) -> Params:
-        if self._halves is not None:
-            return self._halves.maximise(statistics, params, self.num_steps)
-
-        def bound(values: Params) -> Tensor:
-            return self.program.expected_complete_log_density(values, statistics) + self.program.log_prior(values)
-
-        return maximise_free(self.program, bound, params, self.num_steps)
+        return self._halves.maximise(statistics, params, self.num_steps)
 
     def on(self, data: Any) -> GenericSteps:
         """Whose posteriors belong to those rows: log-likelihoods add up, posteriors do not."""
-        return GenericSteps.of(self.program.with_data(data), self.num_steps)
+        return GenericSteps(self.program.with_data(data), self.num_steps)
 
 
 def add_statistics(parts: Sequence[S]) -> S:

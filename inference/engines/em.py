@@ -79,7 +79,7 @@ class EM:
         program = problem.program()
         refuse_open_sites("EM", problem.structure, program)
         program.check_enumerable()
-        return GenericSteps.of(program, 20 * self.num_inner)
+        return GenericSteps(program, 20 * self.num_inner)
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) to convergence."""

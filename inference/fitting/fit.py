@@ -91,6 +91,8 @@ def fit(
     num_restarts = None if num_restarts is None else int(num_restarts)
     if num_restarts is not None and num_restarts > MOST_RESTARTS:
         raise ValueError(f"num_restarts: at most {MOST_RESTARTS:,} starts, which run as one batch, were expected, got {num_restarts:,}")
+    if not (init is None or isinstance(init, str | Mapping | Fit)):
+        raise ValueError(f"init: 'spectral', 'random', a dict of parameters or a fit were expected, got {init!r}")
     if method is not None and not is_method(method):
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
@@ -102,7 +104,7 @@ def fit(
             advice = problem.structure.recommended(problem)
             search = advice.search if num_restarts is None and not problem.start_given else None
             method = advice.method or (NUTS() if sampled_sites(problem.structure, problem.program_of_one_row()) else EM())
-            init, num_restarts = init or advice.init, num_restarts or advice.num_restarts
+            init, num_restarts = advice.init if init is None else init, num_restarts or advice.num_restarts
         problem.structure.check_method(method)
         if path is not None:
             problem.fingerprint(method, {})  # a program whose contents cannot be read is refused before any work
@@ -169,8 +171,6 @@ def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Par
         start = problem.structure.start(problem, init, num_restarts)
         return _unconstrained_start(problem, num_restarts) if start is None else start
     params = init.params if isinstance(init, Fit) else init
-    if not isinstance(params, Mapping):
-        raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
     program = problem.program_of_one_row()  # parameters alone matter, whatever the rows
     params = {name: torch.as_tensor(value) for name, value in params.items()}
     for site in program.sites:

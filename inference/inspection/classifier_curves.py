@@ -121,7 +121,7 @@ def classifier_curves(
     kept = rows_of(rows, about.shapes)[found].squeeze(-1).isnan().logical_not()
     share = whole[..., kept, :].exp()
     share = share / share.sum(-2, keepdim=True)
-    edges = torch.linspace(float(values.min()), float(values.max()), num_bins + 1).to(values)
+    edges = torch.linspace(float(values.min()), float(values.max()), num_bins + 1, dtype=torch.float64).to(values)
     bins = (torch.searchsorted(edges, values.contiguous(), right=True) - 1).clamp(0, num_bins - 1)
     densities = torch.zeros(*share.shape[:-2], num_bins, share.shape[-1]).to(share).index_add_(-2, bins, share)
     return ClassifierCurves(names[found], places, curves, edges, densities / (edges[1] - edges[0]).clamp(min=1e-300))

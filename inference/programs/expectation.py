@@ -85,13 +85,13 @@ class Expectation:
                 own = self.program.constrained(_split(leaf, shapes))
                 nothing = torch.zeros(count, dtype=start.dtype, device=start.device)
                 posteriors = FactorPosteriors(_split(values[len(start) :], factors), nothing, nothing)
-                value = self.program.expected_complete_log_density(own, posteriors) + self.program.log_prior(own)
+                value = self.program.expected_log_joint(own, posteriors)
                 (slope,) = torch.autograd.grad(value.sum(), leaf)
             return value.detach(), slope
 
         replay = self._replayed("M", count, evaluate, torch.cat([start, fixed]))
         step = torch.zeros_like(start).requires_grad_()
-        optimizer = torch.optim.LBFGS([step], max_iter=num_steps, tolerance_grad=1e-9, tolerance_change=1e-14, line_search_fn="strong_wolfe")
+        optimizer = torch.optim.LBFGS([step], max_iter=num_steps, tolerance_grad=1e-9, tolerance_change=1e-11, line_search_fn="strong_wolfe")
 
         def closure() -> float:
             with torch.no_grad():

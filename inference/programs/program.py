@@ -359,10 +359,18 @@ class Program:
 
     def expected_complete_log_density(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
         """E[log p(data, latents | params)] under fixed factor posteriors, without the prior; () or (R,)."""
-        return self._each(self._expected_of, params, posteriors)
+        return self._each(lambda own, weights: self._expected_of(self._factors(own), own, weights), params, posteriors)
 
-    def _expected_of(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
-        factors = self._factors(params)
+    def expected_log_joint(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
+        """The same with the prior of the parameters, from one run of the program; () or (R,)."""
+
+        def both(own: Params, weights: FactorPosteriors) -> Tensor:
+            factors = self._factors(own)
+            return self._expected_of(factors, own, weights) + factors.log_prior
+
+        return self._each(both, params, posteriors)
+
+    def _expected_of(self, factors: Factors, params: Params, posteriors: FactorPosteriors) -> Tensor:
         restarts = self._num_restarts(params)
         dim = -1 - self.max_plate_nesting
         total = torch.zeros(())

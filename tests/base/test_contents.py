@@ -18,6 +18,7 @@ from torch import nn
 
 from inference import EM, fit
 from inference.base import digest_of
+from inference.base.contents import _is_installed
 from ppl_models import DeepDiscreteEncoder
 
 SOURCE = """
@@ -109,6 +110,18 @@ def test_other_contents_are_another_program(change: str) -> None:
     assert old in SOURCE
     assert digest_of(program_of(SOURCE), "the program") == digest_of(program_of(SOURCE), "the program")
     assert digest_of(program_of(SOURCE), "the program") != digest_of(program_of(SOURCE.replace(old, new, 1)), "the program")
+
+
+def test_code_of_the_main_module_counts_whatever_program_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``python -m pytest``, or a kernel: the file of the main module is an installed one, the code is the user's."""
+    started = types.ModuleType("__main__")
+    started.__file__ = "/somewhere/site-packages/pytest/__main__.py"
+    monkeypatch.setitem(sys.modules, "__main__", started)
+    _is_installed.cache_clear()
+    try:
+        assert digest_of(program_of(SOURCE), "one") != digest_of(program_of(SOURCE.replace("SCALE = 1.5", "SCALE = 1.25")), "other")
+    finally:
+        _is_installed.cache_clear()
 
 
 def test_a_module_of_the_users_counts_by_what_is_taken_from_it() -> None:

@@ -54,8 +54,8 @@ def judge(kind: str, case: Callable[[], bool]) -> Verdict:
             return Verdict(kind, ANSWERED if case() else REFUSED)
         except SilentNaN as found:
             return Verdict(kind, SILENT, str(found))
-        except TooSlow:
-            return Verdict(kind, UNCAUGHT, f"longer than {SECONDS} seconds\n{_where()}")
+        except TooSlow as slow:
+            return Verdict(kind, UNCAUGHT, f"longer than {SECONDS} seconds\n{''.join(traceback.format_tb(slow.__traceback__)[-8:])}")
         except OSError as error:
             return Verdict(kind, REFUSED, str(error)[:300])
         except ValueError as error:
@@ -70,10 +70,6 @@ def is_own(error: BaseException) -> bool:
     """Whether an error was raised by a line of this library, with words of its own."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and any(part in frames[-1].filename for part in OWN) and bool(str(error).strip())
-
-
-def _where() -> str:
-    return "".join(traceback.format_stack()[-4:])
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from inference import (
     SAEM,
     SVI,
     AlternatingMinimization,
+    Bootstrap,
     ChoosePenalty,
     Fit,
     GrowAndPrune,
@@ -26,6 +27,7 @@ from inference import (
 from inference.bootstrap import bootstrap
 from inference.causal import BDeu, d_separated, dag_of_edges, discover, mutual_information, scaled_counts
 from inference.estimates import estimates_of
+from inference.inspection import classifier_curves
 from inference.loo import cross_validate
 from inference.predictive import predictive_check
 from inference.selection import ebic
@@ -220,6 +222,26 @@ def test_a_saved_log_likelihood_is_a_number_where_nothing_stands_for_it(tmp_path
             Fit.load(tmp_path / "fit")
     dataclasses.replace(found, log_likelihood=math.nan, elbo=-3.0).save(tmp_path / "fit")
     assert Fit.load(tmp_path / "fit").elbo == -3.0
+
+
+def test_a_start_that_is_none_is_refused_before_any_work():
+    for wrong in (torch.tensor([1.0, math.nan]), 3, ["spectral"]):
+        with pytest.raises(ValueError, match="init: 'spectral', 'random', a dict of parameters or a fit were expected"):
+            fit(Mixture(2, num_items=4), normals(), init=wrong)
+    with pytest.raises(ValueError, match="parameter 'weights' is missing"):
+        fit(Mixture(2, num_items=4), normals(), init={})
+
+
+def test_an_engine_inside_an_engine_is_refused_where_it_cannot_fit():
+    for method in (ChoosePenalty(EM()), Bootstrap(EM(), 5)):
+        with pytest.raises(ValueError, match="EM cannot fit InClassNet"):
+            fit(InClassNet((1, 1), 2, Dense((2,))), normals()[:, :2], method)
+
+
+def test_curves_of_values_near_the_end_of_single_precision():
+    data = np.where(normals()[:, :2] > 0, 1e39, -1e39) * np.linspace(0.5, 1.0, len(normals()))[:, None]
+    found = fit(InClassNet((1, 1), 2, Dense((2,))), data, TrainClassifiers(max_epochs=1), num_restarts=1)
+    assert bool(torch.isfinite(classifier_curves(found, data, 0).edges).all())
 
 
 def test_rows_of_a_list_are_left_out():

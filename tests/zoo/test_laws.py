@@ -429,9 +429,9 @@ def test_both_m_steps_reach_one_optimum(name: str) -> None:
     assert steps is not None
     start = {name: value[:1] for name, value in params_of(row).items()}
     fast = steps.m_step(steps.e_step(start)[0], start)
-    slow, posteriors = start, program.factor_posteriors(start)
+    slow, posteriors, generic = start, program.factor_posteriors(start), GenericSteps(program, 60)
     for _ in range(3):
-        slow = GenericSteps(program, 60).m_step(posteriors, slow)
+        slow = generic.m_step(posteriors, slow)
     for site in fast:
         torch.testing.assert_close(fast[site], slow[site], rtol=1e-4, atol=1e-4)
     values = [program.expected_complete_log_density(params, posteriors).sum() for params in (fast, slow)]

@@ -100,6 +100,7 @@ class ChoosePenalty:
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """See :class:`inference.base.structure.Method`. A checkpoint is a file a stage: ``checkpoint`` itself, then ``checkpoint.1``, ..."""
+        problem.structure.check_method(self.engine)
         if not is_open(problem.model):
             return replace(self.engine.run(problem, start, progress, checkpoint), method=self.engine)
         model: Any = problem.model

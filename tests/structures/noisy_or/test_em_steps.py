@@ -90,9 +90,9 @@ def test_m_step_reaches_the_optimum_of_the_generic_route(case: dict) -> None:
     program = Program(case["model"], data)
     posteriors = program.factor_posteriors(start)
     fast = steps.m_step(steps.e_step(start)[0], start)
-    slow = start
+    slow, generic = start, GenericSteps(program, 100)
     for _ in range(4):
-        slow = GenericSteps(program, 100).m_step(posteriors, slow)
+        slow = generic.m_step(posteriors, slow)
 
     def objective(params: dict) -> float:
         return float(program.expected_complete_log_density(params, posteriors) + program.log_prior(params))
