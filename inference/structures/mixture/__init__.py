@@ -1,9 +1,9 @@
 """Finite mixtures: laws of components, closed-form EM steps, starts, labels, noise."""
 
-from inference.structures.mixture.items import ItemLaw
-from inference.structures.mixture.law import ComponentLaw, MixtureStatistics
-from inference.structures.mixture.laws import law_of
-from inference.structures.mixture.normal import NormalLaw
+from inference.base.component_laws.items import ItemLaw
+from inference.base.component_laws.law import ComponentLaw, MixtureStatistics
+from inference.base.component_laws.laws import law_of
+from inference.base.component_laws.normal import NormalLaw
 from inference.structures.mixture.steps import MixtureSetSteps, MixtureSteps
 from inference.structures.mixture.structure import MixtureStructure, mixture_noise
 

@@ -8,11 +8,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from inference.base.component_laws.law import ComponentLaw, MixtureStatistics
+from inference.base.component_laws.laws import law_of
 from inference.base.many_data_sets import SET, without_set
 from inference.base.steps import Steps, add_statistics
 from inference.programs.program import Params, Program
-from inference.structures.mixture.law import ComponentLaw, MixtureStatistics
-from inference.structures.mixture.laws import law_of
 from ppl_models.descriptions.components import MixtureComponents
 
 __all__ = ["MixtureSetSteps", "MixtureSteps"]

@@ -12,6 +12,8 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.assigned_starts import centres
+from inference.base.component_laws.law import ComponentLaw
+from inference.base.component_laws.laws import law_of
 from inference.base.component_noise import NoiseDraws, numpy_generator
 from inference.base.relabelling import Labels
 from inference.base.shared_values import shared_values
@@ -19,8 +21,6 @@ from inference.base.starts import StartSearch
 from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params
-from inference.structures.mixture.law import ComponentLaw
-from inference.structures.mixture.laws import law_of
 from inference.structures.mixture.steps import MixtureSetSteps, MixtureSteps
 from ppl_models.descriptions.components import MixtureComponents
 

@@ -10,9 +10,9 @@ from scipy.special import logsumexp
 from zoo.table import F64, close
 
 from inference import EM, Fit, fit
+from inference.base.component_laws.laws import law_of
 from inference.fitting.problem import problem_of
 from inference.programs.program import simulate
-from inference.structures.mixture.laws import law_of
 from inference.structures.registry import structure_of
 from ppl_models import Mixture, MultivariateNormal, MultivariateT, SkewNormal
 

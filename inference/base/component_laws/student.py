@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.base.component_laws.law import log_diagonal, outer_products, whitened
+from inference.base.component_laws.normal import EMPTY, FullLaw, posterior_precisions
 from inference.programs.program import Params
-from inference.structures.mixture.law import log_diagonal, outer_products, whitened
-from inference.structures.mixture.normal import EMPTY, FullLaw, posterior_precisions
 from ppl_models.descriptions.row_laws import FREEDOM
 
 __all__ = ["TLaw"]

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.base.component_laws.law import ComponentLaw, log_diagonal, log_two_pi, outer_products, whitened
 from inference.programs.program import Params
-from inference.structures.mixture.law import ComponentLaw, log_diagonal, log_two_pi, outer_products, whitened
 from ppl_models.descriptions.row_laws import RowLaw
 
 __all__ = ["FullLaw", "NormalLaw", "posterior_precisions"]

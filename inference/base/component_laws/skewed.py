@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.base.component_laws.law import log_diagonal, log_two_pi, outer_products, whitened
+from inference.base.component_laws.normal import EMPTY, FullLaw, posterior_precisions
 from inference.programs.program import Params
-from inference.structures.mixture.law import log_diagonal, log_two_pi, outer_products, whitened
-from inference.structures.mixture.normal import EMPTY, FullLaw, posterior_precisions
 
 __all__ = ["SkewNormalLaw"]
 

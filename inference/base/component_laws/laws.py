@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from inference.structures.mixture.items import ItemLaw
-from inference.structures.mixture.law import ComponentLaw
-from inference.structures.mixture.normal import NormalLaw
-from inference.structures.mixture.skewed import SkewNormalLaw
-from inference.structures.mixture.student import TLaw
+from inference.base.component_laws.items import ItemLaw
+from inference.base.component_laws.law import ComponentLaw
+from inference.base.component_laws.normal import NormalLaw
+from inference.base.component_laws.skewed import SkewNormalLaw
+from inference.base.component_laws.student import TLaw
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, SkewNormal
 
