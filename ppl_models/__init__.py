@@ -13,6 +13,7 @@ from ppl_models.descriptions.higher_order import HigherOrder
 from ppl_models.descriptions.profile_table import Hierarchy, Saturated
 from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, SkewNormal
 from ppl_models.factor_analysis import FactorAnalysis
+from ppl_models.hidden_markov import HiddenMarkov
 from ppl_models.inclass_net import InClassNet
 from ppl_models.latent_attributes import LatentAttributeModel
 from ppl_models.matrix_factorization import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
@@ -55,6 +56,7 @@ __all__ = [
     "FactorAnalysis",
     "FromModule",
     "GaussianFactorization",
+    "HiddenMarkov",
     "Hierarchy",
     "HigherOrder",
     "InClassNet",

@@ -11,19 +11,13 @@ import torch
 from pyro.ops.indexing import Vindex
 from torch import Tensor
 
-from ppl_models.descriptions.components import MixtureComponents
+from ppl_models.descriptions.component_sites import component_dims, draw_components, law_given, num_own_dims
+from ppl_models.descriptions.components import VARIANCE_RANGE, MixtureComponents
 from ppl_models.descriptions.row_laws import RowLaw
-from ppl_models.parts.categorical import joined, table_concentrations
-from ppl_models.parts.distributions import Dispersions, Flat
-from ppl_models.parts.item_response import ItemResponse
-from ppl_models.parts.probability_tables import DirichletTables
-from ppl_models.parts.responses import Normal, ResponseFamily, sizes
+from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import as_items, check_number, check_size, numbers_like, plain_fields
 
 __all__ = ["Mixture"]
-
-VARIANCE_RANGE = (1e-6, 1e6)  # the flat prior of a variance is proper on it
-
 
 @dataclass(frozen=True)
 class Mixture:
@@ -97,22 +91,7 @@ class Mixture:
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every parameter, latent and observed site, without the rows."""
         dims: dict[str, tuple[str, ...]] = {"weights": ("component",), "assignments": ("component",), "items": ("item",)}
-        if isinstance(self.component, RowLaw):
-            return dims | self.component.site_dims
-        num_tables = len(self.component.num_categories_of(self.num_items))
-        if num_tables < self.num_items:
-            dims["predictors"] = ("component", "numeric_item" if num_tables else "item")
-        if num_tables:
-            dims["probabilities"] = ("component", "category")
-        num_dispersed = self.component.num_dispersed(self.num_items)
-        if num_dispersed:
-            dims["dispersion"] = ("component", "item" if num_dispersed == self.num_items else "dispersed_item")
-        return dims
-
-    def _picked(self, params: dict[str, Tensor], c: Tensor) -> dict[str, Tensor]:
-        """Values of a component's own parameters, which stand behind the dim of the components."""
-        dims = self.site_dims
-        return {name: Vindex(value)[(..., c, *(slice(None),) * (len(dims[name]) - 1))] for name, value in params.items()}
+        return dims | component_dims(self.components())
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`."""
@@ -137,37 +116,11 @@ class Mixture:
         """
         kind = numbers_like("Mixture", data, num_rows)
         zero = torch.zeros((), **kind)
-        shape = [self.num_components, self.num_items]
-        bound = self.components().bound
+        about = self.components()
         weights = pyro.sample("weights", dist.Dirichlet(zero.expand(self.num_components) + self.concentration))
-        if isinstance(self.component, RowLaw):
-            own = self.component.draw(self.num_components, self.num_items, bound, zero)
-        else:
-            num_categories = self.component.num_categories_of(self.num_items)
-            shape[1] -= len(num_categories)
-            predictors = probabilities = None
-            if shape[1]:
-                predictors = pyro.sample("predictors", Flat(zero - bound, zero + bound).expand(shape).to_event(2))
-            if num_categories:
-                concentrations = torch.tensor(table_concentrations(self.component, self.num_items), **kind)
-                tables = DirichletTables(concentrations, num_categories)
-                probabilities = pyro.sample("probabilities", tables.expand(torch.Size(shape[:1])).to_event(1))
-            predictor = joined(self.component, self.num_items, predictors, probabilities)  # (..., K, P)
-            is_size = sizes(self.component, self.num_items).to(zero.device)
-            dispersion = None
-            if len(is_size):
-                ends = zero + VARIANCE_RANGE[0], zero + VARIANCE_RANGE[1]
-                if bool(is_size.any()):
-                    spread_prior: Any = Dispersions(is_size.expand(shape[0], -1), *ends)
-                else:
-                    spread_prior = Flat(*ends).expand([shape[0], len(is_size)]).to_event(2)
-                dispersion = pyro.sample("dispersion", spread_prior)
+        own = draw_components(about, zero)
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             c = pyro.sample("assignments", dist.Categorical(weights), infer={"enumerate": "parallel"})
-            if isinstance(self.component, RowLaw):
-                law: Any = self.component.given(self._picked(own, c))
-            else:
-                spread = None if dispersion is None else Vindex(dispersion)[..., c, :]
-                law = ItemResponse(self.component, Vindex(predictor)[..., c, :], spread)
-            return pyro.sample("items", law, obs=data)
+            picked = {name: Vindex(value)[(..., c, *(slice(None),) * (num_own_dims(about, name) - 1))] for name, value in own.items()}
+            return pyro.sample("items", law_given(about, picked), obs=data)

@@ -19,7 +19,7 @@ MOST_NAMES = 8
 
 
 def as_fitted(fit: FitRecord, data: Any) -> Any:
-    """Data with the columns of the fit, in its order; whatever is no data frame, or was fitted without names, as it is.
+    """Data with the columns of the fit, in its order; whatever is no data frame (or list of them), or was fitted without names, as it is.
 
     Args:
         fit: which columns, and in what order.
@@ -32,6 +32,8 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
         ColumnsWarning: naming columns that the fit does not know.
     """
     data, wanted = as_frame(data), fit.item_names
+    if isinstance(data, list | tuple) and data and all(is_frame(as_frame(part)) for part in data):
+        return [as_fitted(fit, part) for part in data]  # one a sequence
     if not is_frame(data) or not wanted:
         return data
     names = column_names(data)

@@ -27,7 +27,8 @@ def as_matrix(fit: FitRecord, data: Any) -> np.ndarray:
     """
     data = as_fitted(fit, data)
     table = checked(fit.model, data) if checks_data(fit.model) else as_table(data)
-    return table[0].detach().cpu().numpy().astype(np.float64)
+    values: np.ndarray = table[0].detach().cpu().numpy().astype(np.float64)
+    return np.where(np.isinf(values), np.nan, values)  # infinity is what lies after the end of a sequence
 
 
 def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.predicting import whole_numbers
 from inference.fitting.rows import everything_of_rows
 from inference.programs.data import is_frame
+from ppl_models.sequences.item_sequences import places_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,8 +145,8 @@ def _indexed(frame: pd.DataFrame, data: Any, steps: Tensor | None) -> pd.DataFra
     has_index = is_frame(data) and hasattr(data, "index")
     if steps is None:
         return frame.set_axis(data.index) if has_index else frame
-    if has_index:  # packed by sequence in order of appearance, and by time
-        sequence = pd.factorize(data["sequence"])[0]
-        packed = np.lexsort((data["time"].to_numpy(dtype=np.float64), sequence))
-        return frame.set_axis(data.index[packed]).iloc[np.argsort(packed)]
+    if has_index:  # one line a step, and none for steps between two times of the frame
+        sequence, step = places_of(data)
+        line = as_array(steps.flatten().cumsum(0) - 1)[sequence * steps.shape[1] + step]
+        return frame.iloc[line].set_axis(data.index)
     return frame.set_axis(pd.MultiIndex.from_arrays(as_array(steps.nonzero().T), names=["sequence", "step"]))

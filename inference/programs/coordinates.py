@@ -34,6 +34,7 @@ class _SitePart:
     free: Tensor  # bool, of the shape of the site: entries that are coordinates
     sums: tuple[int, ...] = (1,)  # of probability vectors: how many entries, one after the other, sum to one
     reference: Tensor = field(default_factory=lambda: torch.zeros(0, 1, dtype=torch.long))  # of each of them, (rows, vectors)
+    allowed: Tensor | None = None  # bool, of the shape of the site: entries that the model does not hold at zero
 
     def coordinates(self, value: Tensor) -> Tensor:
         """Free coordinates of a value of the site, (P,)."""
@@ -101,6 +102,7 @@ class Coordinates:
             while hasattr(base, "base_constraint"):
                 base = base.base_constraint
             graph = getattr(base, "graph", None)
+            allowed = torch.ones_like(value, dtype=torch.bool) if graph is None else graph.to(value.device)
             base = getattr(base, "base", base)
             while hasattr(base, "base_constraint"):
                 base = base.base_constraint
@@ -116,7 +118,7 @@ class Coordinates:
                 free = (value >= SMALL).reshape(-1, sum(sums)).scatter(-1, reference, False).reshape(value.shape)
             elif scale == "cholesky":
                 free = free.tril()
-            parts.append(_SitePart(name, scale, low, high, free, sums, reference))
+            parts.append(_SitePart(name, scale, low, high, free, sums, reference, allowed))
         return cls(params, tuple(parts))
 
     @property
@@ -132,7 +134,7 @@ class Coordinates:
             value = self.center[part.name]
             known = part.free
             if part.scale == "simplex":
-                edge = known = value < SMALL
+                edge = known = (value < SMALL) & (True if part.allowed is None else part.allowed)
             elif part.scale == "logit":
                 edge = (value < SMALL) | (value > 1 - SMALL)
             elif part.scale == "log":

@@ -12,6 +12,7 @@ from inference.structures.dictionary.structure import DictionaryStructure
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
+from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
 from inference.structures.mixture.structure import MixtureStructure
@@ -33,6 +34,7 @@ STRUCTURES: tuple[type[Structure], ...] = (
     FactorAnalysisStructure,
     DictionaryStructure,
     MixtureStructure,
+    HiddenMarkovStructure,
     ClassifierStructure,
 )
 

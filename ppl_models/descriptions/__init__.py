@@ -1,5 +1,6 @@
 """How families describe themselves to engines, in small frozen records."""
 
+from ppl_models.descriptions.component_sites import component_dims, draw_components, law_given, num_own_dims
 from ppl_models.descriptions.components import (
     DictionaryDescription,
     FactorDescription,
@@ -7,6 +8,7 @@ from ppl_models.descriptions.components import (
     MixtureComponents,
     UsageDescription,
 )
+from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior, Root, RootLayer, products
 from ppl_models.descriptions.noisy_or import (
     PROBABILITY_LIMIT,
@@ -20,6 +22,10 @@ from ppl_models.descriptions.options import ChainDescription, PolicyDescription,
 from ppl_models.descriptions.row_laws import FREEDOM, MultivariateNormal, MultivariateT, RowLaw, SkewNormal
 
 __all__ = [
+    "component_dims",
+    "draw_components",
+    "law_given",
+    "num_own_dims",
     "DictionaryDescription",
     "FactorDescription",
     "FactorizationDescription",
@@ -30,6 +36,7 @@ __all__ = [
     "RowLaw",
     "SkewNormal",
     "UsageDescription",
+    "HiddenMarkovDescription",
     "GeneralizedLinearLayer",
     "PredictorPrior",
     "Root",

@@ -14,7 +14,10 @@ __all__ = [
     "FactorizationDescription",
     "MixtureComponents",
     "UsageDescription",
+    "VARIANCE_RANGE",
 ]
+
+VARIANCE_RANGE = (1e-6, 1e6)  # the flat prior of a variance is proper on it
 
 
 @dataclass(frozen=True)

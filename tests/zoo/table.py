@@ -19,6 +19,7 @@ from zoo.rows_classifiers import classifier_rows
 from zoo.rows_continuous_options import continuous_rows
 from zoo.rows_encoder import encoders
 from zoo.rows_factorization import factorization_rows
+from zoo.rows_hidden_markov import hidden_markov_rows
 from zoo.rows_measurement import bottom_rows
 from zoo.rows_mixture import mixture_rows
 from zoo.rows_noisy_or import noisy_or_cases
@@ -28,6 +29,7 @@ from zoo.rows_programs import plain_programs
 from inference import EM, Fit, fit
 from inference.programs.program import Program
 from ppl_models.parts.probability_tables import Simplexes, segments_of
+from ppl_models.sequences.hidden_chain import AllowedRows
 from ppl_models.sequences.option_chain import MatrixSimplex
 
 NUM_ROWS = 10
@@ -41,6 +43,7 @@ ZOO = (
     *options_rows(Row),
     *continuous_rows(Row),
     *mixture_rows(Row),
+    *hidden_markov_rows(Row),
     *classifier_rows(Row),
 )
 WITH_LOCAL = (*ZOO, *factorization_rows(Row))
@@ -86,7 +89,7 @@ def near(row: Row, num: int, seed: int, size: float = 0.3) -> Params:
         support = nodes[name]["fn"].support
         base = getattr(support, "base_constraint", support)
         noise = size * torch.randn(num, *value.shape, generator=generator, dtype=F64)
-        if base is constraints.simplex:
+        if base is constraints.simplex or isinstance(base, AllowedRows):
             out[name] = (value.log() + noise).softmax(-1)
         elif isinstance(base, Simplexes):
             items, moved = segments_of(base.sizes, value.device), value.log() + noise

@@ -17,6 +17,7 @@ from zoo.table import data_of, every_row, quick_fit
 
 from inference import Fit
 from ppl_models.parts.probability_tables import Simplexes
+from ppl_models.sequences.hidden_chain import AllowedRows
 from ppl_models.sequences.option_chain import MatrixSimplex
 
 
@@ -58,6 +59,8 @@ def free_numbers(row: Row, fit: Fit) -> int:
         elif support is constraints.simplex or isinstance(support, MatrixSimplex):
             vectors = math.prod(value.shape[:-1]) if support is constraints.simplex else math.prod(value.shape[:-2])
             total += value.numel() - vectors
+        elif isinstance(support, AllowedRows):
+            total += int((value > 0).sum()) - value.numel() // value.shape[-1]
         elif isinstance(support, type(constraints.positive_definite)):
             size = value.shape[-1]
             total += math.prod(value.shape[:-2]) * size * (size + 1) // 2

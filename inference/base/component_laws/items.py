@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.base.component_laws.law import ComponentLaw
+from inference.base.component_laws.normal import EMPTY, rests_on
 from inference.base.component_noise import Cells, negative_binomial_scores, poisson_scores
 from inference.base.shared_values import listed
 from inference.programs.program import Params
-from inference.base.component_laws.law import ComponentLaw
-from inference.base.component_laws.normal import EMPTY, rests_on
 from ppl_models.parts.categorical import Categorical, joined, table_concentrations
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.probability_tables import Segments, segments_of

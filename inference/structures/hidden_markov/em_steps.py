@@ -1,0 +1,203 @@
+"""Both halves of EM for hidden Markov models, many restarts at once: posteriors of the states, and counts over counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.base.component_laws.law import ComponentLaw
+from inference.base.component_laws.laws import law_of
+from inference.base.steps import Steps, add_statistics
+from inference.programs.program import Params, Program
+from inference.structures.hidden_markov.cut import Cut, cut_of
+from inference.structures.hidden_markov.forward_backward import smoothed_blocks
+from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
+from ppl_models.sequences.hidden_chain import stationary_law
+
+__all__ = ["CHAIN_SITES", "HiddenMarkovSteps", "MoveCounts", "emission_of", "excess_of", "initial_of"]
+
+CHAIN_SITES = ("initial", "transitions")
+ROUNDS, HALVINGS = 3, 40  # of a step towards transitions whose stationary law is that of the first states
+NEAREST = 0.95  # of the way to the end of the simplex
+
+
+@dataclass(frozen=True)
+class MoveCounts:
+    """Expected statistics.
+
+    Args:
+        first: sequences that begin in each state, (R, K).
+        moves: moves between states, (R, K, K).
+        counts: steps with entries in each state, (R, K).
+        of_law: what the law of a row sums up, a record.
+    """
+
+    first: Tensor
+    moves: Tensor
+    counts: Tensor
+    of_law: Any
+
+
+def emission_of(params: Params) -> Params:
+    """The parameters of the law of a row."""
+    return {name: value for name, value in params.items() if name not in CHAIN_SITES}
+
+
+def initial_of(about: HiddenMarkovDescription, params: Params) -> Tensor:
+    """The law of the first state, (R, K) or (K,)."""
+    transitions = params["transitions"]
+    if about.initial == "free":
+        return params["initial"]
+    if about.initial == "stationary":
+        return stationary_law(transitions)
+    if about.initial == "uniform":
+        return torch.full_like(transitions[..., 0], 1.0 / about.num_states)
+    return torch.tensor(about.initial).to(transitions).expand(transitions.shape[:-1])
+
+
+def excess_of(about: HiddenMarkovDescription, like: Tensor) -> tuple[Tensor, Tensor]:
+    """What the priors add to counts of moves, (K, K), and which moves are possible, bool (K, K)."""
+    k = about.num_states
+    graph = torch.ones(k, k, dtype=torch.bool) if about.allowed is None else torch.tensor(about.allowed)
+    excess = about.concentration - 1 + about.stickiness * torch.eye(k).to(like)
+    return excess * graph.to(like.device), graph.to(like.device)
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenMarkovSteps(Steps):
+    r"""Expectation-maximisation (Baum, Petrie, Soules and Weiss 1970, doi:10.1214/aoms/1177697196).
+
+    With :math:`\gamma` the posterior of states and :math:`\xi` the expected moves, initial and transitions are counts over counts, and the law of a row is
+    maximised as that of a mixture with :math:`\gamma` for its responsibilities. Where the first state has the stationary law :math:`\delta(A)`, transitions climb
+
+    .. math:: \sum_{kl} (\xi_{kl} + a_{kl}) \log A_{kl} + \sum_k \gamma_{1k} \log \delta_k(A)
+
+    along :math:`A_{kl} (g_{kl} - \sum_m A_{km} g_{km}) / \sum_m (\xi_{km} + a_{km})`, g the slope, which leads to the counts over counts but for the second term; a step is
+    halved until the sum does not fall.
+
+    Args:
+        about: the model's description.
+        program: the program, for the prior; one sequence will do.
+        data: packed sequences, (B, T, J).
+        chunk_elements: steps times states times restarts in memory at once.
+        given_centre: about which sums of the law are taken, (J,); the mean of these rows if None.
+        given_floor: least variances; those that these rows suggest if None.
+    """
+
+    about: HiddenMarkovDescription
+    program: Program
+    data: Tensor
+    chunk_elements: int
+    given_centre: Tensor | None = None
+    given_floor: Tensor | None = None
+
+    def on(self, data: Tensor) -> HiddenMarkovSteps:
+        """Sums stay about the same centre, or they could not be added."""
+        return replace(self, data=data, given_centre=self.centre, given_floor=self.floor)
+
+    @property
+    def cut(self) -> Cut:
+        """The sequences in pieces."""
+        return cut_of(self.data)
+
+    @cached_property
+    def law(self) -> ComponentLaw:
+        """Of a row, a state in the place of a component."""
+        return law_of(self.about.emission)
+
+    @cached_property
+    def floor(self) -> Tensor:
+        """The least variance of every item that has one, (D,)."""
+        if self.given_floor is not None:
+            return self.given_floor
+        return (self.about.emission.variance_floor * self.law.scales(self.cut.rows)).clamp(*self.about.emission.variance_range)
+
+    @cached_property
+    def centre(self) -> Tensor:
+        """Sums are taken about the overall mean, or variances would drown in rounding, (J,)."""
+        return self.law.statistic(self.cut.rows)[0].mean(0) if self.given_centre is None else self.given_centre
+
+    def e_step(self, params: Params) -> tuple[MoveCounts, Tensor, Tensor]:
+        own, initial, transitions = emission_of(params), initial_of(self.about, params), params["transitions"]
+        restarts = len(transitions)
+        most = max(1, self.chunk_elements // max(restarts * self.about.num_states, self.law.width))
+        parts, total = [], torch.zeros(restarts, dtype=torch.float64, device=transitions.device)
+        for smoothed in smoothed_blocks(self.cut, initial, transitions, self.law.log_densities, own, most):
+            block = smoothed.block
+            share = smoothed.state[:, block.place]
+            statistics = self.law.statistics(block.rows, share, self.centre, own)
+            parts.append(MoveCounts(smoothed.first, smoothed.moves, share.sum(-2), statistics))
+            total = total + smoothed.log_likelihood.sum(-1)
+        return add_statistics(parts), total.to(transitions), self.program.log_prior(params)
+
+    def m_step(self, statistics: MoveCounts, params: Params) -> Params:
+        new = params | self.law.m_step(statistics.of_law, statistics.counts, emission_of(params), self.floor)
+        if self.about.initial == "free":
+            new["initial"] = _shares(statistics.first + self.about.concentration - 1, params["initial"])
+        excess, _ = excess_of(self.about, params["transitions"])
+        counts = statistics.moves + excess
+        if self.about.initial == "stationary":
+            return new | {"transitions": _stationary_step(counts, statistics.first, params["transitions"])}
+        return new | {"transitions": _shares(counts, params["transitions"])}
+
+    def first(self, share: Tensor, blank: Params) -> Params:
+        """Parameters to start from, (R, ...).
+
+        Args:
+            share: states of the rows with entries, (R, N, K), as chances.
+            blank: any values, (R, ...).
+        """
+        law = self.law.first(self.cut.rows, share, self.centre, emission_of(blank), self.floor)
+        inside, place = self.cut.step_places
+        flat = share.new_zeros(len(share), self.cut.num_pieces * self.cut.length, share.shape[-1])
+        flat[:, self.cut.place] = share
+        steps = share.new_zeros(len(share), *inside.shape, share.shape[-1])
+        steps[:, inside] = flat[:, place]
+        moves = torch.einsum("rbtk,rbtl->rkl", steps[:, :, :-1], steps[:, :, 1:])
+        _, graph = excess_of(self.about, moves)
+        even = graph.to(moves) / graph.sum(-1, keepdim=True)
+        transitions = 0.9 * _shares(moves * graph, even.expand_as(moves)) + 0.1 * even
+        new = blank | law | {"transitions": transitions}
+        if self.about.initial == "free":
+            new["initial"] = 0.5 * _shares(steps[:, :, 0].sum(1), new["initial"]) + 0.5 / self.about.num_states
+        return new
+
+
+def _shares(weights: Tensor, otherwise: Tensor) -> Tensor:
+    """Rows that sum to one; as they were where there is no weight."""
+    total = weights.sum(-1, keepdim=True)
+    return torch.where(total > 0, weights / torch.where(total > 0, total, 1.0), otherwise)
+
+
+def _stationary_step(counts: Tensor, first: Tensor, transitions: Tensor) -> Tensor:
+    """Transitions (R, K, K) with a higher sum than before, where the first states have their stationary law."""
+
+    def bound(moves: Tensor) -> Tensor:
+        law = stationary_law(moves).clamp(min=1e-300 if moves.dtype == torch.float64 else 1e-38)
+        return torch.special.xlogy(counts, moves).sum((-2, -1)) + torch.special.xlogy(first, law).sum(-1)
+
+    total = counts.sum(-1, keepdim=True)
+    own = transitions
+    for _ in range(ROUNDS):
+        with torch.enable_grad():
+            leaf = own.detach().clone().requires_grad_()
+            law = stationary_law(leaf)
+            (slope,) = torch.autograd.grad((first * law.log()).sum(), leaf)
+        ahead = counts + own * (slope - (own * slope).sum(-1, keepdim=True))
+        way = torch.where(total > 0, ahead / torch.where(total > 0, total, 1.0) - own, 0.0)
+        room = (-way / own.clamp(min=1e-300 if own.dtype == torch.float64 else 1e-38)).amax((-2, -1))
+        size = (NEAREST / room.clamp(min=NEAREST)).clamp(max=1.0)  # (R,)
+        before = bound(own)
+        for _ in range(HALVINGS):
+            moved = own + size[:, None, None] * way
+            fine = bound(moved) >= before
+            if bool(fine.all()):
+                break
+            size = torch.where(fine, size, size / 2)
+        moved = own + size[:, None, None] * way
+        own = torch.where((bound(moved) >= before)[:, None, None], moved / moved.sum(-1, keepdim=True), own)
+    return own

@@ -1,0 +1,147 @@
+"""What sequences say of the states of their steps: smoothing, filtering, the most probable path, draws of paths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inference.base.component_laws.laws import law_of
+from inference.programs.program import Params
+from inference.structures.hidden_markov.cut import Cut
+from inference.structures.hidden_markov.em_steps import emission_of, initial_of
+from inference.structures.hidden_markov.forward_backward import smoothed_blocks
+from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
+from ppl_models.parts.showing import shows_briefly
+from ppl_models.sequences.item_sequences import inside_of
+
+__all__ = ["Filtered", "MostProbablePath", "densities_of", "filtered_states", "most_probable_path", "path_draws", "smoothed_states"]
+
+MOST_STEPS = 2**18  # of sequences that are worked on together
+
+
+@shows_briefly
+@dataclass(frozen=True, eq=False)
+class Filtered:
+    """What is known of the states as a sequence goes on.
+
+    Args:
+        state: P(state | the sequence up to this step), (B, T, K); zero after the end.
+        ahead: P(state | the sequence before this step), (B, T, K).
+        log_likelihood: of every step given those before it, (B, T).
+    """
+
+    state: Tensor
+    ahead: Tensor
+    log_likelihood: Tensor
+
+
+@shows_briefly
+@dataclass(frozen=True, eq=False)
+class MostProbablePath:
+    """The most probable path of states.
+
+    Args:
+        state: (B, T), -1 after the end.
+        log_joint: (B,), log p(path, sequence).
+    """
+
+    state: Tensor
+    log_joint: Tensor
+
+
+def densities_of(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Tensor:
+    """The log-density of every step in every state, (B, T, K); zero where nothing was seen.
+
+    Args:
+        params: without leading dims; packed: (B, T, J).
+    """
+    law, own = law_of(about.emission), {name: value.unsqueeze(0) for name, value in emission_of(params).items()}
+    seen = packed.isfinite().any(-1)
+    out = params["transitions"].new_zeros(*packed.shape[:2], about.num_states)
+    rows = packed[seen]
+    if len(rows):
+        step = max(1, MOST_STEPS // about.num_states)
+        out[seen] = torch.cat([law.log_densities(own, part).reshape(len(part), -1) for part in rows.split(step)]).to(out)
+    return out
+
+
+def smoothed_states(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Tensor:
+    """P(state | the whole sequence), (B, T, K); zero after the end."""
+    cut = Cut.build(packed, all_steps=True)
+    one = {name: value.unsqueeze(0) for name, value in params.items()}
+    blocks = smoothed_blocks(
+        cut, initial_of(about, one), one["transitions"], law_of(about.emission).log_densities, emission_of(one), max(1, MOST_STEPS // about.num_states)
+    )
+    flat = torch.cat([block.state[0] for block in blocks])
+    inside, place = cut.step_places
+    out = flat.new_zeros(*packed.shape[:2], about.num_states)
+    out[:, : inside.shape[1]][inside] = flat[place]
+    return out
+
+
+def filtered_states(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Filtered:
+    """What is known at every step of its state, from the steps up to it and from those before it.
+
+    One step at a time, with logarithms, so that impossible moves do no harm.
+    """
+    initial, transitions = (value.double().cpu().numpy() for value in (initial_of(about, params), params["transitions"]))
+    densities = densities_of(about, params, packed).double().cpu().numpy()
+    inside = inside_of(packed).cpu().numpy()
+    with np.errstate(divide="ignore"):
+        log_initial, log_moves = np.log(initial), np.log(transitions)
+    ahead, state, value = np.zeros_like(densities), np.zeros_like(densities), np.zeros(inside.shape)
+    alpha = np.broadcast_to(log_initial, densities[:, 0].shape)
+    for t in range(densities.shape[1]):
+        if t > 0:
+            alpha = np.logaddexp.reduce(alpha[:, :, None] + log_moves, axis=1)
+        before = np.logaddexp.reduce(alpha, axis=1, keepdims=True)
+        ahead[:, t] = np.exp(alpha - before)
+        alpha = alpha - before + densities[:, t]
+        total = np.logaddexp.reduce(alpha, axis=1, keepdims=True)
+        state[:, t], value[:, t] = np.exp(alpha - total), total[:, 0]
+    kept = np.where(inside, 1.0, 0.0)
+    return Filtered(torch.from_numpy(state * kept[..., None]), torch.from_numpy(ahead * kept[..., None]), torch.from_numpy(value * kept))
+
+
+def most_probable_path(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> MostProbablePath:
+    """The most probable path of every sequence (Viterbi 1967, doi:10.1109/TIT.1967.1054010); ties go to the smaller index."""
+    with np.errstate(divide="ignore"):
+        score, moves = (np.log(value.double().cpu().numpy()) for value in (initial_of(about, params), params["transitions"]))
+    densities = densities_of(about, params, packed).double().cpu().numpy()
+    inside = inside_of(packed).cpu().numpy()
+    num, steps, size = densities.shape
+    best = score + densities[:, 0]
+    back = np.empty((steps, num, size), dtype=np.min_scalar_type(size))
+    for t in range(1, steps):
+        candidates = best[:, :, None] + moves
+        back[t] = candidates.argmax(1)
+        best = np.where(inside[:, t, None], candidates.max(1) + densities[:, t], best)
+    path = np.full((num, steps), -1, dtype=np.int64)
+    now = best.argmax(1)
+    every = np.arange(num)
+    for t in range(steps - 1, -1, -1):
+        path[:, t] = np.where(inside[:, t], now, -1)
+        if t > 0:
+            now = np.where(inside[:, t], back[t, every, now], now)
+    return MostProbablePath(torch.from_numpy(path), torch.from_numpy(best.max(1)))
+
+
+def path_draws(about: HiddenMarkovDescription, params: Params, packed: Tensor, num_draws: int, seed: int) -> Tensor:
+    """Exact joint draws of the states of every sequence, (M, B, T); -1 after the end."""
+    filtered = filtered_states(about, params, packed).state.numpy()
+    transitions = params["transitions"].double().cpu().numpy()
+    inside = inside_of(packed).cpu().numpy()
+    generator = np.random.default_rng(seed)
+    out = np.full((num_draws, *inside.shape), -1, dtype=np.int64)
+    now = np.zeros((num_draws, len(inside)), dtype=np.int64)
+    for t in range(inside.shape[1] - 1, -1, -1):
+        goes_on = inside[:, t + 1] if t + 1 < inside.shape[1] else np.zeros(len(inside), dtype=bool)
+        weight = filtered[:, t] * np.where(goes_on[:, None], transitions.T[now], 1.0)
+        total = weight.cumsum(-1)
+        drawn = np.minimum((generator.random((*now.shape, 1)) * total[..., -1:] >= total).sum(-1), transitions.shape[0] - 1)
+        now = np.where(inside[:, t], drawn, now)
+        out[:, :, t] = np.where(inside[:, t], now, -1)
+    return torch.from_numpy(out)

@@ -1,0 +1,257 @@
+"""Hidden Markov models as engines see them: starts, labels by falling share of time, what makes a solution no proper optimum."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from inference.base.component_laws.law import ComponentLaw
+from inference.base.component_laws.laws import law_of
+from inference.base.relabelling import Alignment, Labels
+from inference.base.shared_values import shared_values
+from inference.base.starts import StartSearch
+from inference.base.structure import Recommendation, Structure
+from inference.programs.data import checked
+from inference.programs.program import Params, Program
+from inference.programs.replicates import replicate
+from inference.structures.hidden_markov.cut import cut_of
+from inference.structures.hidden_markov.em_steps import HiddenMarkovSteps, emission_of
+from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
+from inference.structures.hidden_markov.starts import near_rows, near_windows
+from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
+from ppl_models.sequences.hidden_chain import limit_law
+from ppl_models.sequences.item_sequences import inside_of
+
+if TYPE_CHECKING:
+    from inference.base.structure import Problem
+
+__all__ = ["HiddenMarkovStructure", "renamings"]
+
+SEARCH = StartSearch(batch=12, short_iterations=30, finalists=4, least=4, cap=96, budget=3e8)
+MOST_STATES = 7  # whose renamings are listed where some moves are impossible
+NO_MEMORY = 0.05  # second singular value of the transitions, below which a state says next to nothing of the next one
+CHUNK = 2**18
+
+
+class HiddenMarkovStructure(Structure):
+    """A model that offers ``hidden_chain()``."""
+
+    row_columns = ("sequence", "time")
+
+    @property
+    def about(self) -> HiddenMarkovDescription:
+        """The model's description."""
+        about: HiddenMarkovDescription = self.model.hidden_chain()
+        return about
+
+    @cached_property
+    def law(self) -> ComponentLaw:
+        """Of a row."""
+        return law_of(self.about.emission)
+
+    @classmethod
+    def of(cls, model: Callable[..., Any]) -> HiddenMarkovStructure | None:
+        return cls(model) if isinstance(getattr(model, "hidden_chain", lambda: None)(), HiddenMarkovDescription) else None
+
+    def observed_sites(self) -> tuple[str, ...]:
+        return ("sequences",)
+
+    # ---------------------------------------------------------------- fitting
+
+    def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> HiddenMarkovSteps:
+        return HiddenMarkovSteps(self.about, problem.program_of_one_row(), problem.data, chunk_elements)
+
+    def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        """Rows near one of K rows that k-means++ picks, and every second time windows of three steps, for "spectral"; else near random rows."""
+        num = 0 if init != "spectral" else num_restarts // 2
+        return self._starts(problem, [num_restarts - num, num], init == "spectral")
+
+    def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
+        """A third from rows, a third from windows, a third from random rows."""
+        third = num_starts // 3
+        first = self._starts(problem, [num_starts - 2 * third, third], True)
+        if not third:
+            return first
+        second = self._starts(problem, [third, 0], False)
+        return {name: torch.cat([value, second[name]]) for name, value in first.items()}
+
+    def _starts(self, problem: Problem, numbers: Sequence[int], spread: bool) -> Params:
+        steps, k = self.steps(problem, CHUNK, 1), self.about.num_states
+        generator = torch.Generator().manual_seed(problem.seed)
+        parts = [near_rows(self.law, steps.cut, k, numbers[0], spread, generator)] if numbers[0] else []
+        parts += [near_windows(self.law, steps.cut, k, numbers[1], generator)] if numbers[1] else []
+        share = torch.cat(parts)
+        blank = {name: value.expand(len(share), *value.shape[1:]) for name, value in problem.program_of_one_row().draw_prior(1, 0).items()}
+        return steps.first(share, blank)
+
+    def complete_start(self, problem: Problem, params: Params) -> Params:
+        """Variances at or above their floor, below which the objective of EM is not defined."""
+        if "dispersion" not in params:
+            return params
+        return params | {"dispersion": torch.maximum(params["dispersion"], self.steps(problem, CHUNK, 1).floor)}
+
+    def recommended(self, problem: Problem) -> Recommendation:
+        """EM; of several states, from as many starts as it takes to find the best optimum again."""
+        from inference.engines.em import EM
+
+        if self.about.num_states == 1:
+            return Recommendation(EM(), "spectral", 1)
+        return Recommendation(EM(), "spectral", 10, SEARCH)
+
+    def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
+        """States that are empty, copies of each other, or have shrunk onto a few rows or equal values."""
+        packed = problem.data
+        shares = smoothed_states(self.about, params, packed)[packed.isfinite().any(-1)]
+        steps = self.steps(problem, CHUNK, 1)
+        names = problem.item_names or [str(j) for j in range(self.about.emission.num_items)]
+        spikes = self.law.faults(steps.cut.rows, emission_of(params), shares.sum(0), steps.floor, names)
+        return (*(words.replace("component", "state") for words in spikes), *shared_values(shares, "state"))
+
+    def concerns(self, problem: Problem, params: Params) -> list[str]:
+        """A chain without memory: the state says nothing of the next one, so that a mixture says as much."""
+        if self.about.num_states == 1 or self.about.allowed is not None:
+            return []
+        second = float(torch.linalg.svdvals(params["transitions"])[1])
+        if second > NO_MEMORY:
+            return []
+        return [
+            f"the rows of the transition matrix are nearly equal (second singular value {second:.2g}): a state says next to nothing of the one that follows, so "
+            "a mixture of as many components, which takes the steps for independent, describes the sequences as well with fewer parameters. Compare the two by BIC"
+        ]
+
+    # ---------------------------------------------------------------- labels
+
+    def labels(self) -> tuple[Labels, ...]:
+        """Any two states may exchange names where all moves are allowed; where not, see :meth:`align`."""
+        if renamings(self.about) is not None:
+            return ()
+
+        def features(params: Params) -> Tensor:
+            return _features(self.law, params)
+
+        def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
+            return _renamed({name: value.transpose(0, 1) for name, value in params.items()}, order, True)
+
+        return (Labels("states", features, rename),)
+
+    def align(self, params: Params, reference: Mapping[str, Tensor], signs: bool = True) -> Alignment | None:
+        orders = renamings(self.about)
+        if orders is None:
+            return super().align(params, reference, signs)
+        target = _features(self.law, {name: reference[name].unsqueeze(0).to(value) for name, value in params.items()})[0]
+        own = _features(self.law, {name: value.unsqueeze(0) for name, value in params.items()})[0]
+        costs = [float((own[list(order)] - target).square().sum()) for order in orders]
+        best = torch.tensor(orders[min(range(len(orders)), key=costs.__getitem__)])
+        return Alignment(_renamed(params, best), {"states": best}, {"states": torch.zeros(len(best), dtype=torch.bool)}, min(costs))
+
+    def canonical(self, params: Params) -> Params:
+        """States in the order of falling share of time in the long run, as far as impossible moves allow it."""
+        weights = [round(w, 9) for w in limit_law(params["transitions"]).tolist()]
+        orders = renamings(self.about)
+        if orders is None:
+            order = sorted(range(len(weights)), key=lambda k: -weights[k])
+        else:
+            order = list(max(orders, key=lambda own: [weights[k] for k in own]))
+        return _renamed(params, torch.tensor(order, device=params["transitions"].device))
+
+    # ---------------------------------------------------------------- counts
+
+    def num_free(self, params: Params) -> int:
+        """Rows of possible moves and the first state's law without their sums, and what the law of a row counts."""
+        about = self.about
+        rows = [about.num_states] * about.num_states if about.allowed is None else [sum(row) for row in about.allowed]
+        first = about.num_states - 1 if about.initial == "free" else 0
+        return first + sum(n - 1 for n in rows) + self.law.num_free(emission_of(params))
+
+    def num_observations(self, problem: Problem) -> int:
+        """Steps that have entries."""
+        return len(cut_of(problem.data).rows)
+
+    def num_densities(self, num_items: int) -> int:
+        return self.law.num_densities(num_items)
+
+    def dispersed_items(self, items: Sequence[str]) -> list[str]:
+        return self.law.dispersed_items(items)
+
+    def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        return self.law.category_names(items) if len(items) == self.about.emission.num_items else {}
+
+    def as_numbers(self, table: Tensor) -> Tensor:
+        return self.law.as_numbers(table)
+
+    def at_bound(self, params: Params) -> list[str]:
+        return self.law.at_bound(emission_of(params))
+
+    # ---------------------------------------------------------------- sequences
+
+    def latent_means(self, program: Program, params: Params) -> Params:
+        """P(state at every step | the whole sequence), (B, T, K); zero after the end."""
+        return {"states": smoothed_states(self.about, params, program.args[0])}
+
+    def latent_modes(self, program: Program, params: Params) -> Params:
+        """The most probable path of states, (B, T); -1 after the end."""
+        return {"states": most_probable_path(self.about, params, program.args[0]).state}
+
+    def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
+        """Sequences as long as those of the data, with entries missing where they are."""
+        packed = checked(self.model, data)[0]
+        drawn = replicate(Program(self.model, packed), params, seed)["sequences"].to(packed)
+        return {"sequences": torch.where(packed.isfinite(), drawn, packed)}
+
+    def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
+        """The steps one after the other, and of each item the product of every step and the one before it, about the mean of the data: how it goes on."""
+        given = program.args[0].double()
+        inside = inside_of(given)
+        rows, seen = (self.as_numbers(torch.where(part.isfinite(), part, torch.nan)) for part in (values["sequences"], given))
+        centre = seen.flatten(0, 1).nanmean(0)
+        pairs = ((rows[:, 1:] - centre) * (rows[:, :-1] - centre))[inside[:, 1:]]
+        beside = {"each item times itself a step before": pairs} if len(pairs) else {}
+        return {"items": rows[inside]} | beside
+
+
+def _features(law: ComponentLaw, params: Params) -> Tensor:
+    """What states are recognised by, (D, K, F): where their law lies and how wide it is, and how long they last."""
+    parts = [law.features(params), params["transitions"].diagonal(dim1=-2, dim2=-1).unsqueeze(-1)]
+    if "dispersion" in params:
+        parts.append(params["dispersion"].sqrt())
+    if "precisions" in params:
+        parts.append(params["precisions"].diagonal(dim1=-2, dim2=-1).rsqrt())
+    return torch.cat(parts, -1)
+
+
+def _renamed(params: Params, order: Tensor, with_draws: bool = False) -> Params:
+    """New state l is old state ``order[l]``; parameters (K, ...), or (K, D, ...) with draws, which come back as (D, K, ...)."""
+    if with_draws:
+        out = {name: value[order].transpose(0, 1) for name, value in params.items()}
+        out["transitions"] = out["transitions"][..., order]
+        return out
+    return {name: value[order][:, order] if name == "transitions" else value[order] for name, value in params.items()}
+
+
+def renamings(about: HiddenMarkovDescription) -> tuple[tuple[int, ...], ...] | None:
+    """The renamings of states that change neither which moves are possible nor a given first law; None where all are."""
+    return _renamings(about.num_states, about.allowed, about.initial if isinstance(about.initial, tuple) else None)
+
+
+@functools.lru_cache(maxsize=64)
+def _renamings(
+    size: int, allowed: tuple[tuple[bool, ...], ...] | None, initial: tuple[float, ...] | None
+) -> tuple[tuple[int, ...], ...] | None:
+    free = allowed is None or all(all(row) for row in allowed)
+    if free and (initial is None or len(set(initial)) == 1):
+        return None
+    same = tuple(range(size))
+    if size > MOST_STATES:
+        return (same,)
+    found = []
+    for order in itertools.permutations(same):
+        fits = allowed is None or all(allowed[order[k]][order[m]] == allowed[k][m] for k in same for m in same)
+        if fits and (initial is None or all(initial[order[k]] == initial[k] for k in same)):
+            found.append(order)
+    return tuple(found)

@@ -1,0 +1,85 @@
+"""The parameters of the laws of components, as sites of a program: those of a mixture, and of the states of a hidden Markov model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyro
+import torch
+from torch import Tensor
+
+from ppl_models.descriptions.components import MixtureComponents
+from ppl_models.descriptions.row_laws import RowLaw
+from ppl_models.parts.categorical import joined, table_concentrations
+from ppl_models.parts.distributions import Dispersions, Flat
+from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.probability_tables import DirichletTables
+from ppl_models.parts.responses import sizes
+
+__all__ = ["component_dims", "draw_components", "law_given", "num_own_dims"]
+
+
+def component_dims(about: MixtureComponents, of: str = "component") -> dict[str, tuple[str, ...]]:
+    """Named dims of every parameter.
+
+    Args:
+        about: the components; of: what one of them is called.
+    """
+    if isinstance(about.component, RowLaw):
+        return {name: (of, *dims[1:]) for name, dims in about.component.site_dims.items()}
+    num_tables = len(about.component.num_categories_of(about.num_items))
+    dims: dict[str, tuple[str, ...]] = {}
+    if num_tables < about.num_items:
+        dims["predictors"] = (of, "numeric_item" if num_tables else "item")
+    if num_tables:
+        dims["probabilities"] = (of, "category")
+    num_dispersed = about.component.num_dispersed(about.num_items)
+    if num_dispersed:
+        dims["dispersion"] = (of, "item" if num_dispersed == about.num_items else "dispersed_item")
+    return dims
+
+
+def draw_components(about: MixtureComponents, zero: Tensor) -> dict[str, Tensor]:
+    r"""Sample sites of the parameters; what :func:`law_given` takes of them, (\*batch, K, ...).
+
+    Args:
+        about: the components; zero: of the program's dtype and device.
+    """
+    if isinstance(about.component, RowLaw):
+        return about.component.draw(about.num_components, about.num_items, about.bound, zero)
+    family, num = about.component, about.num_components
+    num_categories = family.num_categories_of(about.num_items)
+    num_numeric = about.num_items - len(num_categories)
+    predictors = probabilities = None
+    if num_numeric:
+        predictors = pyro.sample("predictors", Flat(zero - about.bound, zero + about.bound).expand([num, num_numeric]).to_event(2))
+    if num_categories:
+        concentrations = torch.tensor(table_concentrations(family, about.num_items), dtype=zero.dtype, device=zero.device)
+        probabilities = pyro.sample("probabilities", DirichletTables(concentrations, num_categories).expand(torch.Size([num])).to_event(1))
+    own = {"predictor": joined(family, about.num_items, predictors, probabilities)}  # (..., K, P)
+    is_size = sizes(family, about.num_items).to(zero.device)
+    if len(is_size):
+        ends = zero + about.variance_range[0], zero + about.variance_range[1]
+        prior: Any = Flat(*ends).expand([num, len(is_size)]).to_event(2)
+        if bool(is_size.any()):
+            prior = Dispersions(is_size.expand(num, -1), *ends)
+        own["dispersion"] = pyro.sample("dispersion", prior)
+    return own
+
+
+def num_own_dims(about: MixtureComponents, name: str) -> int:
+    """Dims of what :func:`draw_components` returns, that of the components among them."""
+    return len(about.component.site_dims[name]) if isinstance(about.component, RowLaw) else 2
+
+
+def law_given(about: MixtureComponents, own: Mapping[str, Tensor]) -> Any:
+    r"""The law of a row, of batch shape (\*batch), where its parameters are picked or laid out already.
+
+    Args:
+        about: the components.
+        own: (\*batch, ...), as :func:`draw_components` returns them but for the dim of the components.
+    """
+    if isinstance(about.component, RowLaw):
+        return about.component.given(own)
+    return ItemResponse(about.component, own["predictor"], own.get("dispersion"))

@@ -1,0 +1,33 @@
+"""How hidden Markov models describe themselves to engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ppl_models.descriptions.components import MixtureComponents
+
+__all__ = ["HiddenMarkovDescription"]
+
+
+@dataclass(frozen=True)
+class HiddenMarkovDescription:
+    """What engines are told of a hidden Markov model: a mixture whose components follow each other.
+
+    Args:
+        emission: the law of a row in each state, as that of the components of a mixture.
+        initial: the law of the first state: "free" (a site ``initial``), "stationary" (that of the transitions), "uniform", or given chances (K,).
+        allowed: (K, K), which moves are possible; None for all.
+        concentration: of the Dirichlet priors of ``initial`` and of the rows of ``transitions``.
+        stickiness: added to the concentration of staying.
+    """
+
+    emission: MixtureComponents
+    initial: str | tuple[float, ...]
+    allowed: tuple[tuple[bool, ...], ...] | None
+    concentration: float
+    stickiness: float
+
+    @property
+    def num_states(self) -> int:
+        """K."""
+        return self.emission.num_components
