@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from inference.acdc.choice import discrepancy_left
+from inference.plots._common import short_name
 from inference.selection.reproducibility import RETURNS
 
 if TYPE_CHECKING:
@@ -18,11 +19,15 @@ if TYPE_CHECKING:
     from inference.selection.components import ParallelAnalysis
     from inference.selection.reproducibility import Reproducibility
 
-__all__ = ["plot_abundances", "plot_choice", "plot_discrepancies", "plot_return", "plot_scree", "plot_signatures"]
+__all__ = ["plot_abundances", "plot_choice", "plot_discrepancies", "plot_groups", "plot_return", "plot_scree", "plot_signatures"]
 
 MAX_TICKS = 12  # names of columns that fit below each other
 CLASSES = ("C>A", "C>G", "C>T", "T>A", "T>C", "T>G")
 CLASS_COLOURS = ("#1ebff0", "#050708", "#e62725", "#cbcacb", "#a1cf64", "#edc8c5")
+MOST_GROUP_ITEMS = 60
+MOST_NUMBERED = 200  # cells that have room for a number
+CLEAR = 2.0  # standard deviations at which a colour is full
+
 
 
 def plot_choice(result: AcdcResult) -> Figure:
@@ -210,4 +215,32 @@ def plot_scree(analysis: ParallelAnalysis, num_shown: int = 20) -> Figure:
     axes.set_ylabel(f"eigenvalue ({analysis.matrix})")
     axes.set_title(f"parallel analysis: {analysis.chosen}", fontsize=10)
     axes.legend(fontsize=8)
+    return figure
+
+
+def plot_groups(means: np.ndarray, overall: np.ndarray, spread: np.ndarray, items: Sequence[str], groups: Sequence[str]) -> Figure:
+    """A heat map, one line a group, of (mean in the group - mean of all rows) / standard deviation of all rows.
+
+    Args:
+        means: (K, J); overall: (J,); spread: (J,), 0 for a constant column.
+        items: J names, of which the first 60 are drawn; groups: K names.
+
+    Raises:
+        ValueError: for sizes that do not agree.
+    """
+    from matplotlib.figure import Figure
+
+    if means.shape != (len(groups), len(items)) or overall.shape != spread.shape != (len(items),):
+        raise ValueError(f"plot_groups: means ({len(groups)}, {len(items)}) of the groups and items were expected, got {means.shape}")
+    off = ((means - overall) / np.where(spread > 0, spread, 1.0))[:, :MOST_GROUP_ITEMS]
+    figure = Figure(figsize=(min(9.0, 2.6 + 0.62 * off.shape[1]), 1.3 + 0.34 * len(off)), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(off, cmap="RdBu_r", vmin=-CLEAR, vmax=CLEAR, aspect="auto")
+    bar = figure.colorbar(image, ax=axes, extend="both" if np.abs(off).max(initial=0.0) > CLEAR else "neither")
+    bar.set_label("standard deviations", fontsize=8)
+    axes.set_xticks(range(off.shape[1]), [short_name(name) for name in items[:MOST_GROUP_ITEMS]], rotation=45, ha="right", fontsize=8)
+    axes.set_yticks(range(len(off)), [f"group {short_name(name)}" for name in groups], fontsize=8)
+    if off.size <= MOST_NUMBERED:
+        for (k, j), value in np.ndenumerate(off):
+            axes.text(j, k, f"{value:+.1f}", ha="center", va="center", fontsize=7, color="white" if abs(value) > 0.7 * CLEAR else "black")
     return figure

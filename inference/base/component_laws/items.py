@@ -115,7 +115,8 @@ class ItemLaw(ComponentLaw):
 
     @property
     def equation(self) -> str:  # type: ignore[override]
-        return f"{type(self.family).__name__} of item j in component k, independently"
+        families = dict.fromkeys(type(part).__name__ for part, _, _ in self.family.blocks(self.about.num_items))
+        return f"{' or '.join(families)} law of item j in component k, independently"
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
         x, mask = filled(self.family, data)

@@ -1,17 +1,146 @@
-"""Factorizations: the model in equations, signatures as pictures, and how much of the data each component makes."""
+"""Factorizations: a verdict, the model in equations, signatures as pictures, and how much of the data each component makes."""
 
 from __future__ import annotations
 
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from inference.fitting.names import labels_of
+from inference.fitting.observed import as_matrix
 from inference.plots.components import plot_signatures
 from inference.plots.layers import plot_loadings
-from inference.report.page import number, paragraph, picture, table
-from inference.report.sections import Section, Subject, estimates, fitted, middle, shape_text
+from inference.report.page import finding, number, paragraph, picture, table
+from inference.report.sections import Section, Subject, estimates, fitted, middle, shape_text, verdict
+from inference.report.verdicts import Answer, listed, written
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
 
 __all__: list[str] = []
 
+LEAST_ALIKE = 0.95  # cosine of a signature with that of another start, below which it is said to differ
+CLOSE = 1.0  # nats below the best start
+CLEAR_EXCESS = 1.5  # of the variance of counts over their mean
+
+
+
+# -------------------------------------------------------------------- the verdict
+
+
+@verdict.register
+def _(structure: FactorizationStructure, subject: Subject) -> str:
+    asked = [_on_parts(structure, subject), _on_starts(structure, subject), _on_uniqueness(structure, subject), _on_law(structure, subject)]
+    choice = "ppl-models select pmf, or inference.selection.select_components" if structure.about.counts else "inference.selection.fit_grid and held-out rows"
+    number_step = f"Ask whether this is the right number of components: fit several numbers and compare them ({choice})."
+    return written([answer for answer in asked if answer[0]] + [("", number_step)], "")
+
+
+def _on_parts(structure: FactorizationStructure, subject: Subject) -> Answer:
+    fit, about = subject.fit, structure.about
+    words = f"{fit.num_rows:,} rows of {about.num_items} columns, each row as a sum of {about.num_components} components (signatures) in amounts of its own."
+    means = _means(subject)
+    if means is None:
+        return finding("", "What was fitted?", words), ""
+    values, fitted_means = means
+    left, all_of_it = (_deviance(values, part, about.counts) for part in (fitted_means, _without_components(values, about.counts)))
+    of = "deviance from rows that are all made alike" if about.counts else "variance of the columns"
+    if all_of_it > 0:
+        words += f" They account for {100 * (1 - left / all_of_it):.0f} % of the {of}."
+    return finding("", "What was fitted?", words), ""
+
+
+def _means(subject: Subject) -> tuple[np.ndarray, np.ndarray] | None:
+    """The rows, NaN where missing, and what the fit expects of them."""
+    fit, amounts = subject.fit, (subject.fit.local or {}).get("activities")
+    if subject.data is None or amounts is None:
+        return None
+    values, means = as_matrix(fit, subject.data), (amounts @ fit.params["signatures"]).detach().cpu().double().numpy()
+    return (values, means) if values.shape == means.shape else None
+
+
+def _deviance(values: np.ndarray, means: np.ndarray, counts: bool) -> float:
+    """Of Poisson counts, or the sum of squares, over the entries that are there."""
+    if not counts:
+        return float(np.nansum((values - means) ** 2))
+    means = np.maximum(means, 1e-12)
+    return float(2 * np.nansum(np.where(values > 0, values * np.log(np.maximum(values, 1e-12) / means), 0.0) - (values - means)))
+
+
+def _without_components(values: np.ndarray, counts: bool) -> np.ndarray:
+    """Rows that are all alike but for their totals; of other numbers the means of the columns."""
+    if not counts:
+        return np.broadcast_to(np.nanmean(values, 0), values.shape)
+    shares = np.nansum(values, 0) / np.nansum(values)
+    here = ~np.isnan(values) @ shares  # what of the shares the entries of a row that are there hold
+    return np.nansum(values, 1)[:, None] / np.maximum(here, 1e-12)[:, None] * shares
+
+
+def _on_starts(structure: FactorizationStructure, subject: Subject) -> Answer:
+    fit, question = subject.fit, "Did the fit converge?"
+    ends = fit.restarts.objective.double()
+    if not fit.converged:
+        return finding("bad", question, f"No, it stopped after {fit.num_iterations:,} iterations."), "Let the fit run on before anything is read from it: Factorize(max_sweeps=...), or more starts."
+    if not _is_bounded(structure):
+        return finding("good", question, "Yes: the best fit of this kind is known in one step (a singular value decomposition)."), ""
+    near = int((ends >= ends.max() - CLOSE).sum())
+    words = f"{near} of {len(ends)} starts ended within {CLOSE:.0f} nat of the best; those that fell behind early were given up."
+    if near > 1:
+        return finding("good", question, f"Yes. {words}"), ""
+    return finding("care", question, f"Yes, but only one start ended there. {words}"), "Fit again with more starts (--restarts 30, or num_restarts=30), and see whether the best comes again."
+
+
+def _is_bounded(structure: FactorizationStructure) -> bool:
+    return structure.about.counts or structure.about.nonnegative
+
+
+def _on_uniqueness(structure: FactorizationStructure, subject: Subject) -> Answer:
+    fit, question = subject.fit, "Are the signatures determined?"
+    size = structure.about.num_components
+    if not _is_bounded(structure):
+        if size == 1:
+            return finding("good", question, "Yes, but for the sign."), ""
+        words = "Not one by one: any rotation of them fits the rows as well. What is determined is the space that they span together, and what it says of every row."
+        return finding("care", question, words), "Read no single signature; rotate them to a simple shape first, or fit with --law normal-nonnegative where the data are not negative."
+    ends, signatures = fit.restarts.objective.double(), fit.restarts.params["signatures"].detach().cpu().double().numpy()
+    close = [r for r in (ends >= ends.max() - CLOSE).nonzero().ravel().tolist() if r != fit.restarts.best]
+    if not close:
+        return "", ""
+    best = fit.params["signatures"].detach().cpu().double().numpy()
+    alike = np.min([_alike(best, signatures[r]) for r in close], 0)
+    labels = _labels(subject, size)
+    off = [f"component {labels[k]}" for k in np.argsort(alike) if alike[k] < LEAST_ALIKE]
+    if not off:
+        return finding("good", question, f"Starts that fit equally well agree on every signature (cosine {alike.min():.2f} or more). That is no proof that no others would fit."), ""
+    words = f"Not all: starts that fit equally well disagree on {listed(off)} (cosine down to {alike.min():.2f})."
+    return finding("care", question, words), f"Do not interpret {listed(off)}; fewer components, or more rows, would settle them."
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Cosine of each signature with its partner in another fit, (K,)."""
+    unit = [part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-300) for part in (one, other)]
+    cosines = unit[0] @ unit[1].T
+    rows, partners = linear_sum_assignment(-cosines)
+    return np.asarray(cosines[rows, partners])
+
+
+def _on_law(structure: FactorizationStructure, subject: Subject) -> Answer:
+    about, means, question = structure.about, _means(subject), "Do the counts vary as Poisson counts do?"
+    if not about.counts or about.dispersed or means is None:
+        return "", ""
+    values, expected = means
+    used = ~np.isnan(values) & (expected > 1.0)  # cells of smaller means say little, and by few large terms
+    size, signatures = about.num_components, subject.fit.params["signatures"]
+    free = used.sum() / used.size * (subject.fit.num_rows * size + signatures.numel() - size)
+    if used.sum() < 2 * free or not free:
+        return "", ""
+    excess = float((((values - expected) ** 2)[used] / expected[used]).sum() / (used.sum() - free))
+    if excess < CLEAR_EXCESS:
+        return finding("good", question, f"Yes: about the fitted means they vary {excess:.1f} times as much as Poisson counts would (1 is exact)."), ""
+    words = f"No: about the fitted means they vary {excess:.1f} times as much as Poisson counts would, so that small components may be noise."
+    return finding("care", question, words), "Fit with --law nb-linear (NegativeBinomialFactorization), whose counts vary more, and compare; or look for components that are still missing."
+
+
+# -------------------------------------------------------------------- the sections
 
 def _written(subject: Subject, words: str, *lines: str) -> str:
     text = paragraph(words) + "".join(f'<p class="equation">{line}</p>\n' for line in lines)
@@ -53,14 +182,15 @@ def _(structure: FactorizationStructure | UsageStructure, subject: Subject) -> l
     fit = subject.fit
     signatures = fit.params["signatures"].detach().cpu().numpy()
     channels = fit.item_names or tuple(str(j) for j in range(signatures.shape[1]))
-    text = picture(lambda: plot_signatures(signatures, channels), "signatures, one panel a component")
+    names = [f"component {label}" for label in _labels(subject, len(signatures))]
+    text = picture(lambda: plot_signatures(signatures, channels, names), "signatures, one panel a component")
     amounts = (fit.local or {}).get("activities")
     if amounts is not None:
         amounts = amounts.detach().abs()
         shares = amounts.sum(0) / amounts.sum()
         in_use = (amounts > 0.01 * amounts.sum(-1, keepdim=True)).double().mean(0)
-        rows = [[f"component {k + 1}", number(float(shares[k]), 3), number(float(in_use[k]), 3)] for k in range(len(shares))]
-        text += paragraph("Components are in the order of falling total amount.")
+        rows = [[names[k], number(float(shares[k]), 3), number(float(in_use[k]), 3)] for k in range(len(shares))]
+        text += paragraph("Components are in the order of falling total amount; their names 0, 1, ... are those of all files and pictures.")
         text += table(("component", "share of all amounts", "share of rows that it makes more than 1 % of"), rows)
     return [("signatures", "Signatures", text), estimates(subject)]
 
@@ -70,3 +200,7 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Section]:
     text = picture(lambda: plot_loadings(subject.fit, "signatures", names=subject.names), "heat map of the factors' signatures")
     text += paragraph("Red raises, blue lowers an item as the factor grows. Factors are determined up to a rotation.")
     return [("signatures", "Factors", text), estimates(subject)]
+
+
+def _labels(subject: Subject, num_components: int) -> list[str]:
+    return [str(label) for label in labels_of(subject.fit, "component", num_components, subject.names)]

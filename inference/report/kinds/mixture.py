@@ -1,13 +1,29 @@
-"""Finite mixtures: the model in equations, and what tells the components apart."""
+"""Finite mixtures: a verdict, the groups with their profiles, and the model in equations."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from inference.base.structure import Structure
+from inference.fitting.names import labels_of
 from inference.plots.categories import plot_categories
+from inference.plots.components import plot_groups
 from inference.plots.layers import plot_loadings
-from inference.report.page import paragraph, picture, table
-from inference.report.sections import Section, Subject, estimates, fitted, middle, predictive, shape_text
+from inference.report.mixture_findings import Groups, dependent_items, groups_of
+from inference.report.page import finding, paragraph, picture, table
+from inference.report.sections import (
+    Section,
+    Subject,
+    estimates,
+    fitted,
+    middle,
+    predictive,
+    shape_text,
+    verdict,
+)
+from inference.report.verdicts import Answer, listed, on_convergence, on_information, written
 from inference.structures.mixture.structure import MixtureStructure
+from ppl_models.parts.responses import ResponseFamily
 
 __all__: list[str] = []
 
@@ -22,14 +38,95 @@ MEANINGS = {
     "precisions": "inverse of the covariance (of a Student t law: of its scale matrix) in each component",
     "freedom": "degrees of freedom of each component: few for heavy tails, 200 for a normal law",
 }
+LEAST_RIGHT = 0.8  # expected share of rows in their group, below which single rows are not to be reported
+CLEAR, FAINT = 0.1, 0.01  # shares of an item's variance between groups
+MOST_ITEMS, MOST_GROUPS = 60, 12  # of the table of profiles
+
+
+# -------------------------------------------------------------------- the verdict
+
+
+@verdict.register
+def _(structure: MixtureStructure, subject: Subject) -> str:
+    asked = [_on_groups(structure, subject), on_convergence(subject), on_information(subject)]
+    groups = subject.once(groups_of)
+    if groups is not None:
+        asked += [_on_rows(subject, groups), _on_items(groups), _on_independence(structure, groups)]
+    number_step = "Ask whether this is the right number of groups: fit several numbers and compare them (ppl-models fit mixture --choose 1..6, or inference.selection)."
+    return written([answer for answer in asked if answer[0]] + [("", number_step)], "")
+
+
+def _on_groups(structure: MixtureStructure, subject: Subject) -> Answer:
+    about, shares = structure.about, subject.fit.params["weights"]
+    many = f"{subject.fit.num_rows:,} rows of {about.num_items} {'column' if about.num_items == 1 else 'columns'}"
+    if about.num_components == 1:
+        return finding("", "What was fitted?", f"{many}, as one group: what other numbers of groups are compared with."), ""
+    words = f"{many}, as {about.num_components} groups (components) that hold {_percents(shares.tolist())} of the rows."
+    small = int((shares * subject.fit.num_rows < about.num_items + 2).sum())
+    if not small:
+        return finding("", "What was fitted?", words), ""
+    words += f" {small} of them {'holds' if small == 1 else 'hold'} fewer rows than it takes to describe {'it' if small == 1 else 'each'}."
+    return finding("care", "What was fitted?", words), "Fit fewer groups, or look at the rows of the smallest one by one: it may be a handful of odd rows."
+
+
+def _percents(shares: list[float]) -> str:
+    shown = [f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.2g} %" for share in shares[:MOST_GROUPS]]
+    if len(shares) > MOST_GROUPS:
+        return f"{', '.join(shown)}, ..."
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _on_rows(subject: Subject, groups: Groups) -> Answer:
+    question = "How surely are rows told apart?"
+    if groups.chances.shape[1] == 1:
+        return "", ""
+    labels = _labels(subject, len(groups.means))
+    right, overall = groups.right, float(groups.chances.max(-1).mean())
+    words = f"A row that is put into its most probable group is expected to be right in {100 * overall:.0f} % of the rows."
+    doubtful = [labels[k] for k in range(len(right)) if np.isnan(right[k]) or right[k] < LEAST_RIGHT]
+    if not doubtful:
+        return finding("good", question, f"{words} That supposes that the model is right."), ""
+    of = f"group {doubtful[0]}" if len(doubtful) == 1 else f"groups {listed(doubtful)}"
+    step = f"Do not report single rows of {of}; work with the chances of all groups instead (the columns P(...) of posterior.csv, or fit.predict_proba(data))."
+    return finding("care", question, f"{words} It is less than four in five, or no row at all, in {of}."), step
+
+
+def _on_items(groups: Groups) -> Answer:
+    if groups.chances.shape[1] == 1:
+        return "", ""
+    between = groups.between_by_item()
+    order = sorted(between, key=lambda name: -between[name])
+    clear = [f"{name} ({100 * between[name]:.0f} %)" for name in order if between[name] >= CLEAR]
+    faint = [name for name in order if between[name] < FAINT]
+    words = f"By the share of its variance that lies between the groups: {listed(clear)}." if clear else "No column much: none has a tenth of its variance between the groups."
+    if faint:
+        words += f" {listed(faint)} {'says' if len(faint) == 1 else 'say'} next to nothing of the groups."
+    step = "Doubt the groups: they may only be a way to write a law of one group that has heavy tails or leans to one side." if not clear else ""
+    return finding("good" if clear else "care", "What tells the groups apart?", words), step
+
+
+def _on_independence(structure: MixtureStructure, groups: Groups) -> Answer:
+    if not isinstance(structure.about.component, ResponseFamily):
+        return "", ""  # laws of whole rows have correlations of their own
+    found, question = dependent_items(groups), "Are columns independent inside the groups, as the model says?"
+    if found is None:
+        return "", ""
+    if not found:
+        return finding("good", question, "As far as these rows can tell: no two columns clearly go together inside the groups."), ""
+    shown = listed([f"{pair.one} and {pair.other} (correlation {pair.correlation:.2f})" for pair in found])
+    step = "Columns that go together inside groups make up groups of their own: try more groups, a law with correlations (MultivariateNormal()) where columns are measurements, or leave one of the two out."
+    return finding("care", question, f"No: {shown}."), step
+
+
+# -------------------------------------------------------------------- the sections
 
 
 @fitted.register
 def _(structure: MixtureStructure, subject: Subject) -> str:
     about, fit = structure.about, subject.fit
     text = paragraph(
-        f"Every row belongs to one of {about.num_components} components c; given its component its {about.num_items} items x follow "
-        "the component's law."
+        f"Every row belongs to one of {about.num_components} components (groups) c, and nobody has seen which; given its component its {about.num_items} items x "
+        "follow the component's law."
     )
     for line in ("c ~ Categorical(weights)", f"x | c = k ~ {structure.law.equation}"):
         text += f'<p class="equation">{line}</p>\n'
@@ -39,8 +136,8 @@ def _(structure: MixtureStructure, subject: Subject) -> str:
 
 @middle.register
 def _(structure: MixtureStructure, subject: Subject) -> list[Section]:
-    site = structure.law.site
-    sections, fit = [estimates(subject)], subject.fit
+    site, fit = structure.law.site, subject.fit
+    sections, groups = [estimates(subject)], subject.once(groups_of)
     if fit.category_names:
         text = picture(lambda: plot_categories(fit, subject.names), "probability of every answer in every class, one panel an item")
         text += paragraph(
@@ -49,10 +146,12 @@ def _(structure: MixtureStructure, subject: Subject) -> list[Section]:
             "meaning of their own: name them by the answers that are typical of them."
         )
         sections.insert(0, ("answers", "Answers by class", text))
-    if site != "probabilities" and fit.params[site].shape[1] > 1:
+    if groups is not None:
+        sections.insert(0, ("components", "Groups", _profiles(subject, groups)))
+    elif site != "probabilities" and fit.params[site].shape[1] > 1:
         text = picture(lambda: plot_loadings(subject.fit, site, names=subject.names), f"heat map of {site}, component by component")
         text += paragraph("Red is above zero, blue below. Components are in the order of falling weight.")
-        sections.insert(0, ("components", "Components", text))
+        sections.insert(0, ("components", "Groups", text))
     return sections
 
 
@@ -62,3 +161,28 @@ def _(structure: MixtureStructure, subject: Subject) -> str:
     if subject.data is not None and subject.fit.category_names:
         text += paragraph("Every category of an item but its first is a column of its own here, 1 in the rows that have it; its mean is the share of these rows.")
     return text
+
+
+def _profiles(subject: Subject, groups: Groups) -> str:
+    labels = _labels(subject, len(groups.means))
+    head = ["", *(f"group {label}" for label in labels[:MOST_GROUPS]), "all rows", "between groups"]
+    shares = groups.chances.mean(0)
+    rows = [["share of the rows", *(f"{100 * share:.1f} %" for share in shares[:MOST_GROUPS]), "100 %", ""]]
+    for j, name in enumerate(groups.names[:MOST_ITEMS]):
+        rows.append([name, *(f"{value:.4g}" for value in groups.means[:MOST_GROUPS, j]), f"{groups.overall[j]:.4g}", f"{100 * groups.between[j]:.0f} %"])
+    text = paragraph(
+        "The mean of every column in every group, each row counted by its chance to be in the group (of a column of 0 and 1, and of a category, that is a share), and "
+        "the share of the column's variance that lies between the groups. Groups are in the order of falling share; their names 0, 1, ... are those of all files and "
+        "pictures."
+    )
+    text += table(head, rows)
+    if len(groups.names) > MOST_ITEMS or len(labels) > MOST_GROUPS:
+        text += paragraph(f"The first {MOST_ITEMS} columns and {MOST_GROUPS} groups are shown; summary.json and fit.frames have all.")
+    if len(labels) > 1:
+        text += picture(lambda: plot_groups(groups.means, groups.overall, groups.spread, groups.names, labels), "profiles of the groups")
+        text += paragraph("Red is above the mean of all rows, blue below, in standard deviations of the column.")
+    return text
+
+
+def _labels(subject: Subject, num_components: int) -> list[str]:
+    return [str(label) for label in labels_of(subject.fit, "component", num_components, subject.names)]
