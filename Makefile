@@ -1,17 +1,19 @@
-# Targets: demo, test, fuzz, killed, bench, lint. Each first makes .venv and installs into it; a second call finds it ready.
+# Targets: demo, test, docs, fuzz, killed, bench, lint. Each first makes .venv and installs into it; a second call finds it ready.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.docs_installed
 BENCHMARKS ?= $(wildcard benchmarks/[a-z]*.py)
 BENCH_ARGS ?=
 FUZZ_ARGS ?=
+DOCS_ARGS ?=
 
 N ?=
 
-.PHONY: demo test fuzz killed bench lint install
+.PHONY: demo test docs fuzz killed bench lint install
 .DELETE_ON_ERROR:
 
 # threads that wait without spinning keep the demo quick on a busy machine
@@ -40,6 +42,11 @@ bench: $(STAMP)
 	done; \
 	[[ -z $$failed ]] || { echo "failed:$$failed" >&2; exit 1; }
 
+# the site, into build/docs/site; DOCS_ARGS=--execute runs the notebooks too, at their full size, and keeps what they gave
+docs: export OMP_NUM_THREADS := 1
+docs: $(DOCS_STAMP)
+	$(BIN)/python docs/build.py $(DOCS_ARGS)
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -51,4 +58,8 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install -c constraints.txt -e ".[test]"
+	touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install -c constraints.txt -e ".[docs]"
 	touch $@

@@ -212,7 +212,7 @@ class Match:
 
     Args:
         estimated, true: indices of the pairs, (P,).
-        cosine_error: 1 - cosine of the signatures of each pair; relative_difference: of the mean activities, |a - b| / b.
+        cosine_error: 1 - cosine of the signatures of each pair; relative_difference: of the mean activities, ``|a - b| / b``.
         unmatched_estimates, unmatched_truths: indices left over.
     """
 

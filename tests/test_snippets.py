@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import shlex
@@ -67,6 +68,22 @@ def test_commands_have_these_options(page: Path) -> None:
             command.make_context(words[0], rest)  # refuses what the command does not know
         elif words[:1] == ["make"]:
             assert f"\n{words[1]}: " in (ROOT / "Makefile").read_text(encoding="utf-8"), line
+
+
+def test_messages_are_those_of_the_library() -> None:
+    said = []
+    for package in ("inference", "ppl_models"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    said.append("".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values))
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    said.append(node.value)
+    page = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"^\| `([^`]*)`", page, re.MULTILINE)
+    assert len(quoted) > 20
+    pattern = {message: re.compile(".*".join(re.escape(part) for part in message.split("…")), re.DOTALL) for message in quoted}
+    assert [message for message in quoted if not any(pattern[message].search(one) for one in said)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -58,14 +58,14 @@ class Coverage:
 
 @dataclass(frozen=True)
 class HallViolator:
-    """A set of latents with too few children: T with fewer than 2 |T| + 1. It proves that C fails."""
+    """A set of latents with too few children: T with fewer than ``2 |T| + 1``. It proves that C fails."""
 
     latents: tuple[int, ...]
     children: tuple[int, ...]
 
     @property
     def needed(self) -> int:
-        """2 |T| + 1."""
+        """``2 |T| + 1``."""
         return 2 * len(self.latents) + 1
 
 
@@ -210,7 +210,7 @@ def _three_each(graph: np.ndarray) -> np.ndarray | None:
 def hall_violators(graph: np.ndarray) -> tuple[HallViolator, ...]:
     """Sets of latents with too few children, the smallest first, none of them containing another.
 
-    For every latent k a minimum cut finds the T containing k with the least |N(T)| - 2 |T|. An empty answer does not
+    For every latent k a minimum cut finds the T containing k with the least ``|N(T)| - 2 |T|``. An empty answer does not
     prove condition C.
     """
     from scipy.sparse.csgraph import breadth_first_order

@@ -103,7 +103,7 @@ class ItemFit:
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """Of each item the attribute with the largest |z|; empty where there is none."""
+        """Of each item the attribute with the largest ``|z|``; empty where there is none."""
         size = np.abs(np.nan_to_num(self.z))
         return tuple(self.attributes[k] if size[j, k] > 0 else "" for j, k in enumerate(size.argmax(1)))
 

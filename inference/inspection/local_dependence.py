@@ -94,7 +94,7 @@ class LocalDependence:
 
     @property
     def dependent(self) -> tuple[tuple[str, str], ...]:
-        """Pairs that share more, or less, than the model says, at 5 % for all of them together; the largest |z| first."""
+        """Pairs that share more, or less, than the model says, at 5 % for all of them together; the largest ``|z|`` first."""
         order = np.argsort(-np.nan_to_num(np.abs(self.z)), kind="stable")
         return tuple((self.items[self.pairs[c, 0]], self.items[self.pairs[c, 1]]) for c in order if self.p_holm[c] < LEVEL)
 

@@ -116,7 +116,7 @@ class Factors:
         return self.scale * (rows.sum() if self.restarts is None else rows.reshape(len(rows), -1).sum(-1))
 
     def values(self, name: str) -> Tensor:
-        """The enumerated support of a latent site, (num_values, *event)."""
+        """The enumerated support of a latent site, (num_values, \\*event)."""
         fn = self.trace.nodes[name]["fn"]
         support = fn.enumerate_support(expand=False)
         return support.reshape(support.shape[:1] + fn.event_shape)

@@ -1,0 +1,140 @@
+"""Builds the documentation site: ``python docs/build.py``, or ``make docs``; ``--execute`` runs the notebooks too, and keeps what they gave.
+
+Pages are laid out in ``build/docs/source``: those of this folder, the notebooks, a start page made of the README, the reference of every public module, and a
+table of each file that a benchmark left in ``benchmarks/results``. A page whose text is the same is not written again, so that a second build is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+FACES = [
+    "inference",
+    "ppl_models",
+    "ppl_models.datasets",
+    "ppl_models.descriptions",
+    *(
+        f"inference.{name}"
+        for name in (
+            "plots", "report", "estimates", "estimator", "predictive", "inspection", "identifiability", "selection", "acdc", "causal", "comparison", "loo",
+            "calibration", "uncertainty", "bootstrap", "alignment", "metrics", "programs", "base",
+        )
+    ),
+]  # fmt: skip
+SECTIONS = {
+    "guide": ("Guide", "From the first fit to the last doubt.",
+              ["chooser", "reading_a_report", "messages", "own_program", "posteriors", "command_line", "scaling", "data_sets"]),
+    "models": ("Models", "What there is, what it looks like, and what was published.", ["families", "gallery", "papers"]),
+    "development": ("Development", "How the library is built, and how to add to it.", ["architecture", "CONTRIBUTING", "CHANGELOG"]),
+}  # fmt: skip
+SAME_FOLDER = {"](../notebooks)": "](notebooks/index.md)", "](../": "](", "](docs/": "](", "](notebooks)": "](notebooks/index.md)"}
+MOST_LINES, MOST_COLUMNS = 60, 9  # of a table of a benchmark
+
+
+def placed(text: str) -> str:
+    """The page with its links as they are where notebooks and pages lie in one folder."""
+    for old, new in SAME_FOLDER.items():
+        text = text.replace(old, new)
+    return text
+
+
+def toctree(pages: list[str], depth: int = 1) -> str:
+    return "\n".join(["```{toctree}", f":maxdepth: {depth}", "", *pages, "```", ""])
+
+
+def start_page(readme: str) -> str:
+    """The README up to its links, which the site's own lists replace."""
+    head, _, _ = readme.partition("## Read on")
+    hidden = toctree(["start", "guide", "notebooks/index", "models", "api/index", "development"]).replace(":maxdepth: 1", ":hidden:")
+    return f"{head}## Read on\n\n[Start here](start.md), look for your data in [the chooser](chooser.md), or open [a notebook](notebooks/index.md).\n\n{hidden}"
+
+
+def api_pages() -> dict[str, str]:
+    """For every public module a page: its names in a table, and below it their docstrings, where no page before has them."""
+    out: dict[str, str] = {}
+    shown: dict[int, str] = {}  # where each class or function was first
+    for face in FACES:
+        module = importlib.import_module(face)
+        named = {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
+        named = {name: value for name, value in named.items() if inspect.isclass(value) or inspect.isfunction(value)}
+        elsewhere = [name for name, value in named.items() if shown.setdefault(id(value), face) != face]
+        lines = [f"# {face}", "", "```{eval-rst}", f".. currentmodule:: {face}", "", ".. autosummary::", ""]
+        lines += [f"   {shown[id(value)]}.{name}" if name in elsewhere else f"   {name}" for name, value in named.items()]
+        lines += ["", f".. automodule:: {face}", "   :members:", "   :imported-members:"]
+        lines += [f"   :exclude-members: {', '.join(elsewhere)}"] if elsewhere else []
+        out[f"api/{face}.md"] = "\n".join([*lines, "```", ""])
+    return out
+
+
+def result_tables(folder: Path) -> str:
+    """A table of the lines of each file that ``make bench`` left."""
+    out = []
+    for path in sorted(folder.glob("*.jsonl")):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        plain = [{key: value for key, value in line.items() if key != "benchmark" and not isinstance(value, dict | list)} for line in lines]
+        columns = list(dict.fromkeys(key for line in plain for key in line))[:MOST_COLUMNS]
+        rows = ["| " + " | ".join("" if line.get(key) is None else str(line[key]) for key in columns) + " |" for line in plain[:MOST_LINES]]
+        more = [f"\n{len(plain) - MOST_LINES} more lines are in the file."] if len(plain) > MOST_LINES else []
+        out += [f"### {path.stem}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns), *rows, *more, ""]
+    return "\n".join(["", "## What was measured here", "", *out]) if out else ""
+
+
+def pages() -> dict[str, str]:
+    """Every page of the site by its path."""
+    out = {path.name: placed(path.read_text(encoding="utf-8")) for path in DOCS.glob("*.md")}
+    out |= {name: placed((ROOT / name).read_text(encoding="utf-8")) for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
+    out |= {f"notebooks/{path.name}": path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").glob("*.md")}
+    out |= api_pages()
+    out |= {f"{key}.md": f"# {title}\n\n{words}\n\n{toctree(names)}" for key, (title, words, names) in SECTIONS.items()}
+    out["index.md"] = start_page(placed((ROOT / "README.md").read_text(encoding="utf-8")))
+    out["papers.md"] += result_tables(ROOT / "benchmarks" / "results")
+    titles = {path: re.search(r"^# (.*)$", text, re.MULTILINE) for path, text in out.items() if path.startswith("notebooks/")}
+    notebooks = sorted(titles, key=lambda path: (path != "notebooks/your_own_program.md", str(titles[path])))
+    out["notebooks/index.md"] = "# Notebooks\n\nEach goes from data to an answer, with the checks on the way.\n\n" + toctree([Path(p).stem for p in notebooks])
+    out["api/index.md"] = (
+        "# Reference\n\nEvery public name, from its docstring. `inference` has `fit` and the engines, `ppl_models` the models; the other modules ask questions of a fit.\n\n"
+        + toctree(FACES)
+    )
+    return out
+
+
+def lay_out(source: Path) -> None:
+    """Write the pages that changed, and take away those that are gone."""
+    wanted = pages()
+    for path in source.rglob("*.md"):
+        if str(path.relative_to(source)) not in wanted:
+            path.unlink()
+    for name, text in wanted.items():
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+    for name in ("conf.py", "build.py"):
+        shutil.copy2(DOCS / name, source / name)
+    shutil.copytree(DOCS / "pictures", source / "pictures", dirs_exist_ok=True)
+
+
+def main() -> int:
+    from sphinx.cmd.build import build_main
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--execute", action="store_true", help="run the notebooks at their full size; what they gave is kept for the next time")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "docs", help="folder of the site")
+    told = parser.parse_args()
+    lay_out(told.out / "source")
+    sys.path.insert(0, str(told.out / "source"))
+    settings = ["-D", f"nb_execution_mode={'cache' if told.execute else 'off'}", "-D", f"nb_execution_cache_path={told.out / 'cache'}"]
+    return build_main(["-W", "--keep-going", "-q", *settings, "-d", str(told.out / "doctrees"), str(told.out / "source"), str(told.out / "site")])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
