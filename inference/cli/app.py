@@ -11,7 +11,7 @@ import json
 import logging
 import math
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -289,9 +289,27 @@ def read_frame(path: str, columns: str | Sequence[str] | None = None, can_choose
     try:
         table = read_table(path, columns=names_of(columns, "--columns") if isinstance(columns, str) else columns)
     except EntryError as error:
-        raise ValueError(f"{error}; name the columns to use with --columns, without those of texts" if can_choose and columns is None else str(error)) from None
+        raise EntryError(f"{error}; name the columns to use with --columns, without those of texts" if can_choose and columns is None else str(error)) from None
     logger.info("read %s: %s rows, %s columns", path, f"{len(table.values):,}", f"{len(table.names):,}")
     return pd.DataFrame(table.values, columns=list(table.names))
+
+
+def read_mixed(path: str, columns: str | Sequence[str] | None, texts: Collection[str] = ()) -> pd.DataFrame:
+    """A table in which columns that hold an entry that is no number, and those of ``texts``, are texts, None where missing."""
+    import pandas as pd
+
+    from ppl_models.datasets.files import EntryError, is_number, read_texts
+
+    names = names_of(columns, "--columns") if isinstance(columns, str) else columns
+    if not texts:
+        with suppress(EntryError):
+            return read_frame(path, names)
+    held = read_texts(path, names)
+    logger.info("read %s: %s rows, %s columns, some of texts", path, f"{len(next(iter(held.values()))):,}", f"{len(held):,}")
+    return pd.DataFrame({
+        name: own if name in texts or not all(entry is None or is_number(entry) for entry in own) else [math.nan if entry is None else float(entry) for entry in own]
+        for name, own in held.items()
+    })  # fmt: skip
 
 
 def read_csv(path: Path, dtype: Any = None, separator: str = ",") -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,7 @@ from inference.cli.app import (
     one_line_errors,
     range_of,
     read_frame,
+    read_mixed,
     response_of,
     run,
     warn,
@@ -33,7 +35,6 @@ from inference.cli.app import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
     from ppl_models.parts.responses import ResponseFamily
@@ -41,8 +42,13 @@ if TYPE_CHECKING:
 __all__ = ["fit_mixture"]
 
 ROW_LAWS = {"multivariate-normal": "MultivariateNormal", "multivariate-t": "MultivariateT", "skew-normal": "SkewNormal"}
-KINDS = {"bernoulli": "yes or no (Bernoulli)", "poisson": "counts (Poisson)", "normal": "measurements (Normal)"}
+CATEGORIES = "categorical"
+FAMILIES = (*RESPONSES, CATEGORIES)
+KINDS = {
+    "bernoulli": "yes or no (Bernoulli)", "poisson": "counts (Poisson)", CATEGORIES: "categories (Categorical)", "normal": "measurements (Normal)",
+}  # fmt: skip
 MOST_NAMED = 6
+FEW_CATEGORIES, MOST_CATEGORIES = 10, 50  # of a column of texts: so many always may be, and never more (else half of the rows)
 LEAST_VARIANCE = 0.7  # of counts, as a share of their mean: what chance leaves of 1
 
 
@@ -57,8 +63,9 @@ def fit_mixture(
     response: Annotated[
         str | None,
         typer.Option(
-            help=f"Law of the columns inside a group: {', '.join((*RESPONSES, *ROW_LAWS))}; or column by column, age=normal,visits=poisson; or in blocks, "
-            "bernoulli:3,normal:2. What is not said is taken as it looks: 0 and 1 as bernoulli, counts with zeros among them as poisson, other numbers as normal.",
+            help=f"Law of the columns inside a group: {', '.join((*FAMILIES, *ROW_LAWS))}; or column by column, age=normal,visits=poisson; or in blocks, "
+            "bernoulli:3,normal:2. What is not said is taken as it looks: 0 and 1 as bernoulli, counts with zeros among them as poisson, texts as categorical, "
+            "other numbers as normal.",
         ),
     ] = None,
     columns: Columns = None,
@@ -82,10 +89,11 @@ def fit_mixture(
             raise ValueError("--checkpoint: one fit is kept in it, and --choose makes several; give --components with it")
         sizes = None if choose is None else range_of(choose, "--choose")
         check_out(out, overwrite, checkpoint)
-        frame = read_frame(data, columns, can_choose=True)
+        asked = None if response is None or "=" not in response else _asked(response)
+        frame = _read(data, columns, response, asked)
+        component = _component(response, asked, frame)
         for text in _doubts(frame):
             warn(text)
-        component = _component(response, frame)
 
         def model(size: int) -> Any:
             return Mixture(size, component, frame.shape[1])
@@ -114,58 +122,88 @@ def fit_mixture(
 # ---------------------------------------------------------------- what the columns are
 
 
-def _component(text: str | None, frame: pd.DataFrame) -> Any:
+def _read(data: str, columns: str | None, response: str | None, asked: dict[str, str] | None) -> pd.DataFrame:
+    """The table; columns of texts are categories, unless a law of numbers is asked for all columns."""
+    if response == CATEGORIES:
+        names = list(read_mixed(data, columns).columns)
+        return read_mixed(data, names, names)
+    if response is not None and asked is None:
+        return read_frame(data, columns, can_choose=True)
+    return read_mixed(data, columns, [name for name, family in (asked or {}).items() if family == CATEGORIES])
+
+
+def _component(text: str | None, asked: dict[str, str] | None, frame: pd.DataFrame) -> Any:
     """The law of the columns, said where it was not asked for."""
     import ppl_models
 
+    if text == CATEGORIES:
+        return _blocks(frame, [CATEGORIES] * frame.shape[1])
     if text in ROW_LAWS:
         return getattr(ppl_models, ROW_LAWS[text])()
-    if text is not None and "=" not in text:
-        return response_of(text, ROW_LAWS)
-    asked = {} if text is None else _asked(text, list(frame.columns))
-    kinds = [asked.get(name) or _kind(frame[name].to_numpy()) for name in frame.columns]
-    said = [
-        f"{_listed([name for name, own in zip(frame.columns, kinds, strict=True) if own == kind and name not in asked])} as {words}"
-        for kind, words in KINDS.items()
-        if any(own == kind and name not in asked for name, own in zip(frame.columns, kinds, strict=True))
-    ]
+    if text is not None and asked is None:
+        return response_of(text, (CATEGORIES, *ROW_LAWS))
+    asked = asked or {}
+    for name in asked:
+        if name not in frame.columns:
+            raise ValueError(f"--response: {name!r} is no column of the table; the columns used are {_listed(list(frame.columns))}")
+    kinds = [asked.get(name) or _kind(frame[name]) for name in frame.columns]
+    left = [(name, kind) for name, kind in zip(frame.columns, kinds, strict=True) if name not in asked]
+    said = [f"{_listed([name for name, own in left if own == kind])} as {words}" for kind, words in KINDS.items() if any(own == kind for _, own in left)]
     if said:
         typer.echo(f"By their values, the columns are taken as follows (--response says otherwise): {'; '.join(said)}.")
-    return _blocks(kinds)
+    return _blocks(frame, kinds)
 
 
-def _blocks(kinds: list[str]) -> ResponseFamily:
+def _blocks(frame: pd.DataFrame, kinds: list[str]) -> ResponseFamily:
+    """Families of neighbouring columns of one kind."""
     import ppl_models
 
-    runs = [(getattr(ppl_models, RESPONSES[kind])(), len(list(own))) for kind, own in groupby(kinds)]
+    runs: list[tuple[ResponseFamily, int]] = []
+    for kind, own in groupby(zip(kinds, frame.columns, strict=True), key=itemgetter(0)):
+        names = [name for _, name in own]
+        for name in names:
+            if kind == CATEGORIES and frame[name].nunique() > max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(frame) // 2)):
+                raise ValueError(f"column {name!r} holds {frame[name].nunique():,} different texts, too many for categories; leave it out with --columns")
+            if kind != CATEGORIES and _holds_texts(frame[name]):
+                raise ValueError(f"--response: column {name!r} holds texts, which {kind} items cannot be; leave it out with --columns, or say {name}={CATEGORIES}")
+        runs.append((ppl_models.Categorical.from_frame(frame[names]) if kind == CATEGORIES else getattr(ppl_models, RESPONSES[kind])(), len(names)))
     return runs[0][0] if len(runs) == 1 else ppl_models.Blocks(*runs)
 
 
-def _asked(text: str, columns: list[str]) -> dict[str, str]:
+def _asked(text: str) -> dict[str, str]:
     """Families by column, NAME=FAMILY,NAME=FAMILY."""
     out: dict[str, str] = {}
     for part in names_of(text, "--response"):
         name, _, family = part.rpartition("=")
-        if name not in columns:
-            raise ValueError(f"--response: {part!r} should read COLUMN=FAMILY; the columns used are {_listed(columns)}")
-        if family not in RESPONSES:
-            raise ValueError(f"--response: column {name!r}: one of {', '.join(RESPONSES)} was expected, got {family!r}")
+        if not name:
+            raise ValueError(f"--response: {part!r} should read COLUMN=FAMILY")
+        if family not in FAMILIES:
+            raise ValueError(f"--response: column {name!r}: one of {', '.join(FAMILIES)} was expected, got {family!r}")
         if name in out:
             raise ValueError(f"--response: column {name!r} is named twice")
         out[name] = family
     return out
 
 
-def _kind(values: np.ndarray) -> str:
-    """What a column looks like: counts have zeros among them and, of a mixture of Poisson laws, a variance of at least their mean (ages and ratings do not)."""
+def _kind(column: pd.Series) -> str:
+    """What a column looks like: texts are categories; counts have zeros among them and, of a mixture of Poisson laws, a variance of at least their mean (ages and ratings do not)."""
     import numpy as np
 
+    if _holds_texts(column):
+        return CATEGORIES
+    values = column.to_numpy()
     seen = values[~np.isnan(values)]
     if np.isin(seen, (0.0, 1.0)).all():
         return "bernoulli"
     with np.errstate(all="ignore"):  # values beyond all bounds are refused by the model
         whole = bool((seen == np.floor(seen)).all()) and seen.min() == 0
         return "poisson" if whole and seen.var() >= LEAST_VARIANCE * seen.mean() else "normal"
+
+
+def _holds_texts(column: pd.Series) -> bool:
+    import pandas as pd
+
+    return not pd.api.types.is_numeric_dtype(column)
 
 
 def _doubts(frame: pd.DataFrame) -> list[str]:
@@ -175,7 +213,7 @@ def _doubts(frame: pd.DataFrame) -> list[str]:
     out = []
     for name in frame.columns:
         values = frame[name].to_numpy()
-        if len(values) > 2 and (values == values[0] + np.arange(len(values))).all():
+        if not _holds_texts(frame[name]) and len(values) > 2 and (values == values[0] + np.arange(len(values))).all():
             out.append(f"column {name!r} counts the rows; it says nothing of groups, and --columns leaves it out")
     return out
 

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inference.cli.app import Table, Verbose, app, names_of, one_line_errors, read_csv, read_frame, warn, write_rows
+from inference.cli.app import (
+    Table,
+    Verbose,
+    app,
+    names_of,
+    one_line_errors,
+    read_csv,
+    read_frame,
+    read_mixed,
+    warn,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,8 +71,9 @@ def _rows(fit: Fit, data: str) -> pd.DataFrame:
     named = [str(name) for name in fit.item_names]
     are_numbers = named == [str(j) for j in range(len(named))]
     has_names = Path(data.rpartition(":")[0] or data).suffix.lower() not in (".npy", ".npz")
-    frame = read_frame(data, named if has_names and not are_numbers else None)
-    return frame if has_names and not are_numbers else _by_place(data, frame, named)
+    if has_names and not are_numbers:
+        return read_mixed(data, named, list(fit.category_names))
+    return _by_place(data, read_frame(data), named)
 
 
 def _by_place(data: str, frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:

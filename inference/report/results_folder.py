@@ -133,7 +133,7 @@ def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> t
         model: the program, where it is not one of this library's.
 
     Returns:
-        The fit; its data, a data frame with the item names (an array where they are no table); and the summary.
+        The fit; its data, a data frame with the item names, and the names of categories in it (an array where they are no table); and the summary.
 
     Raises:
         ValueError: if the folder is not there or a part of it is missing or damaged.
@@ -173,7 +173,10 @@ def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> t
     if values.shape != (fit.num_rows, len(fit.item_names)):
         shape = (fit.num_rows, len(fit.item_names))
         raise ValueError(f"{folder / POSTERIOR}: the data of the fit, of shape {shape}, were expected, got {values.shape}")
-    return fit, pd.DataFrame(values.values, columns=[str(name) for name in fit.item_names]), summary
+    frame = pd.DataFrame(values.values, columns=[str(name) for name in fit.item_names])
+    for name, categories in fit.category_names.items():  # kept as codes
+        frame[name] = [None if math.isnan(code) else categories[int(code)] for code in frame[name]]
+    return fit, frame, summary
 
 
 def summarise(fit: Fit, image_shape: tuple[int, int] | None = None) -> dict[str, Any]:

@@ -100,6 +100,53 @@ def read_table(path: str | Path, row_names: bool = False, columns: Sequence[str]
     return Table(values, names, labels)
 
 
+def read_texts(path: str | Path, columns: Sequence[str] | None = None) -> dict[str, list[str | None]]:
+    """Columns of a csv, tsv or parquet file as texts, None where missing, by name; the first line of text holds the names.
+
+    Args:
+        path: the file; columns: as for :func:`read_table`.
+
+    Raises:
+        ValueError: as :func:`read_table`, but for entries that are no numbers; and for a file of another ending.
+    """
+    file = Path(path)
+    ending = file.suffix.lower()
+    if ending not in (*SEPARATORS, ".parquet"):
+        raise ValueError(f"{file}: texts are read from files ending in {', '.join((*SEPARATORS, '.parquet'))}, got {ending or 'no ending'!r}")
+    try:
+        _check_file(file)
+        if ending == ".parquet":
+            import pyarrow.parquet as pq
+
+            table = pq.ParquetFile(file).read()
+            names = tuple(table.column_names)
+            lines: list[list[str]] = [["" if value is None else str(value) for value in row.values()] for row in table.to_pylist()]
+        else:
+            separator = SEPARATORS[ending]
+            head, *lines = [line for line in csv.reader(io.StringIO(_read_text(file, separator), newline=""), delimiter=separator, strict=True) if line] or [[]]
+            names = tuple(name.strip() for name in head)
+            _check_separator(file, names, separator)
+            for number, line in enumerate(lines, start=1):
+                if len(line) != len(names):
+                    raise ValueError(f"{file}: row {number} has {len(line)} entries, where {len(names)} were expected as in the first line")
+    except Exception as error:
+        raise _in_one_line(file, error) from error
+    _check_names(file, names)
+    if not names or not lines:
+        raise ValueError(f"{file}: at least one row and one column were expected, got {len(lines)} x {len(names)}")
+    chosen = names if columns is None else tuple(columns)
+    return {name: [None if line[j].strip() in MISSING else line[j].strip() for line in lines] for name, j in zip(chosen, _places(file, names, chosen), strict=True)}
+
+
+def is_number(entry: str) -> bool:
+    """Whether an entry of a text file would be read as a number."""
+    try:
+        _float(entry)
+    except ValueError:
+        return False
+    return True
+
+
 def _check_file(file: Path) -> None:
     if not file.exists():
         raise ValueError(f"{file}: no such file")
@@ -181,7 +228,7 @@ def _without_labels(file: Path, text: str, separator: str) -> tuple[str, tuple[s
         return text, None
     firsts = [line[0].strip() for line in (lines if _header(lines[0][1:]) is None else lines[1:])]
     counts = len(firsts) >= 3 and any(firsts == [str(j + start) for j in range(len(firsts))] for start in (0, 1))
-    if not counts and all(first in MISSING or _is_number(first) for first in firsts):
+    if not counts and all(first in MISSING or is_number(first) for first in firsts):
         return text, None
     for j, name in enumerate(firsts):
         if not name or name in firsts[:j]:
@@ -233,18 +280,10 @@ def _float(entry: str) -> float:
     return float(entry)
 
 
-def _is_number(entry: str) -> bool:
-    try:
-        _float(entry)
-    except ValueError:
-        return False
-    return True
-
-
 def _header(row: list[str]) -> tuple[str, ...] | None:
     """The column names, or None where the row holds data."""
     names = tuple(entry.strip() for entry in row)
-    if not all(name in MISSING or _is_number(name) for name in names) or not any(map(_is_number, names)):
+    if not all(name in MISSING or is_number(name) for name in names) or not any(map(is_number, names)):
         return names
     counting = [tuple(str(j + start) for j in range(len(names))) for start in (0, 1)]
     return names if len(names) >= 3 and names in counting else None

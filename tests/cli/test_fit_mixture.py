@@ -11,6 +11,7 @@ import pytest
 from support.command_line import run
 
 from inference import Fit
+from inference.report import read_results
 from ppl_models import Bernoulli, Blocks, LogNormal, Mixture, MultivariateNormal, NegativeBinomial, Normal, Poisson
 
 
@@ -20,7 +21,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     group = rng.integers(0, 2, 80)
     frame = pd.DataFrame({
-        "id": range(1, 81), "name": "x", "age": rng.normal(20 + 40 * group, 4).round(1), "visits": rng.poisson(1 + 8 * group),
+        "id": range(1, 81), "name": [f"p{i}" for i in range(80)], "town": np.where(group, "Ulm", "Bonn"), "age": rng.normal(20 + 40 * group, 4).round(1), "visits": rng.poisson(1 + 8 * group),
         "smokes": (rng.random(80) < 0.2 + 0.6 * group).astype(int), "born": rng.integers(60, 90, 80),
     })  # fmt: skip
     path = tmp_path_factory.mktemp("people") / "people.csv"
@@ -70,6 +71,22 @@ def test_the_law_asked_for(people, tmp_path, response, columns, component):
     assert ("taken as follows" in done.stdout) == ("=" in response and "smokes" in columns)
 
 
+def test_texts_are_categories_and_come_back_from_the_folder(people, tmp_path):
+    done = mixture(people, tmp_path / "out", "--components", 2, "--columns", "age,town,smokes", "--response", "smokes=categorical")
+    assert done.exit_code == 0, done.stderr
+    assert "town as categories (Categorical); age as measurements (Normal)." in done.stdout
+    fit, frame, _ = read_results(tmp_path / "out")
+    assert fit.category_names == {"town": ("Bonn", "Ulm"), "smokes": ("0", "1")}
+    assert frame["town"].tolist() == pd.read_csv(people)["town"].tolist()
+    found = run("predict", tmp_path / "out", people, "--out", tmp_path / "again.csv")
+    assert found.exit_code == 0, found.stderr
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "again.csv"), pd.read_csv(tmp_path / "out" / "posterior.csv"))
+    pd.read_csv(people).assign(town="Rom").to_csv(tmp_path / "new.csv", index=False)
+    refused = run("predict", tmp_path / "out", tmp_path / "new.csv", "--out", tmp_path / "new-answers.csv")
+    assert refused.exit_code == 2
+    assert "column 'town': level 'Rom' is unknown to the model, whose levels are 'Bonn', 'Ulm'" in refused.stderr
+
+
 def test_the_number_with_the_smallest_bic_is_taken(people, tmp_path):
     done = mixture(people, tmp_path, "--choose", "1..3", "--columns", "age,visits,smokes")
     assert done.exit_code == 0, done.stderr
@@ -87,18 +104,21 @@ def test_a_column_that_counts_the_rows_is_named(people, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--components", 2), "column 'name', row 1 (line 2): a number was expected, got 'x'; name the columns to use with --columns"),
+        (("--components", 2), "column 'name' holds 80 different texts, too many for categories; leave it out with --columns"),
         ((), "--components K (a number of groups) or --choose FIRST..LAST"),
         (("--components", 2, "--choose", "1..2"), "one of the two"),
         (("--choose", "3..1"), "--choose: FIRST:LAST"),
         (("--choose", "1..2", "--checkpoint", "running"), "--checkpoint: one fit is kept in it"),
-        (("--components", 2, "--columns", "age,height"), "no column is named 'height'; the columns are 'id', 'name', 'age'"),
+        (("--components", 2, "--columns", "age,height"), "no column is named 'height'; the columns are 'id', 'name', 'town', 'age'"),
         (("--components", 2, "--columns", ","), "--columns: names separated by commas"),
         (("--components", 2, "--columns", "age,age"), "one column was asked for twice, 'age'"),
         (("--components", 2, "--columns", "age", "--response", "weibull"), "or multivariate-normal or multivariate-t or skew-normal for all columns together, were expected, got 'weibull'"),
         (("--components", 2, "--columns", "age", "--response", "age=weibull"), "--response: column 'age': one of bernoulli"),
-        (("--components", 2, "--columns", "age", "--response", "size=normal"), "'size=normal' should read COLUMN=FAMILY; the columns used are age"),
+        (("--components", 2, "--columns", "age", "--response", "size=normal"), "--response: 'size' is no column of the table; the columns used are age"),
         (("--components", 2, "--columns", "age", "--response", "age=normal,age=normal"), "column 'age' is named twice"),
+        (("--components", 2, "--columns", "age,town", "--response", "town=normal"), "column 'town' holds texts, which normal items cannot be"),
+        (("--components", 2, "--columns", "age,town", "--response", "normal"), "column 'town', row 1 (line 2): a number was expected"),
+        (("--components", 2, "--columns", "age", "--response", "=normal"), "'=normal' should read COLUMN=FAMILY"),
         (("--components", 2, "--columns", "age", "--response", "poisson"), "column 'age': Poisson items are whole counts"),
         (("--components", 99, "--columns", "age"), "at least num_components = 99 rows were expected, got 80"),
     ],

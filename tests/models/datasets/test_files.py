@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from ppl_models.datasets import read_table
+from ppl_models.datasets.files import read_texts
 
 VALUES = np.array([[0.0, 1.5], [np.nan, -2.0], [3.0, 4e-3]])
 
@@ -321,3 +322,23 @@ def test_columns_of_a_file_without_names_have_numbers(tmp_path):
         table = read_table(tmp_path / f"data.{ending}", columns=["1"])
         assert table.names == ("1",)
         np.testing.assert_array_equal(np.nan_to_num(table.values[:, 0]), np.nan_to_num(VALUES)[:, 1])
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
+def test_texts(tmp_path, ending):
+    path = write(tmp_path / f"data.{ending}", pd.DataFrame({"name": ["x", None, "z, z"], "a": [1.5, 2.0, np.nan]}))
+    assert read_texts(path, ["a", "name"])["name"] == ["x", None, "z, z"]
+    assert read_texts(path)["a"][0] == "1.5"
+    assert read_texts(path)["a"][2] is None
+    with pytest.raises(ValueError, match="no column is named 'c'"):
+        read_texts(path, ["c"])
+
+
+def test_texts_of_damaged_files_are_refused_by_name(tmp_path):
+    for content, words in (("a,b\n1\n", "row 1 has 1 entries"), ("a,a\n1,2\n", "two columns are named 'a'"), ("a,b\n", "at least one row"), ("", "is empty"), ("a;b\n1;2\n", "semicolons")):
+        (tmp_path / "data.csv").write_text(content)
+        with pytest.raises(ValueError, match=words) as error:
+            read_texts(tmp_path / "data.csv")
+        assert str(error.value).startswith(str(tmp_path))
+    with pytest.raises(ValueError, match="texts are read from files ending in"):
+        read_texts(tmp_path / "data.npy")
