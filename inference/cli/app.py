@@ -225,9 +225,9 @@ def write_rows(result: Fit, data: pd.DataFrame, path: Path, beside: pd.DataFrame
 
     found = result.posterior_frame(data)
     likelihoods = result.log_likelihood_rows(data).detach().cpu().double().numpy()
-    name, of_what, place = "log_likelihood", "its row", list(result.structure.row_columns)
+    name, of_what, place = "log_likelihood", "the row", list(result.structure.row_columns)
     if place:  # sequences, in the order in which they appear
-        name, of_what, likelihoods = "log_likelihood_of_sequence", "its sequence", likelihoods[pd.factorize(data["sequence"])[0]]
+        name, of_what, likelihoods = "log_likelihood_of_sequence", "the whole sequence", likelihoods[pd.factorize(data["sequence"])[0]]
         first = data[place]
     else:
         first = pd.DataFrame({"row": range(1, len(found) + 1)}, index=found.index)
@@ -238,7 +238,7 @@ def write_rows(result: Fit, data: pd.DataFrame, path: Path, beside: pd.DataFrame
     local = result.structure.local_sites
     given = f", given the {' and '.join(local)} that suit it best" if local else ""
     shown = ", ".join(map(str, found.columns[:6])) + (", ..." if found.shape[1] > 6 else "")
-    return f"{path}: one line a {'step' if place else 'row'} with {shown}, and {name}, the {result.likelihood_name} of {of_what}{given}"
+    return f"{path}: one line a {'step' if place else 'row'} with {shown}, and {name} (of {of_what}: {result.likelihood_name}{given})"
 
 
 def write_csv(table: pd.DataFrame, path: Path, index_label: str | None = None) -> None:

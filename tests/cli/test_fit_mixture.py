@@ -78,6 +78,7 @@ def test_texts_are_categories_and_come_back_from_the_folder(people, tmp_path):
     fit, frame, _ = read_results(tmp_path / "out")
     assert fit.category_names == {"town": ("Bonn", "Ulm"), "smokes": ("0", "1")}
     assert frame["town"].tolist() == pd.read_csv(people)["town"].tolist()
+    assert frame["smokes"].tolist() == pd.read_csv(people)["smokes"].tolist()  # numbers again
     found = run("predict", tmp_path / "out", people, "--out", tmp_path / "again.csv")
     assert found.exit_code == 0, found.stderr
     np.testing.assert_allclose(pd.read_csv(tmp_path / "again.csv"), pd.read_csv(tmp_path / "out" / "posterior.csv"))
