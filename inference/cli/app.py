@@ -33,9 +33,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-fit_app = typer.Typer(help="Fit a family to a table of data.", no_args_is_help=True)
+fit_app = typer.Typer(help="Fit a model to a table of data: groups, signatures, attributes, ...", no_args_is_help=True)
 app.add_typer(fit_app, name="fit")
-select_app = typer.Typer(help="Choose the number of latents or components.", no_args_is_help=True)
+select_app = typer.Typer(help="Choose the number of components or latents.", no_args_is_help=True)
 app.add_typer(select_app, name="select")
 study_app = typer.Typer(help="Repeat a published study with data of a known truth.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
@@ -96,7 +96,10 @@ def _common(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and leave.")
     ] = False,
 ) -> None:
-    """Fit probabilistic programs with discrete latent variables, check them and draw them."""
+    """Fit probabilistic programs with discrete latent variables, check them and draw them.
+
+    To begin: ppl-models fit mixture data.csv --components 3 --out groups, then open groups/report.html in a browser; ppl-models fit --help lists the models.
+    """
 
 
 # ------------------------------------------------------------------------ steps

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from inference.cli.app import (
     RESPONSES,
+    CheckpointFile,
     Engine,
     NoProgress,
     Out,
     Overwrite,
+    Restarts,
     Seed,
+    Verbose,
     blocks_of,
+    check_out,
     deliver,
     fit_app,
     one_line_errors,
@@ -63,25 +66,19 @@ def fit_attributes(
         str, typer.Option(help=f"Family of the items: {', '.join(RESPONSES)}; or blocks: bernoulli:20,lognormal:20.")
     ] = "bernoulli",
     monotone: Annotated[bool, typer.Option("--monotone", help="No attribute may lower what is expected of an item; needs --q.")] = False,
-    restarts: Annotated[
-        int | None, typer.Option(min=1, help="Starts run as one batch, the best reported; as many as the model recommends.")
-    ] = None,
+    restarts: Restarts = None,
     seed: Seed = 0,
     engine: Annotated[
         Engine, typer.Option(help="Exact EM, stochastic EM for many attributes; or posterior draws: laplace, svi, nuts.")
     ] = Engine.auto,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="File that holds the running fit; the same command then resumes from it.")
-    ] = None,
+    checkpoint: CheckpointFile = None,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
+    verbose: Verbose = False,
 ) -> None:
     """Fit a model of latent attributes (cognitive diagnosis) to answers and a Q-matrix, and write fit, ArviZ file, report and summary."""
-    with one_line_errors(checkpoint):
-        from inference.report.results_folder import check_output_folder
-
-        stages = () if checkpoint is None else (checkpoint, *checkpoint.parent.glob(f"{checkpoint.name}.*"))
-        check_output_folder(out, overwrite, stages)
+    with one_line_errors(checkpoint, verbose):
+        check_out(out, overwrite, checkpoint)
         frame = read_frame(data)
         model = _model(frame, q, attributes, items, _root(root), response, monotone)
         result = run(model, frame, "spectral", restarts, seed, checkpoint, not no_progress, engine)

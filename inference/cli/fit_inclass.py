@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from inference.cli.app import (
+    CheckpointFile,
     NoProgress,
     Out,
     Overwrite,
     Seed,
+    Table,
+    Verbose,
+    check_out,
     deliver,
     fit_app,
     one_line_errors,
@@ -25,7 +28,7 @@ __all__ = ["fit_inclass"]
 
 @fit_app.command("inclass")
 def fit_inclass(
-    data: Annotated[str, typer.Argument(help="Table of numbers with one row a unit: csv, tsv, parquet, npy, npz (file.npz:array).")],
+    data: Table,
     out: Out,
     variates: Annotated[
         str | None,
@@ -38,19 +41,19 @@ def fit_inclass(
     hidden: Annotated[str, typer.Option(metavar="WIDTHS", help="Widths of the hidden layers.")] = "32,32,32",
     shared: Annotated[bool, typer.Option("--shared", help="One network for all variates, for variates of the same kind.")] = False,
     weights: Annotated[str, typer.Option(help="Weights of the components: geometric, or free (needed where variates are missing).")] = "geometric",
-    restarts: Annotated[int | None, typer.Option(min=1, help="Starts trained side by side, the best by held-out rows reported; four where it is left out.")] = None,
+    restarts: Annotated[int | None, typer.Option("--restarts", "--starts", min=1, help="Starts trained side by side, the best by held-out rows reported; four where it is left out.")] = None,
     seed: Seed = 0,
-    checkpoint: Annotated[Path | None, typer.Option(help="File that holds the running fit; the same command then resumes from it.")] = None,
+    checkpoint: CheckpointFile = None,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
+    verbose: Verbose = False,
 ) -> None:
     """Fit a mixture of independent variates by classifier networks, and write fit, ArviZ file, report and summary."""
-    with one_line_errors(checkpoint):
-        from inference.report.results_folder import check_output_folder
+    with one_line_errors(checkpoint, verbose):
         from ppl_models.inclass_net import InClassNet
         from ppl_models.networks.dense import Dense
 
-        check_output_folder(out, overwrite, () if checkpoint is None else (checkpoint,))
+        check_out(out, overwrite, checkpoint)
         frame = read_frame(data)
         names = [str(name) for name in frame.columns]
         groups = _groups(variates, names)
