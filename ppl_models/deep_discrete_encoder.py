@@ -119,8 +119,11 @@ class DeepDiscreteEncoder:
         object.__setattr__(self, "latent_sizes", sizes)
         check_kind(owner, "response", self.response, ResponseFamily, "a response family such as Bernoulli() or Normal()")
         self.response.blocks(self.num_items)
-        if self.response.num_categories_of(self.num_items):
-            raise ValueError(f"{owner}: response must be families of one number an item, and Categorical has a table; take Mixture, or one yes-or-no item a category")
+        if self.response.category_names(self.num_items):
+            raise ValueError(
+                f"{owner}: response must be families of one number an item; Categorical and Ordinal items have a table, which Mixture knows. Take that, or one "
+                "yes-or-no item a category"
+            )
         check_penalty(owner, "penalty", self.penalty)
         check_flag(owner, "graphs_estimated", self.graphs_estimated)
         if self.bound is not None:

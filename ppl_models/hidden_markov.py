@@ -86,6 +86,8 @@ class HiddenMarkov:
             if self.num_items == 1 and self.emission.own_items is not None:
                 object.__setattr__(self, "num_items", self.emission.own_items)
             self.emission.blocks(self.num_items)
+            if self.emission.num_thresholds(self.num_items):
+                raise ValueError(f"{owner}: emission must not have thresholds that states share; take Ordinal(...) without a link, which has a table a state")
         check_number(owner, "stickiness", self.stickiness, "be at least 0 and finite", least=0)
         check_number(owner, "concentration", self.concentration, "be at least 1 and finite", least=1)
         if self.bound is not None:

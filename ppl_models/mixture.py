@@ -31,8 +31,9 @@ class Mixture:
     of the rows. A response family adds ``predictors`` :math:`\eta` (K, J), natural parameters (log-odds, log mean, mean),
     and, for Normal, LogNormal and NegativeBinomial items, ``dispersion`` :math:`\gamma` (K, number of such items), variances, or sizes. Categorical
     items have ``probabilities`` (K, sum of their numbers of categories), item after item, and no predictors: classes of such items are a latent class
-    model (Goodman 1974, doi:10.1093/biomet/61.2.215). Laws of whole rows add their own: ``means`` or ``locations`` (K, J), ``precisions`` (K, J, J),
-    ``freedom`` (K,), ``skews`` (K, J).
+    model (Goodman 1974, doi:10.1093/biomet/61.2.215). Ordinal items under a link have locations among the ``predictors``, and ``thresholds`` (sum of
+    C_j - 2), gaps or steps that all classes share (:class:`~ppl_models.Ordinal`), uniform on their interval. Laws of whole rows add
+    their own: ``means`` or ``locations`` (K, J), ``precisions`` (K, J, J), ``freedom`` (K,), ``skews`` (K, J).
 
     Priors: weights Dirichlet(concentration); predictors and means uniform on [-bound, bound]; variances uniform on
     [1e-6, 1e6], sizes as :class:`~ppl_models.NegativeBinomial` says, probabilities as :class:`~ppl_models.Categorical` does; precisions as

@@ -84,7 +84,7 @@ BAD_MODELS = {
     "empty latent": ({"latent_sizes": (2,), "graphs": (np.eye(6)[:, :2] * [1, 0],)}, "latent 1 has no edge"),
     "number of graphs": ({"latent_sizes": (2,), "graphs": (None, None)}, "1 matrices"),
     "bound": ({"latent_sizes": (2,), "bound": -1.0}, "bound"),
-    "tables": ({"latent_sizes": (2,), "response": Blocks((Normal(), 5), (Categorical(3), 1))}, "Categorical has a table; take Mixture"),
+    "tables": ({"latent_sizes": (2,), "response": Blocks((Normal(), 5), (Categorical(3), 1))}, "Categorical and Ordinal items have a table"),
     "blocks": ({"latent_sizes": (2,), "response": Blocks((Normal(), 5))}, "5 columns.*num_items = 6"),
 }
 

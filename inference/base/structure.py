@@ -303,6 +303,22 @@ class Structure:
         """
         return tables_of(program, values)
 
+    def numeric_items(self, items: Sequence[str]) -> list[str]:
+        """The items that have a predictor, not a table of probabilities, where some have tables."""
+        return []
+
+    def threshold_names(self, items: Sequence[str]) -> list[str]:
+        """Names of what lies between the categories of ordinal items."""
+        return []
+
+    def category_chances(self, params: Params) -> Tensor:
+        """Probabilities of all categories of all items that have some, (K, P), item after item as :meth:`category_names` has them.
+
+        Raises:
+            ValueError: for a model without such items.
+        """
+        raise ValueError(f"category_chances: a model with categorical items was expected, got {type(self.model).__name__}")
+
     def as_numbers(self, table: Tensor) -> Tensor:
         """An observed table (..., J) in columns whose means and correlations say something, (..., P): of categories their indicators.
 

@@ -68,8 +68,9 @@ def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -
     categories = fit.structure.category_names(items)
     if dim == "category" and sum(map(len, categories.values())) == size:
         return [f"{item}={name}" for item, own in categories.items() for name in own]
-    if dim == "numeric_item" and len(items) - len(categories) == size:
-        return [item for item in items if item not in categories]
+    for own, known in (("numeric_item", fit.structure.numeric_items), ("threshold", fit.structure.threshold_names)):
+        if dim == own and len(found := known(items)) == size:
+            return found
     dispersed = fit.structure.dispersed_items(items)
     if dim == "dispersed_item" and len(dispersed) == size:
         return dispersed

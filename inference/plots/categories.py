@@ -36,9 +36,9 @@ def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
     from matplotlib.figure import Figure
 
     categories = fit.category_names
-    if not categories or "probabilities" not in fit.params:
+    if not categories:
         raise ValueError(f"plot_categories: a fit with categorical items was expected, got one of {fit.model_name}")
-    tables = fit.params["probabilities"].detach().cpu().numpy()  # (K, P)
+    tables = fit.structure.category_chances(fit.params).detach().cpu().numpy()  # (K, P)
     classes = [str(label) for label in labels_of(fit, "component", len(tables), names)]
     shares = fit.params["weights"].detach().cpu().numpy()
     first = np.cumsum([0, *(len(own) for own in categories.values())])

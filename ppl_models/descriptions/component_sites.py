@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.row_laws import RowLaw
-from ppl_models.parts.categorical import joined, table_concentrations
+from ppl_models.parts.categorical import joined, table_concentrations, threshold_limits
 from ppl_models.parts.distributions import Dispersions, Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.probability_tables import DirichletTables
@@ -34,6 +34,8 @@ def component_dims(about: MixtureComponents, of: str = "component") -> dict[str,
         dims["predictors"] = (of, "numeric_item" if num_tables else "item")
     if num_tables:
         dims["probabilities"] = (of, "category")
+    if about.component.num_thresholds(about.num_items):
+        dims["thresholds"] = ("threshold",)
     num_dispersed = about.component.num_dispersed(about.num_items)
     if num_dispersed:
         dims["dispersion"] = (of, "item" if num_dispersed == about.num_items else "dispersed_item")
@@ -57,7 +59,11 @@ def draw_components(about: MixtureComponents, zero: Tensor) -> dict[str, Tensor]
     if num_categories:
         concentrations = torch.tensor(table_concentrations(family, about.num_items), dtype=zero.dtype, device=zero.device)
         probabilities = pyro.sample("probabilities", DirichletTables(concentrations, num_categories).expand(torch.Size([num])).to_event(1))
-    own = {"predictor": joined(family, about.num_items, predictors, probabilities)}  # (..., K, P)
+    thresholds, limits = None, threshold_limits(family, about.num_items)
+    if limits:
+        low, high = (torch.tensor(ends, dtype=zero.dtype, device=zero.device) for ends in zip(*limits, strict=True))
+        thresholds = pyro.sample("thresholds", Flat(low, high).to_event(1)).unsqueeze(-2)  # all components share them
+    own = {"predictor": joined(family, about.num_items, predictors, probabilities, thresholds)}  # (..., K, P)
     is_size = sizes(family, about.num_items).to(zero.device)
     if len(is_size):
         ends = zero + about.variance_range[0], zero + about.variance_range[1]

@@ -67,6 +67,9 @@ class Blocks(ResponseFamily):
     def num_categories_of(self, num_items: int) -> tuple[int, ...]:
         return tuple(size for family, columns in self.parts for size in family.num_categories_of(columns))
 
+    def num_thresholds(self, num_items: int) -> int:
+        return sum(family.num_thresholds(columns) for family, columns in self.parts)
+
     def category_names(self, num_items: int) -> dict[int, tuple[str, ...]]:
         return {
             columns.start + j: names

@@ -9,7 +9,7 @@ log-density of all rows against all classes stays one matrix product, :math:`(N,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from ppl_models.parts.probability_tables import Segments, segments_of
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.validation import check_number, check_size
 
-__all__ = ["Categorical", "Ordinal", "joined", "log_tables", "table_concentrations"]
+__all__ = ["Categorical", "Ordinal", "joined", "log_tables", "table_concentrations", "threshold_limits"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Categorical(ResponseFamily):
         Warns:
             UnusedLevelWarning: naming levels of a pandas categorical that no row has, which are dropped.
         """
-        return cls(levels_of_frame(cls.__name__, data, max_levels, ordered=issubclass(cls, Ordinal)))
+        return cls(levels_of_frame(cls.__name__, data, max_levels))
 
     def sizes(self, num_items: int) -> tuple[int, ...]:
         """Categories of each item, (J,)."""
@@ -159,14 +159,100 @@ class Categorical(ResponseFamily):
 
 @dataclass(frozen=True)
 class Ordinal(Categorical):
-    """Categories in an order, from the lowest to the highest: codes 0, ..., C - 1, or names given in that order.
+    r"""Categories in an order, from the lowest to the highest: codes 0, ..., C - 1, or names given in that order.
 
-    In a :class:`~ppl_models.Mixture` each class has a table of probabilities of its own, as for :class:`Categorical`: the order lays no condition on it. It
-    gives the mean code of a row a meaning, and :meth:`from_frame` refuses columns of text, whose order nobody knows, and ordered pandas categoricals
-    with a level that no row has, which leaves a gap.
+    In a :class:`~ppl_models.Mixture` each class has, without a ``link``, a table of probabilities of its own, as for :class:`Categorical`: the order lays no
+    condition on it. With a link each class k has one location :math:`\eta_{kj}` an item, and what lies between the categories is the same in all
+    classes: fewer parameters, K + C - 2 an item in the place of K (C - 1), and classes that stand in an order on every item. Larger locations, larger answers.
 
-    Args, Raises: as :class:`Categorical`.
+    - ``"cumulative"`` (Samejima 1969, doi:10.1007/BF03372160): :math:`P(x \ge h) = \sigma(\eta - \tau_{h-1})`, thresholds :math:`\tau_0 = 0 < \tau_1 < \dots`,
+      of which the gaps :math:`\tau_m - \tau_{m-1} > 0` are parameters;
+    - ``"adjacent"`` (Masters 1982, doi:10.1007/BF02296272): :math:`\log P(x = h) / P(x = h - 1) = \eta - \delta_h`, steps :math:`\delta_1 = 0` and
+      :math:`\delta_2, \dots` of any sign, which are parameters.
+
+    So a location is the log-odds of leaving the lowest category: of the second category against the first ("adjacent"), or of any higher one ("cumulative").
+
+    Args:
+        num_categories, levels, concentration: as :class:`Categorical`; a prior of tables has no meaning under a link.
+        link: "cumulative", "adjacent", or None for tables.
+
+    Raises:
+        ValueError: as :class:`Categorical`; for another link, or an item of one category under a link.
     """
+
+    link: Literal["cumulative", "adjacent"] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.link not in (None, "cumulative", "adjacent"):
+            raise ValueError(f"Ordinal: link must be 'cumulative', 'adjacent' or None, got {self.link!r}")
+        if self.link is not None and min(self.sizes(1)) < 2:
+            raise ValueError(f"Ordinal: at least two categories are needed under a link, got num_categories = {self.num_categories}")
+
+    @classmethod
+    def from_frame(cls, data: Any, max_levels: int = MAX_LEVELS, link: Literal["cumulative", "adjacent"] | None = None) -> Self:
+        """As :meth:`Categorical.from_frame`, in the order of the categories: of whole numbers, booleans, and ordered pandas categoricals.
+
+        Args:
+            data, max_levels: as there; link: as above.
+
+        Raises:
+            ValueError: as there; naming a column whose order nobody knows, or that has a level which no row has.
+        """
+        return cls(levels_of_frame(cls.__name__, data, max_levels, ordered=True), link=link)
+
+    def num_categories_of(self, num_items: int) -> tuple[int, ...]:
+        return self.sizes(num_items) if self.link is None else ()
+
+    def num_thresholds(self, num_items: int) -> int:
+        return 0 if self.link is None else sum(size - 2 for size in self.sizes(num_items))
+
+    @property
+    def threshold_range(self) -> tuple[float, float]:
+        """Of a gap, or of a step."""
+        return (1e-4, 2 * self.bound) if self.link == "cumulative" else (-self.bound, self.bound)
+
+    def log_chances(self, locations: Tensor, thresholds: Tensor) -> Tensor:
+        """Log-probabilities of all categories of all items, (..., P).
+
+        Args:
+            locations: (..., J).
+            thresholds: gaps or steps, (..., sum of C_j - 2), item after item; batch dims that broadcast.
+        """
+        sizes, place, parts = self.sizes(locations.shape[-1]), 0, []
+        for j, size in enumerate(sizes):
+            parts.append(self.log_chances_of_item(locations[..., j], thresholds[..., place : place + size - 2]))
+            place += size - 2
+        return torch.cat(parts, -1)
+
+    def log_chances_of_item(self, location: Tensor, own: Tensor) -> Tensor:
+        """Of items of one size, (..., C); locations (...), gaps or steps (..., C - 2)."""
+        pad, eta = torch.nn.functional.pad, location.unsqueeze(-1)
+        if self.link == "adjacent":
+            code = torch.arange(own.shape[-1] + 2, dtype=own.dtype, device=own.device)
+            return (code * eta - pad(own.cumsum(-1), (2, 0))).log_softmax(-1)
+        below = pad(own.cumsum(-1), (1, 0)) - eta  # log-odds of a category of at most h, (..., C - 1)
+        between = pad((-torch.expm1(-own)).log().expand(*below.shape[:-1], own.shape[-1]), (1, 1))
+        sigma = torch.nn.functional.logsigmoid
+        return pad(sigma(below), (0, 1)) + pad(sigma(-below), (1, 0)) + between
+
+    def slopes_of_item(self, location: Tensor, own: Tensor) -> Tensor:
+        """Derivatives of :meth:`log_chances_of_item` by the location and by each gap or step, (..., C, 1 + C - 2)."""
+        eta, num = location.unsqueeze(-1), own.shape[-1] + 2
+        code = torch.arange(num, device=own.device)
+        if self.link == "adjacent":
+            chances = self.log_chances_of_item(location, own).exp()
+            reached = torch.cat([code.unsqueeze(-1), -(code.unsqueeze(-1) >= code[2:]).long()], -1).to(own)  # (C, C - 1)
+            return reached - chances.unsqueeze(-2) @ reached
+        pad = torch.nn.functional.pad
+        below = pad(own.cumsum(-1), (1, 0)) - eta  # (..., C - 1)
+        upper, lower = pad(torch.sigmoid(-below), (0, 1)), pad(-torch.sigmoid(below), (1, 0))  # by the two ends of a category
+        past = (code.unsqueeze(-1) >= code[1:-1]).to(own)  # (C, C - 2): the upper end lies past the gap
+        before = pad(past, (0, 0, 1, 0))[:-1]  # the lower end
+        by_gap = upper.unsqueeze(-1) * past + lower.unsqueeze(-1) * before
+        inside = torch.diag_embed(torch.expm1(own).reciprocal())
+        by_gap = by_gap + pad(inside, (0, 0, 1, 1)).expand_as(by_gap)
+        return torch.cat([-(upper + lower).unsqueeze(-1), by_gap], -1)
 
 
 def _checked(owner: str, number: Any, levels: Any) -> tuple[int | tuple[int, ...], tuple[Any, ...] | None]:
@@ -202,29 +288,48 @@ def log_tables(probabilities: Tensor) -> Tensor:
     return probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log()
 
 
-def joined(family: ResponseFamily, num_items: int, predictors: Tensor | None, probabilities: Tensor | None) -> Tensor:
-    """The whole predictor vector (..., P) of classes: the log of ``probabilities`` at items with tables, ``predictors`` at all others.
+def joined(
+    family: ResponseFamily, num_items: int, predictors: Tensor | None, probabilities: Tensor | None, thresholds: Tensor | None = None
+) -> Tensor:
+    """The whole predictor vector (..., P) of classes: logs of probabilities at categorical items, ``predictors`` at all others.
 
     Args:
-        predictors: (..., number of other items); probabilities: (..., sum of categories); None where there are no such items.
+        predictors: (..., number of items without a table), locations of ordinal items under a link among them.
+        probabilities: (..., sum of categories), of items with a table.
+        thresholds: (..., number of them), with a dim of one for the classes, which share them. Each None where there are no such items.
     """
-    if probabilities is None or predictors is None:
-        whole = predictors if probabilities is None else log_tables(probabilities)
-        assert whole is not None  # every item has one or the other
-        return whole
-    logs, parts, place, entry = log_tables(probabilities), [], 0, 0
+    logs = None if probabilities is None else log_tables(probabilities)
+    parts, place, entry, first = [], 0, 0, 0
     for block, columns, _ in family.blocks(num_items):
         size = columns.stop - columns.start
-        width = sum(block.num_categories_of(size))
-        parts.append(logs[..., entry : entry + width] if width else predictors[..., place : place + size])
-        place, entry = place + (0 if width else size), entry + width
-    return torch.cat(parts, -1)
+        width, gaps = sum(block.num_categories_of(size)), block.num_thresholds(size)
+        if width:
+            assert logs is not None
+            parts.append(logs[..., entry : entry + width])
+        else:
+            assert predictors is not None
+            own = predictors[..., place : place + size]
+            if isinstance(block, Ordinal):
+                none = own.new_zeros(0) if thresholds is None else thresholds[..., first : first + gaps]
+                own = block.log_chances(own, none)
+            parts.append(own)
+        place, entry, first = place + (0 if width else size), entry + width, first + gaps
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+def threshold_limits(family: ResponseFamily, num_items: int) -> list[tuple[float, float]]:
+    """The interval of every gap or step, item after item."""
+    out: list[tuple[float, float]] = []
+    for block, columns, _ in family.blocks(num_items):
+        if isinstance(block, Ordinal):
+            out += [block.threshold_range] * block.num_thresholds(columns.stop - columns.start)
+    return out
 
 
 def table_concentrations(family: ResponseFamily, num_items: int) -> list[float]:
     """Of the Dirichlet prior of every entry of the tables, (P,), item after item."""
     out: list[float] = []
     for block, columns, _ in family.blocks(num_items):
-        if isinstance(block, Categorical):
+        if isinstance(block, Categorical) and block.num_categories_of(1):
             out += [block.concentration] * block.num_predictors(columns.stop - columns.start)
     return out

@@ -81,6 +81,10 @@ class ResponseFamily:
         """Categories of each item whose law is a table of probabilities, () where the family has none."""
         return ()
 
+    def num_thresholds(self, num_items: int) -> int:
+        """How many numbers say what lies between the categories of ordinal items, in all classes alike."""
+        return 0
+
     def category_names(self, num_items: int) -> dict[int, tuple[str, ...]]:
         """Names of the categories of the items that have some, by their place."""
         return {}

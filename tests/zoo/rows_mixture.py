@@ -21,6 +21,7 @@ from ppl_models import (
     MultivariateT,
     NegativeBinomial,
     Normal,
+    Ordinal,
     Poisson,
     SkewNormal,
 )
@@ -41,7 +42,7 @@ DISPERSED = ("Normal", "NegativeBinomial")
 def log_likelihood(columns: tuple[str, ...], params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
     terms = []
     for k, weight in enumerate(params["weights"]):
-        rows, dispersed, numeric, entry = np.full(len(data), np.log(weight)), 0, 0, 0
+        rows, dispersed, numeric, entry, gap = np.full(len(data), np.log(weight)), 0, 0, 0, 0
         for j, family in enumerate(columns):
             gamma = params["dispersion"][k, dispersed] if family in DISPERSED else None
             dispersed += family in DISPERSED
@@ -51,10 +52,24 @@ def log_likelihood(columns: tuple[str, ...], params: Mapping[str, np.ndarray], d
                 own, entry = params["probabilities"][k, entry : entry + size], entry + size
                 rows[seen] += np.log(own[data[seen, j].astype(int)])
                 continue
+            if family.startswith(("cumulative", "adjacent")):
+                size = int(family[-1])
+                own, gap = params["thresholds"][gap : gap + size - 2], gap + size - 2
+                rows[seen] += np.log(ordinal_chances(family[:-1], params["predictors"][k, numeric], own)[data[seen, j].astype(int)])
+                numeric += 1
+                continue
             rows[seen] += LAWS[family](data[seen, j], params["predictors"][k, numeric], gamma)
             numeric += 1
         terms.append(rows)
     return logsumexp(terms, axis=0)
+
+
+def ordinal_chances(link: str, location: float, own: np.ndarray) -> np.ndarray:
+    """Of the categories of one item: differences of logistic curves, or odds of neighbours multiplied up."""
+    if link == "cumulative":
+        return np.diff(np.r_[0.0, expit(np.r_[0.0, np.cumsum(own)] - location), 1.0])
+    odds = np.cumprod(np.r_[1.0, np.exp(location - np.r_[0.0, own])])
+    return odds / odds.sum()
 
 
 def relabelled(result: Any, truth: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -63,7 +78,7 @@ def relabelled(result: Any, truth: Mapping[str, torch.Tensor]) -> dict[str, torc
     distance = torch.cdist(result.params[site], truth[site])
     rows, columns = linear_sum_assignment(distance.numpy())
     order = torch.tensor(rows[np.argsort(columns)])
-    return {name: value[order] for name, value in result.params.items()}
+    return {name: value if name == "thresholds" else value[order] for name, value in result.params.items()}
 
 
 def mixture_rows(make: Callable[..., Any]) -> list[Any]:
@@ -181,8 +196,25 @@ def categorical_rows(make: Callable[..., Any]) -> list[Any]:
         "dispersion": torch.tensor([[0.4], [0.5], [0.6]], dtype=torch.float64),
     }
     mixed_shapes = {"weights": (3,), "predictors": (3, 2), "probabilities": (3, 8), "dispersion": (3, 1), "assignments": (), "items": (5,)}
+    of_links = ("cumulative4", "cumulative3", "cumulative4", "cumulative2")
+    locations = torch.tensor([[-1.5, 1.0, 2.0, 0.5], [1.0, -1.0, 0.0, -1.0], [3.0, 2.5, 1.0, 2.0]], dtype=torch.float64)
+    linked = Mixture(3, Ordinal((4, 3, 4, 2), link="cumulative"))
+    linked_truth = {"weights": weights, "predictors": locations, "thresholds": torch.tensor([1.0, 1.5, 1.2, 0.7, 0.9], dtype=torch.float64)}
+    linked_shapes = {"weights": (3,), "predictors": (3, 4), "thresholds": (5,), "assignments": (), "items": (4,)}
+    beside = Mixture(3, Blocks((Categorical(3), 1), (Ordinal(3, link="adjacent"), 2), (Normal(), 1), (Ordinal(4, link="adjacent"), 1)))
+    beside_truth = {
+        "weights": weights,
+        "predictors": 0.5 * locations,
+        "probabilities": tables[:, :3],
+        "thresholds": torch.tensor([0.5, -0.4, 0.3, 0.8], dtype=torch.float64),
+        "dispersion": torch.tensor([[0.4], [0.5], [0.6]], dtype=torch.float64),
+    }
+    beside_shapes = linked_shapes | {"thresholds": (4,), "probabilities": (3, 3), "dispersion": (3, 1), "items": (5,)}
+    of_beside = ("Categorical3", "adjacent3", "adjacent3", "Normal", "adjacent4")
     of_mixed = ("Categorical3", "Categorical2", "Normal", "Categorical3", "Poisson")
     return [
         make("mixture-Categorical-missing", plain, truth, shapes, partial(log_likelihood, columns), missing=0.15, recovery_rows=3000, relabel=relabelled),
+        make("mixture-Ordinal-missing", linked, linked_truth, linked_shapes, partial(log_likelihood, of_links), missing=0.1, recovery_rows=2000, relabel=relabelled),
+        make("mixture-Ordinal-Blocks", beside, beside_truth, beside_shapes, partial(log_likelihood, of_beside), missing=0.1, relabel=relabelled),
         make("mixture-Categorical-Blocks", mixed, mixed_truth, mixed_shapes, partial(log_likelihood, of_mixed), missing=0.1, relabel=relabelled),
     ]

@@ -101,9 +101,9 @@ def near(row: Row, num: int, seed: int, size: float = 0.3) -> Params:
         elif isinstance(base, type(constraints.positive_definite)):
             turn = torch.eye(value.shape[-1], dtype=F64) + noise / 2
             out[name] = turn @ value @ turn.mT
-        elif (value > 0).all() and float(getattr(base, "lower_bound", -1.0)) >= 0:
-            out[name] = (value * noise.exp()).clamp(max=float(getattr(base, "upper_bound", math.inf)))
-            out[name] = out[name].clamp(min=float(getattr(base, "lower_bound", 0.0)))
+        elif (value > 0).all() and bool((torch.as_tensor(getattr(base, "lower_bound", -1.0)) >= 0).all()):
+            ends = (torch.as_tensor(getattr(base, side, end), dtype=F64) for side, end in (("lower_bound", 0.0), ("upper_bound", math.inf)))
+            out[name] = (value * noise.exp()).clamp(*ends)
         else:
             out[name] = value + noise * (value != 0)
     return out

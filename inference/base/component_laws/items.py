@@ -13,10 +13,11 @@ from torch import Tensor
 
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.normal import EMPTY, rests_on
+from inference.base.component_laws.ordinal import maximise_ordinal
 from inference.base.component_noise import Cells, negative_binomial_scores, poisson_scores
 from inference.base.shared_values import listed
 from inference.programs.program import Params
-from ppl_models.parts.categorical import Categorical, joined, table_concentrations
+from ppl_models.parts.categorical import Categorical, Ordinal, joined, table_concentrations
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.probability_tables import Segments, segments_of
 from ppl_models.parts.responses import (
@@ -73,12 +74,12 @@ class ItemLaw(ComponentLaw):
     def site(self) -> str:  # type: ignore[override]
         return "probabilities" if self._tabled.all() else "predictors"
 
+    shared = frozenset({"thresholds"})
+
     @cached_property
     def _tabled(self) -> Tensor:
         """Which entries of the statistic belong to a table, bool (P,)."""
-        size = self.about.num_items
-        widths = [(own.stop - own.start, bool(part.num_categories_of(1))) for (part, _, _), own in zip(self.family.blocks(size), self.family.predictors(size), strict=True)]
-        return torch.cat([torch.full((width,), is_table) for width, is_table in widths])
+        return torch.cat([torch.full((own.stop - own.start,), bool(part.num_categories_of(1))) for part, _, own in self._own])
 
     def _tables(self, like: Tensor) -> Segments:
         """The items with a table."""
@@ -86,7 +87,19 @@ class ItemLaw(ComponentLaw):
 
     def predictor(self, params: Params) -> Tensor:
         """The whole vector of predictors, (..., K, P), logs of probabilities among them."""
-        return joined(self.family, self.about.num_items, params.get("predictors"), params.get("probabilities"))
+        thresholds = params["thresholds"].unsqueeze(-2) if "thresholds" in params else None
+        return joined(self.family, self.about.num_items, params.get("predictors"), params.get("probabilities"), thresholds)
+
+    @cached_property
+    def _own(self) -> list[tuple[ResponseFamily, slice, slice]]:
+        """Families with their columns and where their statistics stand."""
+        size = self.about.num_items
+        return [(part, columns, own) for (part, columns, _), own in zip(self.family.blocks(size), self.family.predictors(size), strict=True)]
+
+    @cached_property
+    def _numeric(self) -> list[int]:
+        """Columns that have a predictor, in the order of the predictors."""
+        return [j for part, columns, _ in self._own if not part.num_categories_of(1) for j in range(self.about.num_items)[columns]]
 
     def patterns(self, data: Tensor) -> tuple[Tensor, Tensor] | None:
         values = [2 if isinstance(part, Bernoulli) else 0 for part, columns, _ in self.family.blocks(self.about.num_items) for _ in range(columns.stop - columns.start)]
@@ -107,10 +120,11 @@ class ItemLaw(ComponentLaw):
         return torch.cat([params[name] for name in ("predictors", "probabilities") if name in params], -1)
 
     def variances_at_start(self, variances: Tensor) -> Tensor:
-        if not self._tabled.any():
-            return variances
-        out, tables = variances.clone(), self._tables(variances)
-        out[self._tabled] = tables.spread(tables.total(variances[self._tabled]))
+        out = variances.clone()
+        for part, columns, own in self._own:
+            if isinstance(part, Categorical):
+                items = part.segments(columns.stop - columns.start, variances.device)
+                out[own] = items.spread(items.total(variances[own]))
         return out
 
     @property
@@ -160,9 +174,8 @@ class ItemLaw(ComponentLaw):
         if tabled.any():
             tables = (number * means)[..., tabled], statistics.item_counts[..., tabled]
             new["probabilities"] = self._probabilities(*tables, params["probabilities"])
-        if not tabled.all():
-            predictors = family.linearise(means, MEAN_EPSILON).clamp(-about.bound, about.bound)
-            new["predictors"] = torch.where(empty[..., ~tabled], params["predictors"], predictors[..., ~tabled])
+        if self._numeric:
+            new |= self._predictors(number * means, means, empty, params)
         if statistics.squares is not None:
             # about the predictor kept, which differs from the mean only at the bound
             gap = family.mean(self.predictor(new)) - statistics.centre
@@ -171,11 +184,30 @@ class ItemLaw(ComponentLaw):
             new["dispersion"] = torch.maximum(dispersed, floor).clamp(*about.variance_range)
         if statistics.values is not None and statistics.shares is not None:
             entries = sizes(family, about.num_items).nonzero().ravel().tolist()
-            places = (~tabled).cumsum(0)[self._first_of(self._sized)] - 1  # among the predictors
-            for d, (entry, place) in enumerate(zip(entries, places.tolist(), strict=True)):
+            places = [self._numeric.index(column) for column in self._sized]
+            for d, (entry, place) in enumerate(zip(entries, places, strict=True)):
                 own = _sizes(statistics.values[..., d, :], statistics.shares, new["predictors"][..., place], params["dispersion"][..., entry])
                 new["dispersion"][..., entry] = own
         return new
+
+    def _predictors(self, sums: Tensor, means: Tensor, empty: Tensor, params: Params) -> Params:
+        """Predictors of all items without a table, and thresholds where ordinal items have a link; sums, means and ``empty`` (R, K, P)."""
+        bound, new = self.about.bound, params["predictors"].clone()
+        linear = self.family.linearise(means, MEAN_EPSILON).clamp(-bound, bound)
+        before = params.get("thresholds", new.new_zeros(*new.shape[:-2], 0))
+        found, first, gap = [], 0, 0
+        for part, columns, own in self._own:
+            if part.num_categories_of(1):
+                continue
+            size = columns.stop - columns.start
+            place, first = slice(first, first + size), first + size
+            if isinstance(part, Ordinal):
+                gaps, gap = slice(gap, gap + part.num_thresholds(size)), gap + part.num_thresholds(size)
+                new[..., place], threshold = maximise_ordinal(part, sums[..., own].clamp(min=0), new[..., place], before[..., gaps], bound)
+                found.append(threshold)
+            else:
+                new[..., place] = torch.where(empty[..., own], new[..., place], linear[..., own])
+        return {"predictors": new} | ({"thresholds": torch.cat(found, -1)} if "thresholds" in params else {})
 
     def _probabilities(self, counts: Tensor, totals: Tensor, before: Tensor) -> Tensor:
         r"""The mode of the Dirichlet posteriors, :math:`(n_h + \alpha - 1) / (n + C (\alpha - 1))`; as before where there is no row and a flat prior."""
@@ -184,11 +216,6 @@ class ItemLaw(ComponentLaw):
         amounts = counts.clamp(min=0) + excess
         share = amounts / tables.spread(tables.total(amounts)).clamp(min=EMPTY)
         return torch.where((totals <= EMPTY) & (excess == 0), before, share)
-
-    def _first_of(self, columns: list[int]) -> list[int]:
-        """Where the statistics of items begin."""
-        first = self.family.spread(torch.arange(self.about.num_items))
-        return [int((first == column).nonzero()[0, 0]) for column in columns]
 
     @property
     def _sized(self) -> list[int]:
@@ -204,6 +231,23 @@ class ItemLaw(ComponentLaw):
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         return {items[j]: names for j, names in self.family.category_names(self.about.num_items).items()}
+
+    def numeric_items(self, items: Sequence[str]) -> list[str]:
+        return [items[j] for j in self._numeric]
+
+    def threshold_names(self, items: Sequence[str]) -> list[str]:
+        out = []
+        for part, columns, _ in self._own:
+            if isinstance(part, Ordinal) and part.link is not None:
+                own = items[columns]
+                for item, names in zip(own, part.names(len(own)), strict=True):
+                    out += [f"{item}:{low}|{high}" for low, high in zip(names[1:], names[2:], strict=False)]
+        return out
+
+    def category_chances(self, params: Params) -> Tensor:
+        predictor = self.predictor(params)
+        parts = [part.mean(predictor[..., own]) for part, _, own in self._own if isinstance(part, Categorical)]
+        return torch.cat(parts, -1) if parts else super().category_chances(params)
 
     def as_numbers(self, table: Tensor) -> Tensor:
         parts = []

@@ -41,6 +41,7 @@ class ComponentLaw:
     about: MixtureComponents
 
     site: ClassVar[str]  # the parameter (K, J) that says where components lie
+    shared: ClassVar[frozenset[str]] = frozenset()  # parameters that all components share, without a dim for them
     equation: ClassVar[str] = ""  # the law in a sentence of a page
 
     @property
@@ -134,6 +135,22 @@ class ComponentLaw:
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Names of the categories of the items that have some, by item."""
         return {}
+
+    def numeric_items(self, items: Sequence[str]) -> list[str]:
+        """The items without a table of probabilities."""
+        return list(items)
+
+    def threshold_names(self, items: Sequence[str]) -> list[str]:
+        """Names of what lies between the categories of ordinal items under a link."""
+        return []
+
+    def category_chances(self, params: Params) -> Tensor:
+        """Probabilities of all categories of all items that have some, (K, P).
+
+        Raises:
+            ValueError: for a law without such items.
+        """
+        raise ValueError("category_chances: a mixture with categorical items was expected")
 
     def as_numbers(self, table: Tensor) -> Tensor:
         """A table of items (..., J) with indicators of all categories but the first in place of codes, NaN where missing."""

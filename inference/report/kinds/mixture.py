@@ -31,6 +31,7 @@ MEANINGS = {
     "weights": "share of each component",
     "predictors": "of each item in each component: the mean, or the log of a rate, or the log-odds of a yes",
     "probabilities": "of each category of each item, component by component: they add up to one within an item",
+    "thresholds": "what lies between neighbouring categories of an ordinal item, in all components alike",
     "dispersion": "variance of each dispersed item in each component",
     "means": "mean of each item in each component",
     "locations": "of each item in each component, where the half-normal part is zero",

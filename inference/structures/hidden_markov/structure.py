@@ -182,6 +182,12 @@ class HiddenMarkovStructure(Structure):
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         return self.law.category_names(items) if len(items) == self.about.emission.num_items else {}
 
+    def numeric_items(self, items: Sequence[str]) -> list[str]:
+        return self.law.numeric_items(items) if len(items) == self.about.emission.num_items else []
+
+    def category_chances(self, params: Params) -> Tensor:
+        return self.law.category_chances(emission_of(params))
+
     def as_numbers(self, table: Tensor) -> Tensor:
         return self.law.as_numbers(table)
 

@@ -121,14 +121,14 @@ class MixtureStructure(Structure):
 
     def labels(self) -> tuple[Labels, ...]:
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
-            return {name: value[:, order] for name, value in params.items()}
+            return {name: value if name in self.law.shared else value[:, order] for name, value in params.items()}
 
         return (Labels("assignments", self.law.features, rename),)
 
     def canonical(self, params: Params) -> Params:
         """Components in the order of falling weight."""
         order = params["weights"].argsort(descending=True, stable=True)
-        return {name: value[order] for name, value in params.items()}
+        return {name: value if name in self.law.shared else value[order] for name, value in params.items()}
 
     def num_free(self, params: Params) -> int:
         """Weights without their sum, and what the law counts."""
@@ -140,6 +140,15 @@ class MixtureStructure(Structure):
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         return self.law.category_names(items) if len(items) == self.about.num_items else {}
+
+    def numeric_items(self, items: Sequence[str]) -> list[str]:
+        return self.law.numeric_items(items) if len(items) == self.about.num_items else []
+
+    def threshold_names(self, items: Sequence[str]) -> list[str]:
+        return self.law.threshold_names(items) if len(items) == self.about.num_items else []
+
+    def category_chances(self, params: Params) -> Tensor:
+        return self.law.category_chances(params)
 
     def as_numbers(self, table: Tensor) -> Tensor:
         return self.law.as_numbers(table)
