@@ -190,4 +190,4 @@ def _simulated(problem: Problem, params: Params, seed: int) -> Tensor:
             f"bootstrap: rows of {tuple(problem.data.shape[1:])} numbers were expected from the model, which draws {tuple(drawn.shape[1:])}: its rows "
             "hold columns that are given, such as groups, and new rows of these are not simulated here"
         )
-    return drawn
+    return drawn.to(problem.data.dtype)

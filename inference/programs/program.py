@@ -499,6 +499,8 @@ class Program:
 
 def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -> dict[str, Tensor]:
     """One draw of every site that ``params`` does not fix, from any program: nothing need be enumerable."""
+    if checks_data(model):  # it draws in the precision of its data, double where there are none
+        params = {name: value.to(floating_dtype(args)) if value.is_floating_point() else value for name, value in params.items()}
     with isolated(seed), torch.no_grad():
         _, trace, _ = first_run(prepared(model, floating_dtype([args, params])), args, params)
     return {name: _value(trace, name) for name in sample_nodes(trace) if name not in params}

@@ -14,7 +14,7 @@ from inference.base.structure import Recommendation, Structure
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.program import Params, Program
-from inference.structures.layers.alignment import canonical_signs
+from inference.structures.layers.alignment import signed_inside
 from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
 from inference.structures.layers.glm import LayerStatistics, maximise_layer
 from inference.structures.layers.spectral import random_start, spectral_start
@@ -123,7 +123,7 @@ class AttributeGroupsStructure(Structure):
         layer, root = model.layers()[0], model.root_law()
         build = spectral_start if init == "spectral" else random_start
         found = build((layer,), root, problem.data[:, :-1], num_restarts, problem.seed)
-        signed = [canonical_signs({name: value[r] for name, value in found.items()}, (layer,), root).params for r in range(num_restarts)]
+        signed = [signed_inside({name: value[r] for name, value in found.items()}, (layer,), root) for r in range(num_restarts)]
         found = {name: torch.stack([own[name] for own in signed]) for name in found}
         items = [j for j, _ in self.model.versions]
         out = {layer.loadings: found[layer.loadings][:, items], layer.intercepts: found[layer.intercepts][:, items]}
@@ -152,7 +152,7 @@ class AttributeGroupsStructure(Structure):
         laws = []
         for g in range(len(self.model.groups)):
             own = {name: value[g] if name in root.sites() else value for name, value in params.items()}
-            laws.append(canonical_signs(own, (layer,), root).params)
+            laws.append(signed_inside(own, (layer,), root))
         return laws[0] | {name: torch.stack([law[name] for law in laws]) for name in root.sites()}
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:

@@ -244,6 +244,21 @@ def test_curves_of_values_near_the_end_of_single_precision():
     assert bool(torch.isfinite(classifier_curves(found, data, 0).edges).all())
 
 
+def test_replicates_of_single_precision_have_its_parameters():
+    found = fit(FactorAnalysis(4, 1), normals().astype(np.float32), Bootstrap(EM(max_iterations=5), 2))
+    assert all(bool(torch.isfinite(value).all()) for value in found.draws.values())
+
+
+def test_values_of_attributes_of_groups_keep_their_names_where_others_leave_the_interval():
+    rng = np.random.default_rng(7)
+    for rule in ("acdm", "gdm"):
+        model = LatentAttributeModel(((1,), (1,), (1,)), items=rule, bound=1.0)
+        for _ in range(3):
+            data = np.column_stack([rng.random((12, 3)) < 0.3, np.arange(12) % 3]).astype(float)
+            found = fit(AttributeGroups(model, ("early", "late", "never")), data, num_restarts=3).params
+            assert all(float(found[name].abs().max()) <= 1.0 for name in ("intercepts", "loadings"))
+
+
 def test_rows_of_a_list_are_left_out():
     data = normals()
     found = fit(Mixture(2, num_items=4), data, EM(max_iterations=3))

@@ -30,7 +30,7 @@ from inference.structures.layers.renaming import flippable, flipped, permuted
 if TYPE_CHECKING:
     from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 
-__all__ = ["align_layers", "canonical_signs", "relabel"]
+__all__ = ["align_layers", "canonical_signs", "relabel", "signed_inside"]
 
 
 ZERO = 1e-12  # a column sum or entry of this size has no sign
@@ -158,6 +158,16 @@ def canonical_signs(
             loadings = torch.where(flips[layer.child][:, None], -loadings, loadings)
         flips[layer.parent] = _is_negative(layer.effects(loadings), convention) & _flippable(layer, root).to(loadings.device)
     return Alignment(relabel(params, layers, root, permutations, flips), permutations, flips, 0.0)
+
+
+def signed_inside(params: dict[str, Tensor], layers: Sequence[GeneralizedLinearLayer], root: Root | None = None) -> dict[str, Tensor]:
+    """:func:`canonical_signs` of a fit: the same law, one of its 2^K descriptions; as it was where an absorbed loading would leave the prior's interval."""
+    signed = canonical_signs(params, layers, root).params
+    for layer in layers:
+        limit = layer.bounds(signed[layer.intercepts])
+        if bool((signed[layer.intercepts].abs() > limit).any()) or bool((signed[layer.loadings].abs() > limit.unsqueeze(-1)).any()):
+            return params
+    return signed
 
 
 def _keeps_names(layer: GeneralizedLinearLayer, root: Root | None) -> bool:

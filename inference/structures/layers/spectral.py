@@ -210,13 +210,15 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
     stats = drawn_statistics(layer, statistic.mT, mask, latents.mT)
     weight = observed.sum(0)
     mean = (statistic.sum(0) + 0.5 * statistic.sum() / weight.sum()) / (weight + 0.5)
+    plain = _without_penalty(layer)
+    limit = plain.bounds(mean)  # no step leads back into the interval
     start: Params = {
-        layer.intercepts: family.linearise(mean, 1e-3).unsqueeze(0),
+        layer.intercepts: family.linearise(mean, 1e-3).clamp(-limit, limit).unsqueeze(0),
         layer.loadings: x.new_zeros(1, layer.num_children, layer.num_features),
     }
     if layer.dispersion:
         start[layer.dispersion] = x.new_ones(1, family.num_dispersed(layer.num_children))
-    return maximise_layer(_without_penalty(layer), stats, start, num_steps=5)
+    return maximise_layer(plain, stats, start, num_steps=5)
 
 
 def _without_penalty(layer: GeneralizedLinearLayer) -> GeneralizedLinearLayer:
@@ -309,8 +311,9 @@ def random_start(
                         loadings[:, columns] *= base[layer.dispersion][:, part].sqrt().unsqueeze(-1)
             elif depth == 0:
                 loadings = loadings / 2
-            params[layer.loadings] = loadings
-            params[layer.intercepts] = base[layer.intercepts] - loadings.sum(-1) / 2
+            limit = layer.bounds(loadings)
+            params[layer.loadings] = loadings.clamp(-limit[:, None], limit[:, None])
+            params[layer.intercepts] = (base[layer.intercepts] - loadings.sum(-1) / 2).clamp(-limit, limit)
             if layer.dispersion:
                 params[layer.dispersion] = base[layer.dispersion]
         starts.append(params | root.uniform(data))

@@ -21,7 +21,7 @@ from inference.base.structure import Recommendation, Structure
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.program import Params, Program
-from inference.structures.layers.alignment import align_layers, canonical_signs, relabel
+from inference.structures.layers.alignment import align_layers, relabel, signed_inside
 from inference.structures.layers.choose_penalty import ChoosePenalty, is_open
 from inference.structures.layers.draw_steps import LayeredDraws
 from inference.structures.layers.em_steps import LayeredSteps
@@ -143,14 +143,7 @@ class LayeredStructure(Structure):
 
     def canonical(self, params: Params) -> Params:
         """Latents named so that their loadings sum to a positive number: the same law, one of its 2^K descriptions."""
-        layers = self.layers
-        signed = canonical_signs(params, layers, self.root).params
-        inside = True
-        for layer in layers:  # an absorbed loading may leave the prior's interval
-            limit = layer.bounds(signed[layer.intercepts])
-            inside = inside and bool((signed[layer.intercepts].abs() <= limit).all())
-            inside = inside and bool((signed[layer.loadings].abs() <= limit.unsqueeze(-1)).all())
-        return signed if inside else params
+        return signed_inside(params, self.layers, self.root)
 
     def align(self, params: Params, reference: Mapping[str, Tensor], signs: bool = True) -> Alignment:
         return align_layers(params, reference, self.layers, self.root, signs)
