@@ -47,6 +47,14 @@ def placed(text: str) -> str:
     return text
 
 
+def linked(text: str) -> str:
+    """The page with the models that its tables name as links into the reference."""
+    names = "|".join(sorted(importlib.import_module("ppl_models").__all__, key=len, reverse=True))
+    named = re.compile(rf"`({names})(\(\))?`")
+    lines = text.splitlines(keepends=True)
+    return "".join(named.sub(r"{py:obj}`\1\2 <ppl_models.\1>`", line) if line.startswith("|") else line for line in lines)
+
+
 def toctree(pages: list[str], depth: int = 1) -> str:
     return "\n".join(["```{toctree}", f":maxdepth: {depth}", "", *pages, "```", ""])
 
@@ -90,16 +98,16 @@ def result_tables(folder: Path) -> str:
 
 def pages() -> dict[str, str]:
     """Every page of the site by its path."""
-    out = {path.name: placed(path.read_text(encoding="utf-8")) for path in DOCS.glob("*.md")}
+    out = {path.name: linked(placed(path.read_text(encoding="utf-8"))) for path in DOCS.glob("*.md")}
     out |= {name: placed((ROOT / name).read_text(encoding="utf-8")) for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
     out |= {f"notebooks/{path.name}": path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").glob("*.md")}
     out |= api_pages()
     out |= {f"{key}.md": f"# {title}\n\n{words}\n\n{toctree(names)}" for key, (title, words, names) in SECTIONS.items()}
-    out["index.md"] = start_page(placed((ROOT / "README.md").read_text(encoding="utf-8")))
+    out["index.md"] = start_page(linked(placed((ROOT / "README.md").read_text(encoding="utf-8"))))
     out["papers.md"] += result_tables(ROOT / "benchmarks" / "results")
-    titles = {path: re.search(r"^# (.*)$", text, re.MULTILINE) for path, text in out.items() if path.startswith("notebooks/")}
-    notebooks = sorted(titles, key=lambda path: (path != "notebooks/your_own_program.md", str(titles[path])))
-    out["notebooks/index.md"] = "# Notebooks\n\nEach goes from data to an answer, with the checks on the way.\n\n" + toctree([Path(p).stem for p in notebooks])
+    out["notebooks/index.md"] = "# Notebooks\n\nEach goes from data to an answer, with the checks on the way.\n\n" + toctree(
+        sorted(Path(path).stem for path in out if path.startswith("notebooks/"))
+    )
     out["api/index.md"] = (
         "# Reference\n\nEvery public name, from its docstring. `inference` has `fit` and the engines, `ppl_models` the models; the other modules ask questions of a fit.\n\n"
         + toctree(FACES)
@@ -120,7 +128,8 @@ def lay_out(source: Path) -> None:
             path.write_text(text, encoding="utf-8")
     for name in ("conf.py", "build.py"):
         shutil.copy2(DOCS / name, source / name)
-    shutil.copytree(DOCS / "pictures", source / "pictures", dirs_exist_ok=True)
+    for name in ("pictures", "static"):
+        shutil.copytree(DOCS / name, source / name, dirs_exist_ok=True)
 
 
 def main() -> int:

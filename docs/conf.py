@@ -35,6 +35,8 @@ napoleon_use_rtype = False
 html_theme = "pydata_sphinx_theme"
 html_title = "ppl-models"
 html_show_sourcelink = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": False, "show_prev_next": True, "header_links_before_dropdown": 6, "navbar_persistent": [], "navbar_end": ["search-button", "theme-switcher"]}
 
 MERMAID = "https://cdn.jsdelivr.net/npm/mermaid@11/dist/mermaid.esm.min.mjs"  # as MathJax, fetched by the reader's browser

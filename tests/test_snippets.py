@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 import typer
 
+import ppl_models
 from inference.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -84,6 +85,15 @@ def test_messages_are_those_of_the_library() -> None:
     assert len(quoted) > 20
     pattern = {message: re.compile(".*".join(re.escape(part) for part in message.split("…")), re.DOTALL) for message in quoted}
     assert [message for message in quoted if not any(pattern[message].search(one) for one in said)] == []
+
+
+@pytest.mark.parametrize("page", ["docs/chooser.md", "docs/families.md"])
+def test_every_family_has_a_line(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = (getattr(ppl_models, name) for name in ppl_models.__all__)
+    families = [one.__name__ for one in found if one.__module__.count(".") == 1 and "__call__" in vars(one)]
+    assert len(families) > 10
+    assert [name for name in families if f"`{name}`" not in text] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
