@@ -158,14 +158,15 @@ Limits = Mapping[str, tuple[Tensor, ...]]
 def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> tuple[Mapping[str, Tensor], Limits, str]:
     """Standard errors and limits by site, or why there are none."""
     size = sum(value.numel() for value in fit.params.values())
+    seen, what = fit.num_observations or fit.num_rows, "rows" if fit.num_observations in (None, fit.num_rows) else "steps"
     reason = fit.structure.why_no_standard_errors(fit.params)
     if data is None:
         reason = "standard errors need the data"
-    elif reason is None and fit.num_rows < size:
-        reason = f"there are fewer rows ({fit.num_rows:,}) than numbers ({size:,})"
-    elif reason is None and not always and (size > MOST_PARAMETERS or size * fit.num_rows > MOST_WORK):
+    elif reason is None and seen < size:
+        reason = f"there are fewer {what} ({seen:,}) than numbers ({size:,})"
+    elif reason is None and not always and (size > MOST_PARAMETERS or size * seen > MOST_WORK):
         reason = (
-            f"for {size:,} numbers and {fit.num_rows:,} rows they would take a while; "
+            f"for {size:,} numbers and {seen:,} {what} they would take a while; "
             "inference.uncertainty.standard_errors(fit, data) works them out"
         )
     if reason is None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from inference.base.checkpoint import replacing
 from inference.base.diagnostics import as_array, has_datatree, load_arviz
 from inference.base.structure import sampled_sites
-from inference.fitting.columns import as_fitted
+from inference.fitting.columns import as_fitted, checked_as_fitted
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites
@@ -277,7 +277,7 @@ def _prior(fit: FitRecord, data: Any, num_draws: int, seed: int) -> tuple[Variab
 
 def _predictive(fit: FitRecord, data: Any, draws: Mapping[str, Tensor], picked: np.ndarray, seed: int) -> Variables:
     num_chains = next(iter(draws.values())).shape[0]
-    num_rows = fit.num_rows if data is None else len(first_tensor(data))
+    num_rows = fit.num_rows if data is None else len(first_tensor(checked_as_fitted(fit, data)[0]))  # sequences, where lines are their steps
     observed = observed_sites(fit, data)
     kept: dict[str, list[np.ndarray]] = {site: [] for site in observed}
     for i, (chain, draw) in enumerate(itertools.product(range(num_chains), picked)):
@@ -285,7 +285,8 @@ def _predictive(fit: FitRecord, data: Any, draws: Mapping[str, Tensor], picked: 
         along = None if data is None else fit.structure.simulate_like(source.params, data, seed + i)
         simulated = simulate_rows(source, num_rows, seed=seed + i) if along is None else along
         for site in observed:
-            kept[site].append(as_array(simulated[site]))
+            values = as_array(simulated[site])
+            kept[site].append(np.where(np.isinf(values), np.nan, values) if values.dtype.kind == "f" else values)  # after the end of a sequence
     out: Variables = {}
     for site, parts in kept.items():
         dims, _ = _by_unit(fit, site, parts[0], num_rows)
@@ -320,6 +321,9 @@ def _at(fit: FitRecord, draws: Mapping[str, Tensor], chain: int, draw: int) -> F
 
 def _coord(fit: FitRecord, dim: str, size: int, data: Any, names: Names | None) -> np.ndarray:
     index = getattr(data, "index", None) if dim == "unit" and hasattr(data, "columns") else None
+    if index is not None and fit.structure.row_columns:  # units are sequences, and the lines of the frame their steps
+        named = list(dict.fromkeys(data["sequence"].tolist())) if "sequence" in data.columns else []
+        return np.asarray([str(name) for name in named] if len(named) == size else range(size))
     if index is not None and index.dtype.kind in "iu":
         return np.asarray(index)
     labels = [str(unit) for unit in index] if index is not None else labels_of(fit, dim, size, names)

@@ -1,4 +1,4 @@
-"""What to make of fitted latents: topics, groups, causes, dictionaries, options."""
+"""What to make of fitted latents: topics, groups, causes, dictionaries, options, hidden states."""
 
 from inference.inspection.attributes import Classification, Reversal, classify_rows, reversals
 from inference.inspection.classifier_curves import ClassifierCurves, classifier_curves
@@ -6,6 +6,19 @@ from inference.inspection.classifier_ensemble import ClassifierEnsemble, CurveBa
 from inference.inspection.classifiers import ClassifierReadout, component_histogram, read_classifiers
 from inference.inspection.dictionary import ColumnRecovery, column_recovery, used_columns
 from inference.inspection.groups import GroupMeans, group_means
+from inference.inspection.hidden_markov import (
+    ChainTimes,
+    Filtered,
+    Forecast,
+    MostProbablePath,
+    chain_times,
+    filter_states,
+    forecast,
+    pseudo_residuals,
+    sample_states,
+    smooth_states,
+    viterbi_states,
+)
 from inference.inspection.item_curves import ItemCurves, ProfileShares, item_curves, profile_shares
 from inference.inspection.item_fit import ItemFit, item_fit
 from inference.inspection.item_rules import ItemRules, item_rules
@@ -65,6 +78,17 @@ __all__ = [
     "Reversal",
     "classify_rows",
     "reversals",
+    "ChainTimes",
+    "Filtered",
+    "Forecast",
+    "MostProbablePath",
+    "chain_times",
+    "filter_states",
+    "forecast",
+    "pseudo_residuals",
+    "sample_states",
+    "smooth_states",
+    "viterbi_states",
     "ItemCurves",
     "ProfileShares",
     "item_curves",

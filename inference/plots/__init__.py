@@ -16,6 +16,7 @@ from inference.plots.components import (
 )
 from inference.plots.estimates import plot_estimates
 from inference.plots.fit import plot_check, plot_posterior_predictive, plot_restarts, plot_trace
+from inference.plots.hidden_markov import plot_decoded_path, plot_dwell_times, plot_transitions
 from inference.plots.item_curves import plot_item_curves, plot_mastery
 from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings, plot_reconstructions
 from inference.plots.noisy_or import plot_failures, plot_latents, plot_matching_stability
@@ -49,6 +50,9 @@ __all__ = [
     "plot_posterior_predictive",
     "plot_restarts",
     "plot_trace",
+    "plot_decoded_path",
+    "plot_dwell_times",
+    "plot_transitions",
     "plot_item_curves",
     "plot_mastery",
     "plot_latent_graph",

@@ -12,6 +12,7 @@ from inference.fitting.result import Fit
 from inference.plots.categories import plot_categories
 from inference.plots.components import plot_signatures
 from inference.plots.estimates import plot_estimates
+from inference.plots.hidden_markov import plot_decoded_path, plot_transitions
 from inference.plots.layers import plot_loadings
 from inference.plots.noisy_or import plot_failures
 from inference.plots.options import plot_policy_tables
@@ -19,6 +20,7 @@ from inference.structures.dictionary.structure import DictionaryStructure
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
+from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.layers.structure import LayeredStructure
 from inference.structures.mixture.structure import MixtureStructure
 from inference.structures.noisy_or.structure import NoisyOrStructure
@@ -33,7 +35,7 @@ __all__ = ["plot_fit"]
 
 def plot_fit(fit: Fit, data: Any = None, names: Names | None = None) -> Figure:
     """One picture of what was found: the loadings of an encoder, the signatures of a factorization, what the latents of a noisy-OR network switch on,
-    the policies of options, the answers of latent classes; of any other program its estimates, with intervals where there are draws or ``data`` is given.
+    the policies of options, the answers of latent classes, the decoded path of a sequence; of any other program its estimates, with intervals where there are draws or ``data`` is given.
 
     Args:
         fit: of any program.
@@ -67,6 +69,11 @@ def _(structure: MixtureStructure, fit: Fit, data: Any, names: Names | None) -> 
     if not fit.category_names or "predictors" in fit.params:
         return plot_estimates(estimates_of(fit, data, names=names))
     return plot_categories(fit, names)
+
+
+@_picture.register
+def _(structure: HiddenMarkovStructure, fit: Fit, data: Any, names: Names | None) -> Any:
+    return plot_transitions(fit, names).figure if data is None else plot_decoded_path(fit, data, names=names)
 
 
 @_picture.register

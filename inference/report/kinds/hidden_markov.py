@@ -1,0 +1,119 @@
+"""Hidden Markov models: the model in equations, the states and how they follow each other, the decoded path, residuals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from inference.base.structure import Structure
+from inference.inspection.hidden_markov import chain_times, pseudo_residuals, viterbi_states
+from inference.plots.hidden_markov import plot_decoded_path, plot_dwell_times, plot_transitions, state_names
+from inference.report.page import note, number, paragraph, picture, table
+from inference.report.sections import Section, Subject, estimates, fitted, middle, predictive, shape_text
+from inference.structures.hidden_markov.structure import HiddenMarkovStructure
+
+__all__: list[str] = []
+
+MEANINGS = {
+    "initial": "chance of each state at the first step of a sequence",
+    "transitions": "chance of each next state (column) from each state (row)",
+    "predictors": "of each item in each state: the mean, or the log of a rate, or the log-odds of a yes",
+    "probabilities": "of each category of each item, state by state: they add up to one within an item",
+    "dispersion": "variance (or size) of each dispersed item in each state",
+    "means": "mean of each item in each state",
+    "precisions": "inverse of the covariance in each state",
+}
+FIRST = {"stationary": "follows the share of time of the states in the long run", "uniform": "has every state with the same chance"}
+OUTLYING = 3.5  # size of a residual that stands out among thousands
+SPREAD = (0.9, 1.1)  # of residuals that say nothing against the model
+
+
+@fitted.register
+def _(structure: HiddenMarkovStructure, subject: Subject) -> str:
+    about, fit = structure.about, subject.fit
+    first = FIRST.get(str(about.initial), "is estimated" if about.initial == "free" else "is given")
+    text = paragraph(
+        f"At every step of a sequence a hidden state s, one of {about.num_states}, is on; it moves from step to step by the transitions and decides the law of the "
+        f"{about.emission.num_items} item{'s' if about.emission.num_items > 1 else ''} x. The first state {first}. States are numbered in the order of falling share "
+        "of time, and their numbers carry no meaning: name them by what is typical of them."
+    )
+    for line in ("s<sub>t</sub> | s<sub>t-1</sub> = k ~ Categorical(transitions<sub>k</sub>)", f"x<sub>t</sub> | s<sub>t</sub> = k ~ {structure.law.equation.replace('component', 'state')}"):
+        text += f'<p class="equation">{line}</p>\n'
+    rows = [[name, shape_text(value.shape), MEANINGS.get(name, "")] for name, value in fit.params.items()]
+    return text + table(("parameter", "size", "meaning"), rows)
+
+
+@middle.register
+def _(structure: HiddenMarkovStructure, subject: Subject) -> list[Section]:
+    sections = [("states", "States and moves", _states(subject)), ("path", "Decoded path", _path(subject)), estimates(subject)]
+    return [section for section in sections if section[2]]
+
+
+def _states(subject: Subject) -> str:
+    fit, times = subject.fit, chain_times(subject.fit)
+    labels = state_names(fit, subject.names)
+    path = None if subject.data is None else viterbi_states(fit, subject.data).state
+    rows = []
+    for k, label in enumerate(labels):
+        dwell = float(times.dwell[k])
+        row = [label, f"{100 * float(times.shares[k]):.1f} %", f"{dwell:.3g} steps" if math.isfinite(dwell) else "never left"]
+        if path is not None:
+            row += [f"{int((path == k).sum()):,}", f"{int(_visits(path, k)):,}"]
+        rows.append(row)
+    head = ["state", "share of time in the long run", "a visit lasts, on average"]
+    head += [] if path is None else ["steps on the most probable path", "visits on it"]
+    text = table(head, rows)
+    text += picture(lambda: plot_transitions(fit, subject.names), "chance of every next state from every state")
+    text += paragraph("A row is a state, and its entries the chances of the next one; they add up to one. A dash is a move that cannot be.")
+    text += picture(lambda: plot_dwell_times(fit, subject.names), "how long visits last")
+    return text + paragraph(
+        "In this model visits last for geometric times: the chance to leave does not depend on how long a visit has lasted. Where that is not so in your field, "
+        "compare the lengths of decoded visits with these curves."
+    )
+
+
+def _visits(path: torch.Tensor, state: int) -> int:
+    own = path == state
+    before = torch.nn.functional.pad(own[:, :-1], (1, 0))
+    return int((own & ~before).sum())
+
+
+def _path(subject: Subject) -> str:
+    if subject.data is None:
+        return note("Needs the data.")
+    text = picture(lambda: plot_decoded_path(subject.fit, subject.data, names=subject.names), "the first sequence and its decoded states")
+    return text + paragraph(
+        "The first sequence (its first 500 steps and four items, where it has more); the colours behind it are the most probable path of states, and the panel below shows "
+        "how sure each state is at each step, given the whole sequence. Where two colours share the height, the data do not decide."
+    )
+
+
+@predictive.register
+def _(structure: HiddenMarkovStructure, subject: Subject) -> str:
+    text = predictive.dispatch(Structure)(structure, subject)
+    if subject.data is None:
+        return text
+    try:
+        residuals = pseudo_residuals(subject.fit, subject.data, discrete="random").numpy()
+    except ValueError as error:
+        return text + note(f"No pseudo-residuals: {error}.")
+    rows, wide, far = [], [], 0
+    for j, name in enumerate(subject.fit.item_names):
+        values = residuals[..., j][~np.isnan(residuals[..., j])]
+        if len(values) < 2:
+            continue
+        first, second = residuals[:, :-1, j].ravel(), residuals[:, 1:, j].ravel()
+        both = ~(np.isnan(first) | np.isnan(second))
+        steady = both.sum() > 2 and first[both].std() > 0 and second[both].std() > 0
+        follows = float(np.corrcoef(first[both], second[both])[0, 1]) if steady else math.nan
+        out = int((np.abs(values) > OUTLYING).sum())
+        far += out
+        wide += [name] if not SPREAD[0] <= values.std() <= SPREAD[1] else []
+        rows.append([name, number(float(values.mean()), 3), number(float(values.std()), 3), number(follows, 3), f"{out:,}"])
+    text += paragraph("Pseudo-residuals, each step judged from the steps before it: standard normal and without memory where the model is right.")
+    text += table(("item", "mean (0)", "standard deviation (1)", "correlation with the step before (0)", f"beyond {OUTLYING:g}"), rows)
+    words = f"The spread of {', '.join(wide[:5])} is not that of a right model: another response, or more states, may describe it better. " if wide else ""
+    words += f"{far:,} entries are far from all that was expected: look at them before anything else." if far else ""
+    return text + (paragraph(words.strip()) if words else "")
