@@ -26,8 +26,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr("inference.report.fit.write_report", lambda fit, data, path, **_: Path(path).touch())
         write_results(fit(model, data, EM(), num_restarts=2), data, root / "classes")
         write_results(fit(model, data.to_numpy(), EM(), num_restarts=2), data.to_numpy(), root / "array")
-        options = OptionsHMM(3, 2, 2)
-        write_results(fit(options, steps, EM(max_iterations=3)), options.check_data(steps)[0], root / "options")
+        write_results(fit(OptionsHMM(3, 2, 2), steps, EM(max_iterations=3)), steps, root / "options")
     return root
 
 

@@ -181,6 +181,6 @@ def _word(draw: Draw, own: Any, folder: Path) -> str:
     plain = {
         "latents": "2", "response": draw.choice(("bernoulli", "normal", "poisson", "bernoulli:2,normal:1", "bernoulli:99")), "seed": "1", "restarts": "1",
         "penalty": "none", "components": "2", "grid": "1:2", "graph": str(folder / "table.csv"), "checkpoint": str(folder / "running"),
-        "image_shape": "1,3", "states": "2", "actions": "2", "options": "2",
+        "image_shape": "1,3", "states": "2", "actions": "2", "options": "2", "choose": "1..2", "columns": "a,b", "keep": "a",
     }  # fmt: skip
     return plain.get(own.name, draw.choice(("1", "2", "0.5", "1:2", *ODD)))
