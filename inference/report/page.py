@@ -103,7 +103,7 @@ h2 {{ font-size: 1.2rem; border-bottom: 1px solid #ccc; padding-bottom: .2rem; m
 nav {{ font-size: .9rem; }} nav a {{ margin-right: .8rem; color: #2166ac; }}
 table {{ border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }}
 th, td {{ text-align: left; vertical-align: top; padding: .25rem 1rem .25rem 0; border-bottom: 1px solid #e5e5e5; }}
-td:last-child {{ overflow-wrap: anywhere; }}
+td:last-child {{ overflow-wrap: anywhere; min-width: 4.6rem; }}
 th {{ font-weight: 600; }}
 figure {{ margin: 1rem 0; }} img {{ max-width: 100%; height: auto; }}
 pre {{ white-space: pre-wrap; background: #f6f6f6; padding: .8rem; }}
@@ -118,11 +118,8 @@ li {{ overflow-wrap: anywhere; }}
 .warnings {{ padding: 0; }}
 footer {{ margin-top: 3rem; font-size: .8rem; color: #666; }}
 @media (max-width: 40rem) {{ body {{ margin: 1rem auto; }} th, td {{ padding-right: .6rem; }} .equation {{ margin-left: .5rem; }} nav a {{ display: inline-block; }} }}
-@media print {{ body {{ max-width: none; margin: 0; font-size: 11pt; }} nav {{ display: none; }} figure, tr, li, h3 {{ font-size: 1rem; margin: 1.4rem 0 .3rem; }}
-li {{ overflow-wrap: anywhere; }}
-.finding {{ border-left: 5px solid #bbb; background: #f7f7f7; padding: .4rem .8rem; margin: .4rem 0; overflow-wrap: anywhere; }}
-.good {{ border-color: #2a8f4f; }} .care {{ border-color: #e08214; background: #fff7ea; }} .bad {{ border-color: #c0392b; background: #fdeeee; }}
-.equation {{ break-inside: avoid; }} h2 {{ break-after: avoid; }} img {{ max-height: 22cm; }} }}
+@media print {{ body {{ max-width: none; margin: 0; font-size: 11pt; }} nav {{ display: none; }} figure, tr, li, .finding, .equation {{ break-inside: avoid; }}
+h2, h3 {{ break-after: avoid; }} img {{ max-height: 22cm; }} }}
 </style>
 </head>
 <body>
