@@ -17,6 +17,7 @@ from inference.identifiability.fisher import (
     information_from_jacobian,
     information_from_scores,
 )
+from inference.identifiability.latent_classes import LatentClassReport, check_latent_classes, three_groups
 from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of, report_of
 from inference.identifiability.options import OptionIdentifiability, check_options, exact_moments
 from inference.identifiability.q_matrix import QMatrixReport, check_q_matrix
@@ -65,6 +66,9 @@ __all__ = [
     "InformationReport",
     "information_from_jacobian",
     "information_from_scores",
+    "LatentClassReport",
+    "check_latent_classes",
+    "three_groups",
     "IdentifiabilityText",
     "identifiability_of",
     "report_of",

@@ -14,7 +14,6 @@ import torch
 
 from inference import EM, Fit, fit
 from inference.fitting.problem import problem_of
-from inference.identifiability import check_identifiability
 from inference.plots import plot_categories
 from inference.predictive import predictive_check
 from ppl_models import Bernoulli, Blocks, Categorical, Mixture, Normal, Ordinal
@@ -176,17 +175,3 @@ def test_pictures_and_checks(named, answers) -> None:
     assert observed[0] == pytest.approx((answers["place"] == "south").sum() / answers["place"].notna().sum())
     with pytest.raises(ValueError, match="plot_categories: a fit with categorical items"):
         plot_categories(quietly(Mixture(2, Bernoulli(), 3), classes(40, (2, 2, 2), 2, 0), SHORT, num_restarts=1))
-
-
-# ---------------------------------------------------------------- identifiability
-
-
-@pytest.mark.parametrize(("num_items", "num_classes", "rank", "free"), [(4, 3, 13, 14), (5, 3, 17, 17)])
-def test_rank_of_latent_class_models(num_items: int, num_classes: int, rank: int, free: int) -> None:
-    """Goodman's case: three classes of four yes-or-no items have as many free numbers as cells allow, and one direction that no data determine."""
-    generator = torch.Generator().manual_seed(1)
-    chances = 0.1 + 0.8 * torch.rand(num_classes, num_items, generator=generator, dtype=F64)
-    data = torch.bernoulli(chances[torch.randint(num_classes, (600,), generator=generator)], generator=generator)
-    result = quietly(Mixture(num_classes, Categorical(2), num_items), data, EM(max_iterations=300, tolerance=1e-9), num_restarts=3)
-    report = check_identifiability(result, data=data)
-    assert (report.rank, report.num_parameters) == (rank, free)

@@ -1,0 +1,148 @@
+r"""Do categorical answers determine latent classes? The rank at the estimate, and a condition for almost all parameters.
+
+The probabilities of all cells (patterns of answers) are functions of the free parameters; at an estimate these are locally determined if and only if
+their derivatives have full rank. As many cells as free numbers are not enough: three classes of four yes-or-no items have 14 free numbers for 15 free
+cells, and rank 13 (Goodman 1974, doi:10.1093/biomet/61.2.215).
+
+For almost all parameters K classes are determined, but for their names, if the items can be split in three groups with
+
+.. math:: \sum_{g = 1}^{3} \min\Big(K, \prod_{j \in g} C_j\Big) \ge 2 K + 2
+
+(Allman, Matias and Rhodes 2009, doi:10.1214/09-AOS689). It is sufficient; where it fails nothing is said. It speaks of classes whose tables are free.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from inference.fitting.names import dims_of, labels_of
+from inference.fitting.record import FitRecord
+from inference.fitting.rows import log_likelihood_rows
+from inference.identifiability.fisher import InformationReport, information_from_jacobian
+from inference.identifiability.scores import MOST_PARAMETERS, row_scores
+from ppl_models.parts.showing import shows_briefly
+
+__all__ = ["LatentClassReport", "check_latent_classes", "three_groups"]
+
+MOST_CELLS = 4096
+
+
+@shows_briefly
+@dataclass(frozen=True, eq=False)
+class LatentClassReport:
+    """What is known of the identifiability of latent classes.
+
+    Args:
+        num_classes: K.
+        groups: items of three groups under which the condition holds; () where there are none; None where it does not apply.
+        information: rank of the derivatives of all cells at the estimate.
+    """
+
+    num_classes: int
+    groups: tuple[tuple[str, ...], ...] | None
+    information: InformationReport
+
+    @property
+    def rank(self) -> int:
+        """Directions of the parameters that the law of the answers knows."""
+        return self.information.rank
+
+    @property
+    def num_parameters(self) -> int:
+        """Free numbers that were looked at; those on the end of their range are held."""
+        return self.information.num_parameters
+
+    @property
+    def is_full_rank(self) -> bool:
+        """Whether the estimate is locally determined."""
+        return self.information.is_full_rank
+
+    def text(self) -> str:
+        """The report in words."""
+        found, lines = self.information, []
+        if found.is_full_rank:
+            lines.append(
+                f"Near this estimate the answers determine the {self.num_classes} classes: every small change of the {found.num_parameters} free numbers changes "
+                "how likely some pattern of answers is."
+            )
+            if found.weakest is not None:
+                lines.append(f"Least sure: {', '.join(found.weakest.names[:6])}.")
+        else:
+            lines.append(
+                f"The answers do not determine these {self.num_classes} classes: of {found.num_parameters} free numbers only {found.rank} can be learned, however many "
+                "rows there are. Other classes describe the data exactly as well, so in these directions the estimates are arbitrary, and errors "
+                "mean nothing. Take fewer classes, or more items or categories. What may change together:"
+            )
+            lines += [f"  {', '.join(direction.names[:8])}" for direction in found.null_directions]
+        source = "(Allman, Matias and Rhodes 2009, doi:10.1214/09-AOS689)"
+        if self.groups:
+            parts = "; ".join(", ".join(group) for group in self.groups)
+            lines.append(f"In general, for almost all classes that items like these could have, they are determined but for their names {source}, by three groups of items: {parts}.")
+        elif self.groups is not None:
+            lines.append(f"In general nothing is known: no three groups of the items are rich enough for {self.num_classes} classes by a condition that suffices {source}.")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        groups = None if self.groups is None else [list(group) for group in self.groups]
+        return {"num_classes": self.num_classes, "groups": groups, "information": self.information.to_dict(), "text": self.text()}
+
+
+def check_latent_classes(fit: FitRecord, sizes: Sequence[int], free_tables: bool = True) -> LatentClassReport | None:
+    """The report of a fit of latent classes; None where there are too many cells or parameters to look at all.
+
+    Args:
+        fit: a point estimate; its items take the codes 0, ..., C_j - 1 and nothing else.
+        sizes: C_j, (J,).
+        free_tables: whether every class has a table of its own for every item, which the condition asks for.
+    """
+    if math.prod(sizes) > MOST_CELLS or sum(value.numel() for value in fit.params.values()) > MOST_PARAMETERS or fit.draws is not None:
+        return None
+    cells = torch.tensor(list(itertools.product(*map(range, sizes))), dtype=torch.float64)
+    scores, names = row_scores(fit, cells, hold_bounds=True)
+    if not names:
+        return None
+    chances = log_likelihood_rows(fit, cells).double().exp()
+    information = information_from_jacobian(scores * chances.unsqueeze(-1), [_named(fit, name) for name in names], chances.clamp(min=1e-300))
+    items = list(fit.item_names) or [str(j) for j in range(len(sizes))]
+    k = len(fit.params["weights"])
+    groups = three_groups(sizes, k) if free_tables and k > 1 else None
+    return LatentClassReport(k, None if groups is None else tuple(tuple(items[j] for j in group) for group in groups), information)
+
+
+def _named(fit: FitRecord, entry: str) -> str:
+    """An entry such as probabilities[0,3] by the names of its places, such as probabilities[0, smoker=yes]."""
+    site, _, places = entry.partition("[")
+    if not places:
+        return entry
+    dims = zip(places.rstrip("]").split(","), dims_of(fit, site, fit.params[site].shape), fit.params[site].shape, strict=True)
+    return f"{site}[{', '.join(str(labels_of(fit, dim, size)[int(place)]) for place, dim, size in dims)}]"
+
+
+def three_groups(sizes: Sequence[int], num_classes: int) -> tuple[tuple[int, ...], ...]:
+    """Places of the items in three groups for which the condition holds; () where there are none.
+
+    Args:
+        sizes: categories of each item; num_classes: K.
+    """
+    wanted = 2 * num_classes + 2
+    reached: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {(1, 1, 1): ((), (), ())}  # products, no larger than K
+    for j in sorted(range(len(sizes)), key=lambda j: -sizes[j]):
+        new = dict(reached)
+        for products, groups in reached.items():
+            for g in range(3):
+                grown = tuple(min(num_classes, p * sizes[j]) if h == g else p for h, p in enumerate(products))
+                order = sorted(range(3), key=lambda h, grown=grown: -grown[h])  # type: ignore[misc]
+                members = tuple((*own, j) if h == g else own for h, own in enumerate(groups))
+                new.setdefault(tuple(grown[h] for h in order), tuple(members[h] for h in order))
+        reached = new
+        for products, groups in reached.items():
+            if sum(products) >= wanted:
+                return tuple(tuple(sorted(group)) for group in groups)
+    return ()
