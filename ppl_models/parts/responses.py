@@ -28,6 +28,7 @@ __all__ = ["Bernoulli", "LogNormal", "NegativeBinomial", "Normal", "Poisson", "R
 
 TotalIncrement = Callable[[Tensor, Tensor | None], Tensor]
 MAX_LOG_PRODUCT = 80.0  # e^80 is a finite number in single precision
+MOST_COUNTS = 2**53
 
 
 @dataclass(frozen=True)
@@ -448,6 +449,8 @@ def _given(dispersion: Tensor | None) -> Tensor:
 def _no_counts(name: str, x: Tensor) -> str | None:
     if (x < 0).any():
         return f"{name} items are counts, found the negative value {x.min().item():g}"
+    if (x > MOST_COUNTS).any():
+        return f"{name} items are counts of at most {MOST_COUNTS:,}, beyond which neighbouring whole numbers are one, found {x.max().item():g}"
     fractional = x[x != x.round()]
     return f"{name} items are whole counts, found {fractional[0].item():g}" if len(fractional) else None
 

@@ -124,8 +124,8 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
     masked array become NaN.
 
     Raises:
-        ValueError: for strings or objects (naming the column), complex numbers, infinities, no rows, rows of unequal
-            length, a sparse tensor, or not two dims.
+        ValueError: for strings or objects (naming the column), complex numbers, infinities, numbers whose squares are infinite, no rows, rows of
+            unequal length, a sparse tensor, or not two dims.
     """
     data = as_frame(data)
     if hasattr(data, "columns") and hasattr(data, "to_numpy"):
@@ -151,6 +151,14 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
     if infinite.any():
         row, column = (int(i) for i in infinite.nonzero()[0])
         raise ValueError(f"data: finite numbers (or NaN for missing) were expected, got an infinity in row {row}, column {column}")
+    largest = torch.finfo(table.dtype).max ** 0.5 / 1e3
+    large = table.abs() > largest
+    if large.any():
+        row, column = (int(i) for i in large.nonzero()[0])
+        raise ValueError(
+            f"data: numbers of at most {largest:.0e} in size, whose squares and sums are numbers too, were expected, got {float(table[row, column]):g} in row {row}, "
+            f"column {column}: change the unit, or mark a wrong entry as missing (NaN)"
+        )
     return table, names or tuple(str(j) for j in range(table.shape[1]))
 
 

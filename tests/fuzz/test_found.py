@@ -93,9 +93,8 @@ def test_the_likelihood_of_draws_is_exact_where_latents_integrate_in_closed_form
 
 
 @pytest.mark.parametrize("data", [np.where(np.eye(12, 5) > 0, -1e308, 1.0), np.full((12, 5), 1e300)])
-def test_no_answer_is_no_fit(data):
-    """Squares of such numbers are infinite."""
-    with pytest.raises(ValueError, match="no start led to an answer.*standardise"):
+def test_numbers_whose_squares_are_infinite_are_refused(data):
+    with pytest.raises(ValueError, match="whose squares and sums are numbers too"):
         fit(SparseCoding(5, 3, 1), data + np.arange(12)[:, None], AlternatingMinimization(max_iterations=5), init="random")
 
 
@@ -257,6 +256,21 @@ def test_values_of_attributes_of_groups_keep_their_names_where_others_leave_the_
             data = np.column_stack([rng.random((12, 3)) < 0.3, np.arange(12) % 3]).astype(float)
             found = fit(AttributeGroups(model, ("early", "late", "never")), data, num_restarts=3).params
             assert all(float(found[name].abs().max()) <= 1.0 for name in ("intercepts", "loadings"))
+
+
+def test_numbers_whose_squares_are_infinite_are_refused_in_new_rows_too():
+    found = fit(FactorAnalysis(4, 1), normals(), EM(max_iterations=3))
+    for table in (np.full((2, 4), 1e308), np.full((2, 4), 1e30, np.float32)):
+        with pytest.raises(ValueError, match="whose squares and sums are numbers too, were expected, got 1e\\+3"):
+            found.log_likelihood_rows(table)
+
+
+def test_counts_beyond_whole_numbers_are_refused_in_new_rows_too():
+    counts = np.random.default_rng(0).poisson(3.0, (12, 4)).astype(float)
+    found = fit(UsageFactorization(4, 1), counts, SAEM(max_iterations=20))
+    counts[3, 2] = 1e30
+    with pytest.raises(ValueError, match="counts of at most"):
+        found.posterior_latents(counts)
 
 
 def test_rows_of_a_list_are_left_out():
