@@ -23,7 +23,7 @@ from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites
 from inference.fitting.rows import chunks, simulate_rows
-from inference.programs.data import checks_data, first_tensor, is_frame
+from inference.programs.data import checks_data, first_tensor
 from inference.programs.program import Program
 from inference.programs.replicates import observed_values
 from ppl_models.parts.validation import check_size
@@ -92,8 +92,6 @@ def to_arviz(
     check_size("to_arviz", "num_prior", num_prior, least=0)
     check_size("to_arviz", "seed", seed, least=0)
     data = as_fitted(fit, data)
-    if fit.structure.row_columns and is_frame(data):  # one line a step: packed, so that a row is a sequence
-        data = checked_as_fitted(fit, data)[0]
     point = fit.draws is None
     draws = {name: value[None, None] for name, value in fit.params.items()} if fit.draws is None else fit.draws
     num_chains, num_draws = next(iter(draws.values())).shape[:2]
