@@ -228,10 +228,11 @@ def write_rows(result: Fit, data: pd.DataFrame, path: Path, beside: pd.DataFrame
 
     found = result.posterior_frame(data)
     likelihoods = result.log_likelihood_rows(data).detach().cpu().double().numpy()
-    name, of_what, place = "log_likelihood", "the row", list(result.structure.row_columns)
-    if place:  # sequences, in the order in which they appear
-        name, of_what, likelihoods = "log_likelihood_of_sequence", "the whole sequence", likelihoods[pd.factorize(data["sequence"])[0]]
-        first = data[place]
+    name, of_what, place = "log_likelihood", "the row", [column for column in result.structure.row_columns if column in data.columns]
+    if result.structure.row_columns:  # sequences, in the order in which they appear
+        order = pd.factorize(data["sequence"])[0] if "sequence" in place else [0] * len(data)
+        name, of_what, likelihoods = "log_likelihood_of_sequence", "the whole sequence", likelihoods[order]
+        first = data[place] if place else pd.DataFrame({"row": range(1, len(found) + 1)}, index=found.index)
     else:
         first = pd.DataFrame({"row": range(1, len(found) + 1)}, index=found.index)
     if beside is not None:
@@ -241,7 +242,7 @@ def write_rows(result: Fit, data: pd.DataFrame, path: Path, beside: pd.DataFrame
     local = result.structure.local_sites
     given = f", given the {' and '.join(local)} that suit it best" if local else ""
     shown = ", ".join(map(str, found.columns[:6])) + (", ..." if found.shape[1] > 6 else "")
-    return f"{path}: one line a {'step' if place else 'row'} with {shown}, and {name} (of {of_what}: {result.likelihood_name}{given})"
+    return f"{path}: one line a {'step' if result.structure.row_columns else 'row'} with {shown}, and {name} (of {of_what}: {result.likelihood_name}{given})"
 
 
 def write_csv(table: pd.DataFrame, path: Path, index_label: str | None = None) -> None:

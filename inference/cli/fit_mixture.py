@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["fit_mixture"]
+__all__ = ["CATEGORIES", "asked_of", "component_of", "fit_mixture"]
 
 ROW_LAWS = {"multivariate-normal": "MultivariateNormal", "multivariate-t": "MultivariateT", "skew-normal": "SkewNormal"}
 CATEGORIES = "categorical"
@@ -89,9 +89,9 @@ def fit_mixture(
             raise ValueError("--checkpoint: one fit is kept in it, and --choose makes several; give --components with it")
         sizes = None if choose is None else range_of(choose, "--choose")
         check_out(out, overwrite, checkpoint)
-        asked = None if response is None or "=" not in response else _asked(response)
+        asked = None if response is None or "=" not in response else asked_of(response)
         frame = _read(data, columns, response, asked)
-        component = _component(response, asked, frame)
+        component = component_of(response, asked, frame)
         for text in _doubts(frame):
             warn(text)
 
@@ -132,7 +132,7 @@ def _read(data: str, columns: str | None, response: str | None, asked: dict[str,
     return read_mixed(data, columns, [name for name, family in (asked or {}).items() if family == CATEGORIES])
 
 
-def _component(text: str | None, asked: dict[str, str] | None, frame: pd.DataFrame) -> Any:
+def component_of(text: str | None, asked: dict[str, str] | None, frame: pd.DataFrame) -> Any:
     """The law of the columns, said where it was not asked for."""
     import ppl_models
 
@@ -170,7 +170,7 @@ def _blocks(frame: pd.DataFrame, kinds: list[str]) -> ResponseFamily:
     return runs[0][0] if len(runs) == 1 else ppl_models.Blocks(*runs)
 
 
-def _asked(text: str) -> dict[str, str]:
+def asked_of(text: str) -> dict[str, str]:
     """Families by column, NAME=FAMILY,NAME=FAMILY."""
     out: dict[str, str] = {}
     for part in names_of(text, "--response"):

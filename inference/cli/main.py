@@ -7,6 +7,7 @@ from inference.cli import (  # noqa: F401  (each registers its command)
     fit_attributes,
     fit_dde,
     fit_noisy_or,
+    fit_hmm,
     fit_options,
     fit_inclass,
     predict,

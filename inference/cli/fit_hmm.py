@@ -1,0 +1,83 @@
+"""``ppl-models fit hmm``: hidden states over time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from inference.cli.app import (
+    CheckpointFile,
+    Columns,
+    NoProgress,
+    Out,
+    Overwrite,
+    Restarts,
+    Seed,
+    Table,
+    Verbose,
+    check_out,
+    deliver,
+    fit_app,
+    names_of,
+    one_line_errors,
+    read_mixed,
+    run,
+    write_rows,
+)
+from inference.cli.fit_mixture import CATEGORIES, asked_of, component_of
+
+__all__ = ["fit_hmm"]
+
+
+@fit_app.command("hmm")
+def fit_hmm(
+    data: Table,
+    out: Out,
+    states: Annotated[int, typer.Option(min=1, help="Number of hidden states.")],
+    sequence: Annotated[str | None, typer.Option(help="Column that says which sequence a row belongs to; without it all rows are one sequence.")] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Column that counts the steps; numbers left out are steps without entries. Without it rows follow each other as they stand.")
+    ] = None,
+    response: Annotated[
+        str | None,
+        typer.Option(help="Law of the columns inside a state, as in fit mixture: normal, poisson, bernoulli, ...; or column by column, age=normal,visits=poisson."),
+    ] = None,
+    columns: Columns = None,
+    initial: Annotated[str, typer.Option(help="Law of the first state: free, stationary (that of the long run) or uniform.")] = "free",
+    restarts: Restarts = None,
+    seed: Seed = 0,
+    checkpoint: CheckpointFile = None,
+    no_progress: NoProgress = False,
+    overwrite: Overwrite = False,
+    verbose: Verbose = False,
+) -> None:
+    """Find hidden states that last over time: a hidden Markov model, the state of every row, and a report.
+
+    For example: ppl-models fit hmm tracks.csv --states 3 --sequence animal --time step --out tracks
+    """
+    with one_line_errors(checkpoint, verbose):
+        from ppl_models.hidden_markov import HiddenMarkov
+
+        check_out(out, overwrite, checkpoint)
+        asked = None if response is None or "=" not in response else asked_of(response)
+        places = {column: name for column, name in ((sequence, "sequence"), (time, "time")) if column is not None}
+        if len(places) < (sequence is not None) + (time is not None):
+            raise ValueError(f"--sequence and --time: two columns were expected, got {sequence!r} for both")
+        chosen = None if columns is None else [*places, *(name for name in names_of(columns, "--columns") if name not in places)]
+        texts = [name for name, family in (asked or {}).items() if family == CATEGORIES] + ([] if sequence is None else [sequence])
+        frame = read_mixed(data, chosen, texts)
+        for column in places:
+            if column not in frame.columns:
+                raise ValueError(f"--{places[column]}: {column!r} is no column of the table; the columns are {', '.join(map(str, frame.columns[:6]))}")
+        clash = [name for name in places.values() if name in frame.columns and name not in places]
+        if clash:
+            raise ValueError(f"column {clash[0]!r} would be taken for the place of a row; name it with --{clash[0]}, or leave it out with --columns")
+        items = frame.drop(columns=list(places))
+        if not items.shape[1]:
+            raise ValueError("at least one column beside --sequence and --time was expected")
+        component: Any = component_of(response, asked, items)
+        frame = frame.rename(columns=places)
+        result = run(HiddenMarkov(states, component, items.shape[1], initial), frame, None, restarts, seed, checkpoint, not no_progress)
+        deliver(result, frame, out, None)
+        typer.echo(write_rows(result, frame, out / "posterior.csv"))
