@@ -132,7 +132,8 @@ def compare(
                 "bad_rows": prediction.num_bad, "p_eff": prediction.effective_parameters,
             }  # fmt: skip
         record |= {
-            "num_parameters": one.num_parameters, "likelihood": _kind(one), "log_likelihood": one.log_likelihood, "bic": one.bic,
+            "num_parameters": one.num_parameters, "likelihood": _kind(one), "log_likelihood": one.log_likelihood,
+            "bic": one.bic if one.why_no_criteria is None else math.nan,
             "test_log_likelihood": math.nan if test is None else _test_density(one, test),
             "discrepancy": math.nan, "misfitting": math.nan,
             "identifiability": _verdict(one), "converged": one.converged, "seconds": one.seconds,

@@ -143,6 +143,7 @@ def summary_of(
     reason = fit.structure.why_no_standard_errors(fit.params)
     note = table.note if data is not None or not table.note else reason or "intervals need the data of the fit: pass them, as summary(data)"
     nothing = "needs the data" if data is None and reason is None else "none, see attrs"
+    note = " ".join(text for text in (note, fit.structure.unlisted_sites()[1]) if text)
     held = "held at this value"
     lines = [
         [row.value, row.error, row.low, row.high, nothing if table.note else source if math.isfinite(row.low) else held] for row in table.rows
@@ -199,7 +200,10 @@ def _rows(
     fit: FitRecord, names: Names | None, values: Mapping[str, Tensor], errors: Mapping[str, Tensor], limits: Limits
 ) -> tuple[Estimate, ...]:
     out = []
+    unlisted = fit.structure.unlisted_sites()[0]
     for site, value in values.items():
+        if site in unlisted:
+            continue
         labels = [labels_of(fit, dim, size, names) for dim, size in zip(dims_of(fit, site, value.shape), value.shape, strict=True)]
         columns = [value, *([errors[site], *limits[site]] if site in errors else [])]
         numbers = [column.detach().double().cpu().ravel().tolist() for column in columns]

@@ -52,7 +52,7 @@ class InClassNet:
     Identified up to the names of the components only under conditions, and for two variates often not at all: see
     :func:`inference.identifiability.check_identifiability`.
 
-    Source: K. T. Matchev and P. Shyamsundar (2022), InClass nets, doi:10.1088/2632-2153/ac4a1b; free weights, standardised columns and priors are ours.
+    Source: K. T. Matchev and P. Shyamsundar (2022), InClass nets, doi:10.1088/2632-2153/ac6483; free weights, standardised columns and priors are ours.
 
     Args:
         variates: one entry a variate: a number of columns (``(1, 1)``: the first and the second column), a tuple of names of columns

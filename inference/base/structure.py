@@ -335,6 +335,14 @@ class Structure:
             return f"{', '.join(self.integrated_sites)} of the rows are continuous; Bootstrap() gives intervals here"
         return None
 
+    def why_no_criteria(self, params: Params) -> str | None:
+        """Why AIC, BIC and their like, which charge for every free parameter, do not apply, and what to use instead; None where they do."""
+        return None
+
+    def unlisted_sites(self) -> tuple[tuple[str, ...], str]:
+        """Sites whose numbers say nothing one by one, such as weights of networks, and in a sentence what they are and where; a summary leaves them out."""
+        return (), ""
+
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         """The items whose family has a dispersion, in the order of the dispersion vector; none where that is not described."""
         return []

@@ -145,8 +145,7 @@ def deliver(result: Fit, frame: pd.DataFrame, out: Path, image_shape: tuple[int,
     state = "converged" if result.converged else "stopped"
     typer.echo(
         f"{state} after {result.num_iterations} iterations, {result.seconds:.1f} s\n"
-        f"{result.likelihood_name} {result.log_likelihood:.2f}, {result.objective_name} {result.objective:.2f}, "
-        f"BIC {result.bic:.2f}\n"
+        f"{result.likelihood_name} {result.log_likelihood:.2f}, {_objective(result)}\n"
         f"results in {out}: {REPORT} (open it in a browser), {POSTERIOR} (ArviZ), {FIT}/ (Fit.load), {SUMMARY}"
     )
 
@@ -168,6 +167,13 @@ class _OnStandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         typer.echo(self.format(record), err=True)
+
+
+def _objective(result: Fit) -> str:
+    """What was maximised, and BIC where there is one; a number a row has more digits."""
+    if result.why_no_criteria is None:
+        return f"{result.objective_name} {result.objective:.2f}, BIC {result.bic:.2f}"
+    return f"{result.objective_name} {result.objective:.5f}"
 
 
 @contextmanager

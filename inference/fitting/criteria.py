@@ -33,7 +33,12 @@ __all__ = ["aic", "aicc", "caic", "entropy_r2", "icl", "sabic"]
 
 
 def aic(fit: FitRecord, price: float = 2.0) -> float:
-    """-2 log-likelihood + ``price`` a free parameter: 2 is AIC, 3 AIC3."""
+    """-2 log-likelihood + ``price`` a free parameter: 2 is AIC, 3 AIC3.
+
+    Raises:
+        ValueError: here and in all criteria below, for a model whose parameters are no price, such as weights of networks.
+    """
+    fit.check_criterion("aic")
     return -2 * fit.log_likelihood + price * fit.num_parameters
 
 
@@ -43,6 +48,7 @@ def aicc(fit: FitRecord) -> float:
     Raises:
         ValueError: where there are not at least two rows more than free parameters.
     """
+    fit.check_criterion("aicc")
     rows, size = _rows(fit), fit.num_parameters
     if rows - size < 2:
         raise ValueError(f"aicc: at least two rows more than free parameters were expected, got {rows:,} rows and {size:,} parameters")
@@ -55,6 +61,7 @@ def sabic(fit: FitRecord) -> float:
     Raises:
         ValueError: where parameters are read from different numbers of rows, for which no such adjustment is known.
     """
+    fit.check_criterion("sabic")
     if fit.bic_price is not None:
         raise ValueError(f"sabic: the parameters of {fit.model_name} are read from different numbers of steps, and no adjustment is known for these; use bic")
     return -2 * fit.log_likelihood + fit.num_parameters * math.log((_rows(fit) + 2) / 24)
@@ -62,6 +69,7 @@ def sabic(fit: FitRecord) -> float:
 
 def caic(fit: FitRecord) -> float:
     """BIC and one more for every free parameter."""
+    fit.check_criterion("caic")
     return fit.bic + fit.num_parameters
 
 
@@ -74,6 +82,7 @@ def icl(fit: FitRecord, data: Any) -> float:
     Raises:
         ValueError: for any other model, or data of other rows.
     """
+    fit.check_criterion("icl")
     return fit.bic + 2 * _entropy("icl", fit, data)[0]
 
 

@@ -220,10 +220,28 @@ class FitRecord:
         return self.structure.num_free(self.params | (self.local or {}))
 
     @property
+    def why_no_criteria(self) -> str | None:
+        """Why AIC, BIC and their like do not apply to this kind of model, and what to use instead; None where they do."""
+        return self.structure.why_no_criteria(self.params)
+
+    def check_criterion(self, name: str) -> None:
+        """Refuse a criterion that charges for free parameters where these are no price of the model.
+
+        Raises:
+            ValueError: saying why, and what to use instead.
+        """
+        if (reason := self.why_no_criteria) is not None:
+            raise ValueError(f"{name}: {reason}")
+
+    @property
     def price(self) -> float:
         """What the parameters cost in BIC: (number of free parameters) log N, N rows or steps of sequences; where the model's kind knows
         from how many observations each parameter is read, the sum of the logs of these numbers.
+
+        Raises:
+            ValueError: for a model whose parameters are no price (:attr:`why_no_criteria`).
         """
+        self.check_criterion("bic")
         if self.bic_price is not None:
             return self.bic_price
         return self.num_parameters * math.log(self.num_observations or self.num_rows)

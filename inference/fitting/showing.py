@@ -23,13 +23,20 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
         ("latents", _latents(fit)),
         ("engine", f"{shown_settings(fit.method)}: {_course(fit)}"),
         ("log-likelihood" if fit.structure.relative_to is None else "log-likelihood ratio", f"{_number(fit.log_likelihood)}{_given(fit)}"),
-        ("BIC", f"{_number(fit.bic)}, {fit.num_parameters:,} free parameters"),
+        _size(fit),
     ]
     if fit.restarts.optimum is not None and fit.restarts.num_ended > 1:
         facts.append(("starts", f"the best optimum was reached by {fit.restarts.num_reached} of {fit.restarts.num_ended}"))
     if fit.warnings:
         facts.append(("warnings", f"{len(fit.warnings)}, read them in fit.warnings"))
     return facts
+
+
+def _size(fit: FitRecord) -> tuple[str, str]:
+    """BIC; where that does not apply, what was maximised."""
+    if fit.why_no_criteria is None:
+        return "BIC", f"{_number(fit.bic)}, {fit.num_parameters:,} free parameters"
+    return "objective", f"{fit.objective:.5g}, {fit.objective_name} (BIC and AIC do not apply)"
 
 
 def _data(fit: FitRecord) -> str:

@@ -10,7 +10,7 @@ With outputs :math:`\beta_v^{(i)}` of the networks, their means :math:`\phi_v^{(
 m is the marginal of a variate in the fit over that of the data, and must be 1 where the fit is good: values away from 1 mean that training has not ended, or
 that the data are no such mixture.
 
-Source: K. T. Matchev and P. Shyamsundar (2022), doi:10.1088/2632-2153/ac4a1b, equations 19 and 31-35; the diagnostic is ours.
+Source: K. T. Matchev and P. Shyamsundar (2022), doi:10.1088/2632-2153/ac6483, equations 19 and 31-35; the diagnostic is ours.
 """
 
 from __future__ import annotations

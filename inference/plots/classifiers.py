@@ -41,40 +41,17 @@ def plot_classifiers(fit: Fit | ClassifierEnsemble, data: Any, variate: int | st
         ValueError: for another kind of model, or a variate of several columns.
     """
     curves = _curves(fit, data, variate)
-    ax = _axes(ax)
-    for i in range(curves.classifiers.shape[-1]):
-        (line,) = ax.plot(curves.places, curves.classifiers[:, i], label=f"component {i + 1}")
-        if isinstance(curves, CurveBands):
-            low, high = curves.classifiers_lower[:, i], curves.classifiers_upper[:, i]
-            ax.fill_between(curves.places, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    bands = (curves.classifiers_lower, curves.classifiers_upper) if isinstance(curves, CurveBands) else None
+    ax = _by_component(ax, curves.variate, curves.places, curves.classifiers, bands, "chance of the component")
     ax.set_ylim(-0.02, 1.02)
-    ax.set_xlabel(f"variate {short_name(curves.variate)}")
-    ax.set_ylabel("chance of the component")
-    ax.legend(fontsize=8)
     return ax
 
 
 def plot_component_densities(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None) -> Axes:
-    """The density of a variate of one column in every component, as a histogram of the reweighted rows.
-
-    Args:
-        fit: a fit of independent classifiers, or an ensemble around it, which brings pointwise bands.
-        data: its rows; variate: number (from 0) or name.
-
-    Raises:
-        ValueError: for another kind of model, or a variate of several columns.
-    """
+    """The density of a variate of one column in every component, as a histogram of the reweighted rows. Arguments and errors as of :func:`plot_classifiers`."""
     curves = _curves(fit, data, variate)
-    ax = _axes(ax)
-    for i in range(curves.densities.shape[-1]):
-        steps = ax.stairs(curves.densities[:, i], curves.edges, label=f"component {i + 1}", color=f"C{i % 10}", linewidth=1.5)
-        if isinstance(curves, CurveBands):
-            low, high = (_repeated(values[:, i]) for values in (curves.densities_lower, curves.densities_upper))
-            ax.fill_between(curves.edges, low, high, step="post", color=steps.get_edgecolor(), alpha=0.2, linewidth=0)
-    ax.set_xlabel(f"variate {short_name(curves.variate)}")
-    ax.set_ylabel("density")
-    ax.legend(fontsize=8)
-    return ax
+    bands = (curves.densities_lower, curves.densities_upper) if isinstance(curves, CurveBands) else None
+    return _by_component(ax, curves.variate, curves.edges, curves.densities, bands, "density")
 
 
 def plot_certainty(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str = 0, ax: Axes | None = None) -> Axes:
@@ -143,6 +120,25 @@ def _axes(ax: Axes | None) -> Axes:
 
 def _curves(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str) -> ClassifierCurves | CurveBands:
     return fit.curves(data, variate) if isinstance(fit, ClassifierEnsemble) else classifier_curves(fit, data, variate)
+
+
+def _by_component(ax: Axes | None, variate: str, places: Any, values: Any, bands: tuple[Any, Any] | None, what: str) -> Axes:
+    """One line a component along a variate, with its band; steps where there is one place more than values."""
+    ax = _axes(ax)
+    in_steps = len(places) > len(values)
+    for i in range(values.shape[-1]):
+        colour, name = f"C{i % 10}", f"component {i + 1}"
+        if in_steps:
+            ax.stairs(values[:, i], places, label=name, color=colour, linewidth=1.5)
+        else:
+            ax.plot(places, values[:, i], label=name, color=colour)
+        if bands is not None:
+            low, high = (_repeated(own[:, i]) if in_steps else own[:, i] for own in bands)
+            ax.fill_between(places, low, high, step="post" if in_steps else None, color=colour, alpha=0.2, linewidth=0)
+    ax.set_xlabel(f"variate {short_name(variate)}")
+    ax.set_ylabel(what)
+    ax.legend(fontsize=8)
+    return ax
 
 
 def _repeated(values: Any) -> np.ndarray:

@@ -98,7 +98,7 @@ def _numbers(fit: Fit) -> str:
         [f"{fit.likelihood_name}, a row", number(fit.log_likelihood / fit.num_rows, 4)],
         [f"objective: {fit.objective_name}", number(fit.objective)],
         ["free parameters", f"{fit.num_parameters:,}"],
-        ["BIC (smaller is better)", number(fit.bic)],
+        *([["BIC (smaller is better)", number(fit.bic)]] if fit.why_no_criteria is None else []),
         ["rows", f"{fit.num_rows:,}"],
         *([["steps of all sequences", f"{fit.num_observations:,}"]] if fit.num_observations not in (None, fit.num_rows) else []),
         ["converged", "yes" if fit.converged else "no"],

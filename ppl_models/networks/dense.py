@@ -60,6 +60,11 @@ class Dense:
             out[f"layer_{layer}_intercepts"] = (num_networks, widths[layer])
         return out
 
+    def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
+        """Weights of columns that a variate does not have."""
+        width, first = self.widths(shapes, num_outputs)[:2]
+        return 0 if num_networks == 1 else first * sum(width - math.prod(shape) for shape in shapes)
+
     def start(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int, num_starts: int, generator: Generator) -> dict[str, Tensor]:
         """Weights by He et al. (2015, doi:10.1109/ICCV.2015.123), the last layer's by Glorot and Bengio (2010); intercepts such that units of the
         first layer bend all over the range of standardised columns."""
@@ -104,6 +109,10 @@ class Dense:
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
         hidden = self._hidden(inputs, weights)
         return hidden.reshape(len(hidden), len(inputs), -1, hidden.shape[-1]).expand(len(weights["layer_1_weights"]), -1, -1, -1)
+
+    def outputs(self, weights: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        last = len(self.hidden) + 1
+        return weights[f"layer_{last}_weights"], weights[f"layer_{last}_intercepts"]
 
     def with_outputs(self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor) -> dict[str, Tensor]:
         last = len(self.hidden) + 1

@@ -45,6 +45,9 @@ class Lookup:
             raise ValueError(f"InClassNet: Lookup() is for variates of one column of codes, got variates of shape {list(shapes)}")
         return {"table": (num_networks, self.num_values, num_outputs)}
 
+    def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
+        return 0
+
     def start(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int, num_starts: int, generator: Generator) -> dict[str, Tensor]:
         shape = (num_starts, *self.sites(shapes, num_outputs, num_networks)["table"])
         return {"table": START_SCALE * torch.randn(shape, generator=generator, dtype=torch.float64)}
@@ -69,6 +72,10 @@ class Lookup:
         table = weights["table"]
         codes = torch.stack([x[:, 0] for x in inputs]).nan_to_num().long()
         return torch.nn.functional.one_hot(codes, self.num_values).to(table).expand(len(table), *codes.shape, -1)
+
+    def outputs(self, weights: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        slopes = weights["table"].mT
+        return slopes, torch.zeros_like(slopes[..., 0])
 
     def with_outputs(self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor) -> dict[str, Tensor]:
         return {"table": (slopes + intercepts.unsqueeze(-1)).mT}
@@ -101,6 +108,9 @@ class KnownDensities:
             raise ValueError("InClassNet: known densities of one variate cannot be shared by all: give a tuple of networks, one a variate")
         return {"log_scales": (num_networks, num_outputs)}
 
+    def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
+        return 0
+
     def start(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int, num_starts: int, generator: Generator) -> dict[str, Tensor]:
         return {"log_scales": torch.zeros((num_starts, num_networks, num_outputs), dtype=torch.float64)}
 
@@ -122,6 +132,10 @@ class KnownDensities:
 
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> None:
         """Its logits are known but for their intercepts."""
+        return
+
+    def outputs(self, weights: Mapping[str, Tensor]) -> None:
+        """Its scales have no slopes."""
         return
 
     def with_outputs(self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor) -> dict[str, Tensor]:

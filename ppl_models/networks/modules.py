@@ -53,6 +53,9 @@ class FromModule:
         own = dict(self.module.named_parameters())
         return {site: (num_networks, *own[name].shape) for site, name in self._names.items()}
 
+    def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
+        return 0
+
     def start(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int, num_starts: int, generator: Generator) -> dict[str, Tensor]:
         drawn: dict[str, list[Tensor]] = {site: [] for site in self._names}
         module = copy.deepcopy(self.module).cpu()
@@ -95,6 +98,10 @@ class FromModule:
 
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> None:
         """What its outputs are linear in is not known."""
+        return
+
+    def outputs(self, weights: Mapping[str, Tensor]) -> None:
+        """Which of its parameters make the outputs is not known."""
         return
 
     def with_outputs(self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor) -> dict[str, Tensor]:

@@ -28,6 +28,10 @@ class ClassifierNetwork(Protocol):
         """
         ...
 
+    def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
+        """How many of the weights no output depends on; arguments as of :meth:`sites`."""
+        ...
+
     def start(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int, num_starts: int, generator: Generator) -> dict[str, Tensor]:
         """Random weights to train from, (num_starts, \\*shape) by site."""
         ...
@@ -46,6 +50,10 @@ class ClassifierNetwork(Protocol):
 
     def features(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor | None:
         """What its logits are linear in, (R, V, n, F); None where that is not known."""
+        ...
+
+    def outputs(self, weights: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+        """Slopes (R, G, C, F) and intercepts (R, G, C) of the logits in the features; None where there are no known features."""
         ...
 
     def with_outputs(self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor) -> dict[str, Tensor]:

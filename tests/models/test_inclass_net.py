@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,27 @@ def test_the_plain_call() -> None:
     assert result.objective_name == "held-out log-likelihood ratio to independence per row"
     assert result.objective == pytest.approx(float(result.restarts.objective.max()))
     assert result.log_likelihood > 50
+    summary = result.summary()
+    assert sorted(summary.index) == [*(f"pseudo_weights[{v}, {i}]" for v in range(2) for i in range(2)), "weights[0]", "weights[1]"]
+    assert "weights of the networks" in summary.attrs["note"]
+    for criterion in ("aic", "aicc", "sabic", "caic", "bic"):
+        with pytest.raises(ValueError, match=rf"{criterion}: AIC, BIC and their like charge for every free parameter.*saturation"):
+            getattr(result, criterion)
+    with pytest.raises(ValueError, match="icl: AIC, BIC"):
+        result.icl(rows)
+    assert "BIC and AIC do not apply" in repr(result)
+
+
+def test_variates_that_say_nothing_are_named() -> None:
+    """A column that has nothing to do with the others, and columns that have nothing to do with each other."""
+    generator = torch.Generator().manual_seed(3)
+    noise = torch.randn(600, 1, generator=generator)
+    model, method = InClassNet((1, 1, 1), 2, networks=Dense((6,))), TrainClassifiers(max_epochs=20, batch_size=100)
+    said = " ".join(quick(model, np.hstack([table(600, 2), noise.numpy()]), method, num_restarts=1).warnings)
+    assert re.search(r"say next to nothing about the component of a row: 3 \([01]\.\d% of what there is to know\).*three variates that do", said), said
+    assert "not clearly likelier" not in said
+    said = " ".join(quick(model, torch.randn(600, 3, generator=generator), method, num_restarts=1).warnings)
+    assert "60 held-out rows are not clearly likelier under these components than if the variates were independent" in said
 
 
 def test_a_program_of_rows_alone_has_its_sites() -> None:

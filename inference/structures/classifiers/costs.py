@@ -11,7 +11,7 @@ with :math:`C^*` the total correlation of the data: minus the mean log-likelihoo
 which lies above it, and whose minimum over all networks makes :math:`\beta` the classifiers themselves if the data are such a mixture. The
 bivariate form is the negative cross mutual information.
 
-Source: K. T. Matchev and P. Shyamsundar (2022), doi:10.1088/2632-2153/ac4a1b, equations 24-29, 45, B and C.
+Source: K. T. Matchev and P. Shyamsundar (2022), doi:10.1088/2632-2153/ac6483, equations 24-29, 45, B and C.
 """
 
 from __future__ import annotations

@@ -51,6 +51,14 @@ class TrainedNetworks(Protocol):
         """Weights (R, ...) by site of the program."""
         ...
 
+    def packed(self, params: Params) -> Tensor:
+        """Weights (R, ...) by site as one vector, (P,)."""
+        ...
+
+    def features(self, prepared: Any) -> list[Tensor]:
+        """What the logits of every variate are linear in, (R, n, F), of networks that know it."""
+        ...
+
 
 def networks_of(about: ClassifierDescription, start: Params, by_hand: bool = True) -> TrainedNetworks:
     """The networks of a model with their weights from ``start`` (R, ...).
@@ -77,17 +85,23 @@ class DenseNetworks:
         self.num_restarts, self.num_networks, self.num_variates = len(first), group.num_networks, about.num_variates
         self.num_layers = len(group.shapes) // 2
         batch = self.num_restarts * self.num_networks
-        pieces, owner = [], []
+        owner = []
         self.shapes: list[tuple[int, ...]] = []
-        for layer in range(1, self.num_layers + 1):
-            for value in (start[f"layer_{layer}_weights"].mT, start[f"layer_{layer}_intercepts"].unsqueeze(-2)):
-                pieces.append(value.reshape(-1))
-                self.shapes.append((batch, *value.shape[-2:]))
-                owner.append(torch.arange(self.num_restarts, device=first.device).repeat_interleave(value[0].numel()))
-        self.theta, self.owner = torch.cat(pieces), torch.cat(owner)
+        for value in self._pieces(start):
+            self.shapes.append((batch, *value.shape[-2:]))
+            owner.append(torch.arange(self.num_restarts, device=first.device).repeat_interleave(value[0].numel()))
+        self.theta, self.owner = self.packed(start), torch.cat(owner)
         self._layers = self._views(self.theta)
         self._of_gradient: tuple[Tensor, list[Tensor]] | None = None
         self._kept: list[Tensor] = []
+
+    def _pieces(self, params: Params) -> list[Tensor]:
+        """Matrices in the order in which they stand in the vector."""
+        layers = range(1, self.num_layers + 1)
+        return [value for layer in layers for value in (params[f"layer_{layer}_weights"].mT, params[f"layer_{layer}_intercepts"].unsqueeze(-2))]
+
+    def packed(self, params: Params) -> Tensor:
+        return torch.cat([value.reshape(-1) for value in self._pieces(params)])
 
     def _views(self, theta: Tensor) -> list[Tensor]:
         return [part.view(shape) for part, shape in zip(theta.split([math.prod(shape) for shape in self.shapes]), self.shapes, strict=True)]
@@ -131,6 +145,9 @@ class DenseNetworks:
             if layer:
                 upstream = torch.bmm(upstream, self._layers[layer].mT).mul_(hidden > 0)
 
+    def features(self, prepared: Tensor) -> list[Tensor]:
+        return _features(self.about, prepared, self.params(self.theta))
+
     def params(self, theta: Tensor) -> Params:
         out, layers = {}, self._views(theta)
         for layer in range(self.num_layers):
@@ -153,7 +170,7 @@ class AnyNetworks:
         self.shapes = {site: tuple(start[site].shape) for site in about.network_sites}
         values = [start[site] for site in about.network_sites]
         num = len(values[0])
-        self.theta = torch.cat([value.reshape(-1) for value in values])
+        self.theta = self.packed(start)
         self.owner = torch.cat([torch.arange(num, device=value.device).repeat_interleave(value[0].numel()) for value in values])
         self._leaf: Tensor | None = None
         self._output: Tensor | None = None
@@ -192,3 +209,20 @@ class AnyNetworks:
     def params(self, theta: Tensor) -> Params:
         parts = theta.split([math.prod(shape) for shape in self.shapes.values()])
         return {site: part.view(shape) for (site, shape), part in zip(self.shapes.items(), parts, strict=True)}
+
+    def packed(self, params: Params) -> Tensor:
+        return torch.cat([params[site].reshape(-1) for site in self.about.network_sites])
+
+    def features(self, prepared: list[Tensor]) -> list[Tensor]:
+        return _features(self.about, prepared, self.params(self.theta))
+
+
+def _features(about: ClassifierDescription, prepared: Sequence[Tensor] | Tensor, params: Params) -> list[Tensor]:
+    out: list[Tensor] = [params[about.network_sites[0]]] * about.num_variates
+    for group in about.groups:
+        found = group.network.features([prepared[v] for v in group.variates], {name: params[site] for site, name in group.sites.items()})
+        if found is None:
+            raise RuntimeError("features were asked for of networks that do not know theirs")
+        for place, v in enumerate(group.variates):
+            out[v] = found[:, place]
+    return out

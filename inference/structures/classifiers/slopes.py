@@ -79,6 +79,11 @@ class Objective:
     label_weight: float = 0.0
     log_chances: Tensor | None = None
 
+    @property
+    def is_likelihood(self) -> bool:
+        """Whether it is the likelihood and nothing else."""
+        return self.cost is not None and not self.cost.consistency and not self.penalties and self.labels is None
+
     def log_weights(self, balance: Balance, log_phi: Tensor) -> Tensor:
         """(R, C)."""
         return log_phi.mean(1).log_softmax(-1) if balance.log_weights is None else balance.log_weights

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,8 @@ __all__ = ["ClassifierStructure"]
 
 NUM_STARTS = 4
 NUM_PROBES = 64  # values of each variate at which components are recognised
+SILENT = 0.02  # of the entropy of the component: a variate that tells less
+TOLD_ROWS = 20_000  # evenly spaced, that this is read from
 EMPTY = 0.02  # of an even share: a component with less has collapsed
 
 
@@ -98,16 +99,46 @@ class ClassifierStructure(Structure):
         return out
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Components that have collapsed."""
+        """Components that have collapsed, and variates that tell nothing of them."""
         weights = params["weights"]
+        out = []
         small = [i for i, w in enumerate(weights.tolist()) if w < EMPTY / len(weights)]
-        if not small:
-            return []
-        shown = ", ".join(f"{i} (weight {float(weights[i]):.2g})" for i in small)
-        return [
-            f"components with hardly any rows: {shown}. The data may have fewer than num_components = {len(weights)}, or training ended in a poor optimum: "
-            "fit fewer components and compare the held-out objective, raise num_restarts, or add penalties=EvenWeights(0.1)"
-        ]
+        if small:
+            shown = ", ".join(f"{i + 1} (weight {float(weights[i]):.2g})" for i in small)
+            out.append(
+                f"components with hardly any rows: {shown}. The data may have fewer than num_components = {len(weights)}, or training ended in a poor optimum: "
+                "fit fewer components and compare the held-out objective, raise num_restarts, or add penalties=EvenWeights(0.1)"
+            )
+        told = self.told(problem.data, params)
+        silent = [v for v, share in enumerate(told.tolist()) if share < SILENT]
+        if silent:
+            out.append(
+                f"variates that say next to nothing about the component of a row: {', '.join(self._variate_name(v, float(told[v])) for v in silent)}. They are independent of "
+                "the other variates, as far as these components go, and do not help to find them; "
+                + (
+                    "without three variates that do, weights and components are not determined"
+                    if len(told) - len(silent) < 3
+                    else "leave them out, or use more components"
+                )
+            )
+        return out
+
+    def _variate_name(self, v: int, share: float) -> str:
+        names = self.model.entry_names.get("variate")
+        return f"{v + 1 if names is None else names[v]} ({share:.1%} of what there is to know)"
+
+    def told(self, data: Any, params: Params) -> Tensor:
+        """How much each variate alone says of the component of a row: their mutual information over the entropy of the weights, (V,), between 0 and 1."""
+        log_weights = params["weights"].double().log()
+        step = max(1, len(rows_of(data, self.about.shapes)[0]) // TOLD_ROWS)
+        rows = {f"variate_{v}": x[::step] for v, x in enumerate(rows_of(data, self.about.shapes))}
+        with torch.no_grad():
+            log_ratios = self.model.log_ratios(rows, params).double()
+        log_alphas = (log_ratios + log_weights).log_softmax(-1)  # (V, n, C)
+        seen = (log_ratios != 0).any(-1)
+        divergence = (log_alphas.exp() * (log_alphas - log_weights)).sum(-1) * seen
+        entropy = -(log_weights.exp() * log_weights).sum()
+        return (divergence.sum(1) / seen.sum(1).clamp(min=1) / entropy).cpu()
 
     def marginal_rows(self, program: Program, params: Params) -> Tensor:
         return self._joint(params, program.args[0]).logsumexp(-1)
@@ -148,6 +179,20 @@ class ClassifierStructure(Structure):
 
     def why_no_standard_errors(self, params: Params) -> str:
         return "weights of networks have no standard errors that mean anything (other weights give the same classifiers); intervals come from ensembles on resampled rows"
+
+    def why_no_criteria(self, params: Params) -> str | None:
+        return (
+            "AIC, BIC and their like charge for every free parameter, and the weights of networks are none in that sense: training that stops early uses few of them. Choose the "
+            "number of components by the cost of held-out rows, inference.selection.saturation(...), and compare two fits by fit.log_likelihood_rows(new_rows)"
+        )
+
+    def unlisted_sites(self) -> tuple[tuple[str, ...], str]:
+        """Weights of networks, and what scales their inputs."""
+        about = self.about
+        return (*about.network_sites, *about.scaling_sites), (
+            "The weights of the networks say nothing one by one and are left out; they are in fit.params. What they say of a row: "
+            "inference.inspection.read_classifiers(fit, data)."
+        )
 
     def labels(self) -> tuple[Labels, ...]:
         """Components may exchange names, where their networks and weights can; each is recognised by its classifiers at probes of the variates."""
@@ -190,16 +235,10 @@ class ClassifierStructure(Structure):
         """Weights of the networks, and free weights without their sum."""
         about = self.about
         networks = sum(params[site].numel() for site in about.network_sites)
-        return networks - self._unused() + (about.num_components - 1 if about.weights == "free" else 0)
-
-    def _unused(self) -> int:
-        """Weights of columns that a variate does not have."""
-        total = 0
-        for group in self.about.groups:
-            first = group.shapes.get("layer_1_weights")
-            if first is not None and not group.is_shared:
-                total += sum(first[1] * (first[2] - math.prod(self.about.shapes[v])) for v in group.variates)
-        return total
+        unused = sum(
+            group.network.num_unused([about.shapes[v] for v in group.variates], about.num_components, group.num_networks) for group in about.groups
+        )
+        return networks - unused + (about.num_components - 1 if about.weights == "free" else 0)
 
     def num_densities(self, num_items: int) -> int:
         return num_items

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from inference.base.checkpoint import Checkpoint
-from inference.base.outcome import ConvergenceWarning, Outcome
+from inference.base.outcome import ConvergenceWarning, EstimateWarning, Outcome
 from inference.base.progress import Progress
 from inference.programs.alone import isolated
 from inference.programs.program import Params
 from inference.structures.classifiers.course import Course
 from inference.structures.classifiers.networks import networks_of
+from inference.structures.classifiers.output_layers import Direction, OutputLayers
 from inference.structures.classifiers.rows import MOST_RESIDENT, Rows
 from inference.structures.classifiers.slopes import FLOOR, Balance, Objective, RowTerms
 from inference.structures.classifiers.terms import CrossTotalCorrelation, Labels, WeightPenalty
@@ -36,6 +37,8 @@ LEAST_SHARE = 0.1  # of a batch's own mean that the estimate of the mean of all 
 LEAST_STEPS = 20  # of an epoch, however few the rows
 CHUNK = 2**21  # rows times variates times units times restarts in one evaluation
 MOST_STORED = 2**27  # numbers of a pass over the rows that are kept for its second half
+LEAST_HELD = 50  # held-out rows that say whether there are components at all
+MOST_HALVINGS = 8  # of a last step
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 
@@ -57,7 +60,9 @@ class TrainClassifiers:
 
     A share of the rows is held out. After every epoch (one pass through the other rows, and at least 20 steps) their
     log-likelihood ratio is looked at; a restart keeps its best weights, learns more slowly after ``patience`` epochs without a gain, and stops after
-    ``num_decays`` of these. At the end :math:`\phi` is computed once from all rows. Steps are Adam's (Kingma and Ba 2015).
+    ``num_decays`` of these. Steps are Adam's (Kingma and Ba 2015). Then the output layers are taken to the optimum by Newton's method
+    (:mod:`inference.structures.classifiers.output_layers`) as far as held-out rows gain by it: components that overlap much leave a direction so flat that steps on
+    batches end at random places of it. At the end :math:`\phi` is computed once from all rows.
 
     Components are named by their weights, the largest first; where there are labels, or parameters to start from, these name them.
 
@@ -81,6 +86,9 @@ class TrainClassifiers:
             every step takes all rows.
         frozen_responsibilities: hold the posterior of the components fixed for an epoch and fit each network to it, a generalised EM: the
             gradient of a batch is then unbiased by itself.
+        last_steps: steps of Newton's method for the output layers, on all rows, that end the training (at most; until ``tolerance`` is not gained any more); 0 leaves
+            them out. Weights of components that overlap much hang on these. Where there are labels or penalties, or networks do not know what their outputs are linear
+            in, there are none.
         device: where the networks run, such as "cuda"; that of the data if None.
         most_resident: numbers of the data kept on the device; more are fetched from memory or file block by block.
 
@@ -102,6 +110,7 @@ class TrainClassifiers:
     learning_rate: float = 1e-3
     average: bool = True
     frozen_responsibilities: bool = False
+    last_steps: int = 12
     device: str | None = None
     most_resident: int = MOST_RESIDENT
 
@@ -122,7 +131,7 @@ class TrainClassifiers:
         for name in ("batch_size", "patience"):
             if getattr(self, name) is not None:
                 check_size(owner, name, getattr(self, name), wanted="a positive integer or None")
-        for name in ("memory_rows", "num_decays", "most_resident"):
+        for name in ("memory_rows", "num_decays", "last_steps", "most_resident"):
             check_size(owner, name, getattr(self, name), least=0)
         check_size(owner, "max_epochs", self.max_epochs)
         check_number(owner, "tolerance", self.tolerance, "be 0 or more", least=0)
@@ -168,7 +177,14 @@ class TrainClassifiers:
             training = _Training(self, about, problem, start)
             course = training.optimise(progress, store)
             outcome = replace(training.outcome(course, start), is_named=self.labels is not None or problem.start_given)
-        best = int(outcome.objective.nan_to_num(nan=-math.inf).argmax())
+            best = int(outcome.objective.nan_to_num(nan=-math.inf).argmax())
+            gain, error = training.held_out_gain(course, best)
+        if gain < 2 * error:
+            warnings.warn(
+                f"the {len(training.held):,} held-out rows are not clearly likelier under these components than if the variates were independent ({gain:.2g} nats a row, standard "
+                f"error {error:.2g}). Then weights and components may mean nothing: inference.selection.total_correlation(data) tests whether the variates depend on each "
+                "other at all; where they do, train on more rows or with smaller networks", EstimateWarning, stacklevel=3,
+            )  # fmt: skip
         if self.patience is not None and not outcome.converged[best]:
             warnings.warn(
                 f"the best restart still gained after {self.max_epochs} epochs: raise max_epochs", ConvergenceWarning, stacklevel=3
@@ -339,6 +355,16 @@ class _Training:
         balance.pull = pull
         return value
 
+    def held_out_gain(self, course: Course, restart: int) -> tuple[float, float]:
+        """The mean log-likelihood ratio of the held-out rows in one restart, and its standard error; 0 and 0 where they are too few to say."""
+        if self.method.cost is None or len(self.held) < LEAST_HELD:
+            return 0.0, 0.0
+        balance, _ = self.balance(course, self.kept)
+        log_phi = balance.phi.log()
+        parts = self._joints(self.held, log_phi, self.objective.log_weights(balance, log_phi))
+        rows = torch.cat([joint[restart].logsumexp(-1).double().cpu() for joint, _, _ in parts])
+        return float(rows.mean()), float(rows.std()) / math.sqrt(len(rows))
+
     # ---------------------------------------------------------------- steps
 
     def optimise(self, progress: Progress, store: Checkpoint | None) -> Course:
@@ -490,6 +516,47 @@ class _Training:
 
     # ---------------------------------------------------------------- the end
 
+    def _last_steps(self, course: Course, objective: Tensor) -> Tensor:
+        """Newton's method for the output layers, from where the networks are; every restart keeps the weights of its best objective, (R,), which is returned."""
+        method, networks = self.method, self.networks
+        layers = OutputLayers(self.objective, networks, self.rows, self.chunk)
+        if not method.last_steps or not self.objective.is_likelihood or not layers.usable():
+            return objective
+        owner, best_theta, best_omega = networks.owner, networks.theta.clone(), course.omega
+        balance, value = self.balance(course, self.kept)
+        for _ in range(method.last_steps):
+            log_weights = self.objective.log_weights(balance, balance.phi.log())
+            step = layers.direction(self.kept, balance, log_weights, 1.0 / (self.about.prior_scale**2 * len(self.kept)))
+            if float(step.gain.max()) < method.tolerance:
+                break
+            before = value
+            balance, value = self._along(course, step, before)
+            held = (self.held_out(course, balance) if len(self.held) else value).double().cpu()
+            better = held > objective
+            objective, moved = torch.where(better, held, objective), better.to(owner.device)
+            best_theta = torch.where(moved[owner], networks.theta, best_theta)
+            best_omega = torch.where(moved[:, None], course.omega, best_omega)
+            if not bool((value > before).any()):
+                break
+        networks.theta.copy_(best_theta)
+        course.omega = best_omega
+        return objective
+
+    def _along(self, course: Course, step: Direction, before: Tensor) -> tuple[Balance, Tensor]:
+        """Statistics and objective of all training rows after a step of every restart: halved until its objective rises, left out where it never does."""
+        owner, theta, omega = self.networks.owner, self.networks.theta.clone(), course.omega
+        change, size = self.networks.packed(step.networks), torch.ones_like(before)
+        for halvings in range(MOST_HALVINGS + 1):
+            self.networks.theta.copy_(theta + size.to(theta)[owner] * change)
+            if step.logits is not None:
+                course.omega = omega + size.to(omega).unsqueeze(-1) * step.logits.to(omega)
+            balance, value = self.balance(course, self.kept)
+            falls = ~(value > before) & (size > 0)
+            if not bool(falls.any()):
+                break
+            size = torch.where(falls, 0.5 * size if halvings < MOST_HALVINGS - 1 else 0.0, size)
+        return balance, value
+
     def outcome(self, course: Course, start: Params) -> Outcome:
         """The best weights of every restart, with the statistics of all rows."""
         keep_last = self.method.patience is None
@@ -500,9 +567,9 @@ class _Training:
         if not keep_last:
             self.networks.theta.copy_(course.best_theta)
             course.omega = course.best_omega
-        objective = course.last if keep_last else course.best
-        every = torch.arange(self.rows.num_rows)
         self.anchor = None
+        objective = self._last_steps(course, course.last if keep_last else course.best)
+        every = torch.arange(self.rows.num_rows)
         balance, _ = self.balance(course, every)
         log_phi = balance.phi.log()
         log_weights = self.objective.log_weights(balance, log_phi)
