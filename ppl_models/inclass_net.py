@@ -22,6 +22,7 @@ from ppl_models.parts.validation import check_flag, check_number, check_numbers,
 
 __all__ = ["InClassNet"]
 
+MOST_LOOKED = 1000  # rows that show that a variate is not constant
 CHUNK = 2**21  # rows times variates times widest layer in one evaluation without gradients
 
 
@@ -156,6 +157,8 @@ class InClassNet:
         first = [x[:2] for x in rows_of(rows, about.shapes)]
         if for_fit and len(rows_of(rows, about.shapes)[0]) < self.num_components:
             raise ValueError(f"data: at least num_components = {self.num_components} rows were expected, got {len(first[0])}")
+        if for_fit:
+            self._refuse_constant(rows_of(rows, about.shapes))
         generator = torch.Generator().manual_seed(0)
         kind = _dtype_of(first)
         for group in about.groups:
@@ -172,6 +175,15 @@ class InClassNet:
                     f"has {logits.shape[-1]}"
                 )
         return rows, names
+
+    def _refuse_constant(self, parts: list[Tensor]) -> None:
+        """Of many rows, evenly spaced ones are looked at first."""
+        for v, x in enumerate(parts):
+            first = x[0]
+            if len(x) > 1 and all(bool(torch.isclose(part, first, 0, 0, equal_nan=True).all()) for part in (x[:: max(1, len(x) // MOST_LOOKED)], x)):
+                named = self.entry_names.get("variate", ())
+                name = repr(named[v]) if named else str(v + 1)
+                raise ValueError(f"data: a variate that differs between rows was expected, but variate {name} is the same in all {len(x):,} of them; leave it out")
 
     def log_scores(self, data: Tensor | Mapping[str, Tensor], params: Mapping[str, Tensor]) -> Tensor:
         r"""Log-outputs of the networks, :math:`\log \beta_v^{(i)}(x_{nv})`, (\*R, V, n, C); zero where a variate is missing.

@@ -39,6 +39,7 @@ from inference.identifiability.classifier_evidence import (
     weight_interval,
 )
 from inference.identifiability.report import plain_values
+from inference.identifiability.weight_information import weight_errors
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
 
@@ -46,6 +47,7 @@ __all__ = ["ClassifierIdentifiability", "check_classifiers"]
 
 MOST_LINES = 12
 SUM_TOLERANCE = 1e-4
+WANTED = 0.01  # standard error of a weight that is called good
 
 
 @shows_briefly
@@ -63,6 +65,8 @@ class ClassifierIdentifiability:
         pairs: theorem 1, one record a variate and ordered pair of components; empty for two components and for three and more variates.
         independence: one record a variate, for three and more variates.
         checks, label_free_weights: counts of rows that need no label.
+        weight_errors: for three and more variates the least standard errors with which any method that assumes nothing of the densities could know the weights from
+            so many rows, (C,); else None.
         possible_weights: for two variates and two components the interval of component 1's weight that has the same law; else None.
     """
 
@@ -78,6 +82,7 @@ class ClassifierIdentifiability:
     checks: tuple[CrossCheck, ...]
     label_free_weights: tuple[LabelFreeWeight, ...]
     possible_weights: tuple[float, float] | None
+    weight_errors: tuple[float, ...] | None = None
 
     @property
     def contradicted(self) -> tuple[CrossCheck, ...]:
@@ -150,7 +155,7 @@ def check_classifiers(
     purity: list[Purity] = []
     pairs: list[Purity] = []
     spans: list[Independence] = []
-    interval = None
+    interval, least_errors = None, None
     if size > 1 and len(members) == 2:
         for v, own in enumerate(members):
             purity += [certainty(own, v, i, None, delta, level) for i in range(size)]
@@ -161,6 +166,7 @@ def check_classifiers(
             interval = weight_interval(weights, np.maximum(suprema, 1e-12))
     elif size > 1:
         spans = [independence(own, v, tolerance, level, seed) for v, own in enumerate(members)]
+        least_errors = tuple(float(error) for error in weight_errors(means, weights, seed))
     checks, shares = cross_checks(means, weights, delta, level) if size > 1 else ([], [])
     verdict: Literal["supported", "refuted at this resolution", "open"] = "open"
     contradicted = any(check.verdict == "disagrees" for check in checks)
@@ -175,7 +181,7 @@ def check_classifiers(
         verdict = "supported"
     return ClassifierIdentifiability(
         verdict, num_rows, num_members, tuple(float(w) for w in weights), names, float(delta), tuple(purity), tuple(pairs),
-        tuple(spans), tuple(checks), tuple(shares), interval,
+        tuple(spans), tuple(checks), tuple(shares), interval, least_errors,
     )  # fmt: skip
 
 
@@ -266,6 +272,29 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
 
 
 def _many_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
+    return [*_linear_independence(report, num), *_least_errors(report, num)]
+
+
+def _least_errors(report: ClassifierIdentifiability, num: str) -> list[str]:
+    """How well the weights can be known at all, and how many rows would make that better."""
+    errors = report.weight_errors or ()
+    if not errors or not all(math.isfinite(error) for error in errors):
+        return []
+    largest, known = max(errors), ", ".join(f"{error:.2g}" for error in errors)
+    out = f"With {num} rows no method that assumes nothing of the densities can know these weights better than with standard errors of about {known} (in their order)."
+    if largest > WANTED:
+        rows = report.num_rows * (largest / WANTED) ** 2
+        out += f" It would take some {_rounded(rows):,} rows to bring the largest down to {WANTED:g}; or assume more, as a Mixture with named laws does."
+    return [out]
+
+
+def _rounded(value: float) -> int:
+    """To two digits, upwards."""
+    unit = 10 ** max(0, int(math.log10(value)) - 1)
+    return math.ceil(value / unit) * unit
+
+
+def _linear_independence(report: ClassifierIdentifiability, num: str) -> list[str]:
     good = [own for own in report.independence if own.verdict == "independent"]
     count = f"{len(good)} of {len(report.independence)} variates"
     if report.verdict == "supported":

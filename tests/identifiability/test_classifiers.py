@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -127,6 +128,21 @@ def test_one_fit_is_no_witness_of_its_own_certainty():
     assert alone.verdict == "open"
     assert "no witness" in alone.text()
     assert together.verdict == "supported"
+
+
+def test_no_method_knows_weights_better_than_the_information_allows():
+    """Certain classifiers leave the error of counting; those of Normals that overlap much were worked out on a fine grid, by derivatives of the cells' probabilities."""
+    certain = np.eye(3)[np.random.default_rng(0).choice(3, 1000, p=[0.2, 0.3, 0.5])]
+    report = check_classifiers([certain] * 3)
+    weights = certain.mean(0)
+    assert report.weight_errors == pytest.approx(np.sqrt(weights * (1 - weights) / 1000), rel=1e-6)
+    sample = simulate_trivariate(20_000, 0)
+    alphas = [sample.truth.classifiers(v, sample.data[:, v]) for v in range(3)]
+    report = check_classifiers(alphas)
+    assert np.array(report.weight_errors) * math.sqrt(20_000) == pytest.approx([10.6, 17.1, 12.6, 7.6], rel=0.15)
+    assert "no method that assumes nothing of the densities can know these weights better" in report.text()
+    assert "rows to bring the largest down to 0.01" in report.text()
+    assert check_classifiers(alphas[:2]).weight_errors is None
 
 
 def test_names_of_components_do_not_matter():

@@ -172,6 +172,12 @@ def test_the_plain_call() -> None:
     assert "BIC and AIC do not apply" in repr(result)
 
 
+def test_a_constant_variate_is_refused() -> None:
+    rows = pd.DataFrame({"a": range(9), "b": 1.0})
+    with pytest.raises(ValueError, match="a variate that differs between rows was expected, but variate 'b' is the same in all 9 of them; leave it out"):
+        fit(InClassNet((("a",), ("b",))), rows)
+
+
 def test_variates_that_say_nothing_are_named() -> None:
     """A column that has nothing to do with the others, and columns that have nothing to do with each other."""
     generator = torch.Generator().manual_seed(3)
