@@ -47,6 +47,7 @@ __all__ = ["ClassifierIdentifiability", "check_classifiers"]
 
 MOST_LINES = 12
 SUM_TOLERANCE = 1e-4
+NOISE_OF_NETWORKS = 50.0  # over N: the scaled eigenvalue that a network may show of a variate that says nothing
 WANTED = 0.01  # standard error of a weight that is called good
 
 
@@ -133,7 +134,8 @@ def check_classifiers(
         variate_names: V names; 1, 2, ... if None.
         delta: a classifier counts as certain from 1 - delta on.
         level: of the one-sided bounds.
-        tolerance: densities count as dependent where the lower bound of the smallest scaled eigenvalue does not exceed it.
+        tolerance: densities count as dependent where the lower bound of the smallest scaled eigenvalue does not exceed it, nor, for one fit alone, what the noise
+            of its networks can show (50 over the number of rows).
         seed: of the bootstrap over rows (three and more variates).
 
     Raises:
@@ -165,7 +167,8 @@ def check_classifiers(
             suprema = np.array([record.best_lower for record in purity]).reshape(2, 2)
             interval = weight_interval(weights, np.maximum(suprema, 1e-12))
     elif size > 1:
-        spans = [independence(own, v, tolerance, level, seed) for v, own in enumerate(members)]
+        floor = max(tolerance, NOISE_OF_NETWORKS / num_rows) if num_members == 1 else tolerance  # several members judge each other without it
+        spans = [independence(own, v, floor, level, seed) for v, own in enumerate(members)]
         least_errors = tuple(float(error) for error in weight_errors(means, weights, seed))
     checks, shares = cross_checks(means, weights, delta, level) if size > 1 else ([], [])
     verdict: Literal["supported", "refuted at this resolution", "open"] = "open"
@@ -309,7 +312,7 @@ def _linear_independence(report: ClassifierIdentifiability, num: str) -> list[st
     return [
         f"Open: the densities of the {len(report.weights)} components are shown to be linearly independent in {count} only, and three are needed. In variate "
         f"{report.variate_names[weak.variate]} one of them is nearly a mixture of the others (smallest scaled eigenvalue {weak.smallest:.2g}, lower bound "
-        f"{weak.lower:.2g}): fewer components, or more rows, would help."
+        f"{weak.lower:.2g}), or looks different from them by no more than the noise of networks: fewer components, or more rows, would help."
     ]
 
 

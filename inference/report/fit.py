@@ -93,12 +93,12 @@ def _what(fit: Fit) -> str:
 def _numbers(fit: Fit) -> str:
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     ends = ends[np.isfinite(ends)]
+    digits = 4 if fit.objective_name.endswith("per row") else 2
     rows = [
         [f"{fit.likelihood_name} ({_given(fit)})", number(fit.log_likelihood)],
         [f"{fit.likelihood_name}, a row", number(fit.log_likelihood / fit.num_rows, 4)],
-        [f"objective: {fit.objective_name}", number(fit.objective)],
-        ["free parameters", f"{fit.num_parameters:,}"],
-        *([["BIC (smaller is better)", number(fit.bic)]] if fit.why_no_criteria is None else []),
+        [f"objective: {fit.objective_name}", number(fit.objective, digits)],
+        *([["free parameters", f"{fit.num_parameters:,}"], ["BIC (smaller is better)", number(fit.bic)]] if fit.why_no_criteria is None else []),
         ["rows", f"{fit.num_rows:,}"],
         *([["steps of all sequences", f"{fit.num_observations:,}"]] if fit.num_observations not in (None, fit.num_rows) else []),
         ["converged", "yes" if fit.converged else "no"],
@@ -109,7 +109,7 @@ def _numbers(fit: Fit) -> str:
     words = fit.restarts.text()
     if len(ends) > 1:
         near = int((ends > ends.max() - 1.0).sum())
-        spread = f"best {number(ends.max())}, median {number(float(np.median(ends)))}, worst {number(ends.min())}"
+        spread = ", ".join(f"{name} {number(float(end), digits)}" for name, end in (("best", ends.max()), ("median", np.median(ends)), ("worst", ends.min())))
         converged = int(np.asarray(fit.restarts.converged).sum())
         rows.append([f"{len(ends)} starts, {fit.objective_name}", spread])
         rows.append(["starts that converged", f"{converged} of {len(ends)}"])

@@ -130,6 +130,19 @@ def test_one_fit_is_no_witness_of_its_own_certainty():
     assert together.verdict == "supported"
 
 
+def test_what_one_fit_says_of_a_variate_of_noise_is_no_witness():
+    """Two variates that tell the components apart, and one whose network says at random what it may: .01 of a scaled eigenvalue at 1,500 rows."""
+    generator = np.random.default_rng(2)
+    first = (generator.random(1500) < 0.4) * 0.9 + 0.05
+    noise = 0.4 + 0.045 * generator.standard_normal(1500)
+    alphas = [np.stack([own, 1 - own], 1) for own in (first, first, noise)]
+    found = check_classifiers(alphas)
+    assert found.independence[2].lower > 1e-3
+    assert [own.verdict for own in found.independence] == ["independent", "independent", "near-dependent"]
+    assert found.verdict == "open"
+    assert "no more than the noise of networks" in found.text()
+
+
 def test_no_method_knows_weights_better_than_the_information_allows():
     """Certain classifiers leave the error of counting; those of Normals that overlap much were worked out on a fine grid, by derivatives of the cells' probabilities."""
     certain = np.eye(3)[np.random.default_rng(0).choice(3, 1000, p=[0.2, 0.3, 0.5])]
