@@ -24,6 +24,7 @@ from inference.structures.classifiers.costs import (
 from inference.structures.classifiers.course import Course
 from inference.structures.classifiers.train import _Training
 from ppl_models import Dense, InClassNet, Lookup
+from ppl_models.datasets import simulate_two_gaussians
 
 F64 = torch.float64
 LABELS = torch.randint(-1, 4, (40,), generator=torch.Generator().manual_seed(3))
@@ -187,6 +188,13 @@ def test_all_rows_at_once_and_frozen_responsibilities_reach_the_cost_of_batches(
     found = {name: quietly(model, data, method).log_likelihood / 1500 for name, method in methods.items()}
     for name, value in found.items():
         assert value == pytest.approx(found["all rows"], abs=0.02), (name, found)
+
+
+def test_moving_averages_are_short_enough_to_follow_the_networks() -> None:
+    """With a memory of fifty small batches two normals that overlap collapsed into one component."""
+    data = simulate_two_gaussians(4000, 0).data.astype(np.float32)
+    plain = TrainClassifiers(batch_size=20, estimates="moving", max_epochs=2, patience=None, validation_share=0.0, last_steps=0)
+    assert quietly(InClassNet((1, 1), 2), data, plain, num_restarts=1).objective > 0.04
 
 
 def test_tables_of_codes_are_latent_class_analysis() -> None:
