@@ -23,6 +23,7 @@ __all__ = ["weight_errors"]
 NUM_CELLS = 16  # of a variate
 LOOKED_AT = 20_000  # rows, evenly spaced, that cells are found from
 MOST_CONFIGURATIONS = 2**15  # of cells that are summed over; beyond, so many rows are drawn
+EMPTY = 1e-6  # chance of a cell in a component that does not reach it
 SINGULAR = 1e-9
 
 
@@ -57,7 +58,7 @@ def weight_errors(alphas: Sequence[np.ndarray], weights: np.ndarray, seed: int =
     others = []
     for table, k in zip(tables, rows.T, strict=True):
         for i in range(size):
-            free = (table[i] * weights[i] * num_rows > 1) & (np.arange(table.shape[1]) != table[i].argmax())  # cells that hold rows of the component, but one
+            free = (table[i] > EMPTY) & (np.arange(table.shape[1]) != table[i].argmax())  # cells that the component reaches, but one
             others.append(posterior[:, i : i + 1] * ((k[:, None] == np.flatnonzero(free)) - table[i, free]))
     rest = np.concatenate(others, 1)
     weighted = rest * share[:, None]

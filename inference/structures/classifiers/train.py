@@ -38,6 +38,7 @@ LEAST_STEPS = 20  # of an epoch, however few the rows
 CHUNK = 2**21  # rows times variates times units times restarts in one evaluation
 MOST_STORED = 2**27  # numbers of a pass over the rows that are kept for its second half
 LEAST_HELD = 50  # held-out rows that say whether there are components at all
+LEAST_GAIN = 0.1  # of the log-likelihood of all rows that a last step is worth: a weight off by half of its standard error costs as much
 MOST_HALVINGS = 8  # of a last step
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
@@ -88,7 +89,8 @@ class TrainClassifiers:
             every step takes all rows.
         frozen_responsibilities: hold the posterior of the components fixed for an epoch and fit each network to it, a generalised EM: the
             gradient of a batch is then unbiased by itself.
-        last_steps: steps of Newton's method for the output layers, on all rows, that end the training (at most; until ``tolerance`` is not gained any more); 0 leaves
+        last_steps: steps of Newton's method for the output layers, on all rows, that end the training (at most; until the log-likelihood of all training rows
+            would gain less than 0.1, or ``tolerance`` a row); 0 leaves
             them out. Weights of components that overlap much hang on these. Where there are labels or penalties, or networks do not know what their outputs are linear
             in, there are none.
         device: where the networks run, such as "cuda"; that of the data if None.
@@ -529,7 +531,7 @@ class _Training:
         for _ in range(method.last_steps):
             log_weights = self.objective.log_weights(balance, balance.phi.log())
             step = layers.direction(self.kept, balance, log_weights, 1.0 / (self.about.prior_scale**2 * len(self.kept)))
-            if float(step.gain.max()) < method.tolerance:
+            if float(step.gain.max()) < min(method.tolerance, LEAST_GAIN / len(self.kept)):
                 break
             before = value
             balance, value = self._along(course, step, before)
