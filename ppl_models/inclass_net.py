@@ -157,8 +157,6 @@ class InClassNet:
         first = [x[:2] for x in rows_of(rows, about.shapes)]
         if for_fit and len(rows_of(rows, about.shapes)[0]) < self.num_components:
             raise ValueError(f"data: at least num_components = {self.num_components} rows were expected, got {len(first[0])}")
-        if for_fit:
-            self._refuse_constant(rows_of(rows, about.shapes))
         generator = torch.Generator().manual_seed(0)
         kind = _dtype_of(first)
         for group in about.groups:
@@ -174,6 +172,8 @@ class InClassNet:
                     f"InClassNet: networks with num_components = {self.num_components} outputs were expected, but that of variate {group.variates[0]} "
                     f"has {logits.shape[-1]}"
                 )
+        if for_fit:
+            self._refuse_constant(rows_of(rows, about.shapes))
         return rows, names
 
     def _refuse_constant(self, parts: list[Tensor]) -> None:

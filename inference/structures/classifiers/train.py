@@ -18,6 +18,7 @@ from inference.base.outcome import ConvergenceWarning, EstimateWarning, Outcome
 from inference.base.progress import Progress
 from inference.programs.alone import isolated
 from inference.programs.program import Params
+from inference.structures.classifiers.anchor import Anchor, Shift
 from inference.structures.classifiers.course import Course
 from inference.structures.classifiers.networks import networks_of
 from inference.structures.classifiers.output_layers import Direction, OutputLayers
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["TrainClassifiers", "on_rows"]
 
 FIRST_STRETCH = 32  # steps after which the anchor is dropped again, at first
-LEAST_SHARE = 0.1  # of a batch's own mean that the estimate of the mean of all rows is kept above
 LEAST_STEPS = 20  # of an epoch, however few the rows
 CHUNK = 2**21  # rows times variates times units times restarts in one evaluation
 MOST_STORED = 2**27  # numbers of a pass over the rows that are kept for its second half
@@ -52,8 +52,8 @@ class TrainClassifiers:
     gradient of the cost of all rows (:func:`~inference.structures.classifiers.costs.linear_surrogate`). These means are computed from all rows
     after every epoch, at weights :math:`\tilde\theta`, and followed from step to step by one of
 
-    - "anchored": :math:`\phi(\tilde\theta)` and what changed on the batch, :math:`\mathrm{mean}_b \beta_\theta - \mathrm{mean}_b \beta_{\tilde\theta}`: unbiased, and
-      without delay (a control variate, as in R. Johnson and T. Zhang 2013);
+    - "anchored": that of the batch, corrected by what is known of all rows at :math:`\tilde\theta`, as far as the outputs there still go with those now: a control variate,
+      without delay (:mod:`inference.structures.classifiers.anchor`);
     - "moving": an average over about the last ``memory_batches`` batches. Its delay can feed on itself while the networks move fast: with 50 batches of 50 rows
       two normals collapsed into one component, with 5 and 10 they did not. Also what stands in for "anchored" where the outputs for all rows are too many to keep
       (more than 2^27 numbers: two million rows of three variates, four components and four starts);
@@ -208,20 +208,6 @@ def on_rows(method: Any, index: Tensor) -> Any:
     return replace(method, labels=replace(method.labels, values=method.labels.values[index]))
 
 
-@dataclass(frozen=True, eq=False)
-class _Anchor:
-    """The training rows at weights that the networks had.
-
-    Args:
-        scores: outputs (R, V, N, C); pulls: (R, N, C); phi, pull: means of these, as in :class:`Balance`.
-    """
-
-    scores: Tensor
-    pulls: Tensor
-    phi: Tensor
-    pull: Tensor
-
-
 def _on(device: str, tensor: Tensor) -> Tensor:
     try:
         moved = tensor.to(device)
@@ -276,7 +262,7 @@ class _Training:
         numbers = self.num_restarts * (about.num_variates + 1) * len(self.kept) * about.num_components
         self.is_anchored = method.estimates == "anchored" and numbers <= MOST_STORED and not self.is_full and not method.frozen_responsibilities
         self.rate = 1.0 if self.is_anchored or method.estimates == "batch" else 1.0 / method.memory_batches
-        self.anchor: _Anchor | None = None
+        self.anchor: Anchor | None = None
 
     # ---------------------------------------------------------------- passes over rows
 
@@ -309,7 +295,7 @@ class _Training:
         balance = Balance(phi, phi.new_zeros(self.num_restarts, 1, self.about.num_components), log_weights, share)
         pulls: list[Tensor] | None = None if outputs is None else []
         value = self._second_pass(balance, index, stored, pulls)
-        self.anchor = None if outputs is None or pulls is None else _Anchor(torch.cat(outputs, 2), torch.cat(pulls, 1), phi, balance.pull)
+        self.anchor = None if outputs is None or pulls is None else Anchor(torch.cat(outputs, 2), torch.cat(pulls, 1), phi, balance.pull)
         return balance, value
 
     def _second_pass(self, balance: Balance, index: Tensor, stored: list[Tensor] | None, pulls: list[Tensor] | None = None) -> Tensor:
@@ -423,18 +409,17 @@ class _Training:
         steps = 0
         while steps < LEAST_STEPS:
             order = torch.randperm(len(self.kept), generator=self.generator)
-            for shift, begin, end in self._stretches(course, balance, order):
+            for begin, end in self._stretches(course, balance, order):
                 for prepared, terms, place in self.rows.batches(self.kept[order[begin:end]], self.batch):
+                    chosen = order[begin + place.start : begin + place.stop]
                     if responsibilities is not None:
-                        chosen = order[begin + place.start : begin + place.stop]
                         terms = replace(terms, responsibilities=responsibilities[:, chosen.to(responsibilities.device)])
-                    own = None if shift is None else (shift[0][place.start // self.batch], shift[1][place.start // self.batch])
-                    self._step(course, balance, prepared, terms, rate, own)
+                    shift = None if self.anchor is None else self.anchor.shift(chosen.to(self.gradient.device), balance.seen_share, terms.seen)
+                    self._step(course, balance, prepared, terms, rate, shift)
                     steps += 1
 
-    def _stretches(self, course: Course, balance: Balance, order: Tensor) -> Iterator[tuple[tuple[Tensor, Tensor] | None, int, int]]:
-        """The batches of one pass in stretches, and for each of their batches what its means are to be moved by: the difference of all rows and
-        the batch at the anchor. In the first pass the networks move fast, and the anchor is dropped again after 32, 64, 128, ... steps.
+    def _stretches(self, course: Course, balance: Balance, order: Tensor) -> Iterator[tuple[int, int]]:
+        """The batches of one pass in stretches, as places in ``order``. In the first pass the networks move fast, and the anchor is dropped again after 32, 64, 128, ... steps.
 
         Too few rows for a step are left out; another order will have them.
         """
@@ -444,22 +429,8 @@ class _Training:
             if begin:
                 fresh, _ = self.balance(course, self.kept, drop_anchor=True)
                 balance.phi, balance.pull = fresh.phi, fresh.pull
-            yield self._shifts(balance.seen_share, order[begin * self.batch : end * self.batch]), begin * self.batch, end * self.batch
+            yield begin * self.batch, end * self.batch
             begin = end
-
-    def _shifts(self, seen_share: Tensor | None, order: Tensor) -> tuple[Tensor, Tensor] | None:
-        """What the means of every batch are moved by, (batches, R, V, C) and (batches, R, V + 1 or 1, C)."""
-        if self.anchor is None:
-            return None
-        anchor, place = self.anchor, order.to(self.gradient.device)
-        scores, pulls = (part.index_select(-2, place).unflatten(-2, (-1, self.batch)) for part in (anchor.scores, anchor.pulls))
-        means = scores.mean(-2).movedim(2, 0)  # (batches, R, V, C)
-        phi = anchor.phi - (means if seen_share is None else means / seen_share)
-        if anchor.pull.shape[1] == 1:
-            return phi, anchor.pull - pulls.mean(-2).movedim(1, 0).unsqueeze(2)
-        seen = self.rows.seen(self.kept[order]).unflatten(-1, (-1, self.batch))  # (V, batches, n)
-        own = torch.einsum("rbnc,vbn->brvc", pulls, seen) / self.batch
-        return phi, anchor.pull - torch.cat([own, pulls.mean(-2).movedim(1, 0).unsqueeze(2)], 2)
 
     def _frozen(self, balance: Balance) -> Tensor:
         """Posteriors of the components of all training rows, (R, N, C)."""
@@ -467,20 +438,17 @@ class _Training:
         parts = self._joints(self.kept, log_phi, self.objective.log_weights(balance, log_phi))
         return torch.cat([joint.softmax(-1) for joint, _, _ in parts], 1)
 
-    def _step(self, course: Course, balance: Balance, prepared: Any, terms: RowTerms, rate: Tensor, shift: tuple[Tensor, Tensor] | None) -> None:
+    def _step(self, course: Course, balance: Balance, prepared: Any, terms: RowTerms, rate: Tensor, shift: Shift | None) -> None:
         """One step on a batch."""
         objective = self.objective
         log_scores, scores = self._scores(prepared, terms, keep=True)
         own = scores.mean(2) if balance.seen_share is None else scores.mean(2) / balance.seen_share
-        if shift is not None:
-            balance.phi = torch.maximum(own + shift[0], own * LEAST_SHARE).clamp_(min=FLOOR)
-        else:
-            balance.phi = balance.phi.lerp(own, self.rate).clamp_(min=FLOOR)
+        balance.phi = (balance.phi.lerp(own, self.rate) if shift is None else shift.phi_of(scores, own)).clamp_(min=FLOOR)
         log_phi = balance.phi.log()
         log_weights = objective.log_weights(balance, log_phi)
         pull = objective.row_pulls(objective.joint(log_scores, log_phi, log_weights, terms), terms)
         mean_pull = objective.total_pull(pull, terms)
-        balance.pull = balance.pull.lerp(mean_pull, self.rate) if shift is None else mean_pull + shift[1]
+        balance.pull = balance.pull.lerp(mean_pull, self.rate) if shift is None else shift.pull_of(pull, mean_pull)
         slope = objective.slope(log_scores, scores, pull, balance, log_weights, terms)
         self.networks.add_gradient(slope.mul_(1.0 / log_scores.shape[2]), log_scores, scores, self.gradient, add=False)
         self._descend(course, balance, log_weights, rate)
