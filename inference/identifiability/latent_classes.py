@@ -63,6 +63,13 @@ class LatentClassReport:
         """Whether the estimate is locally determined."""
         return self.information.is_full_rank
 
+    @property
+    def verdict(self) -> str:
+        """In a word: "generic" where the condition holds, "local" where only the rank does, and "not identified" where that fails."""
+        if not self.is_full_rank:
+            return "not identified"
+        return "generic" if self.groups else "local"
+
     def text(self) -> str:
         """The report in words."""
         found, lines = self.information, []

@@ -86,6 +86,8 @@ def levels_of_frame(owner: str, data: Any, max_levels: int, ordered: bool = Fals
     frame = as_frame(data)
     if not (hasattr(frame, "columns") and hasattr(frame, "to_numpy")):
         raise ValueError(f"{owner}: a data frame was expected, got {type(data).__name__}; of arrays, give num_categories")
+    if not len(frame.columns):
+        raise ValueError(f"{owner}: a data frame with columns was expected, got one without any")
     return tuple(_levels_of(owner, frame[name], str(name), max_levels, ordered) for name in frame.columns)
 
 
@@ -184,6 +186,6 @@ def _label(value: Any, where: str) -> str:
         return value
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
-    if isinstance(value, int | np.integer) or (isinstance(value, float | np.floating) and value == np.round(value)):
+    if isinstance(value, int | np.integer) or (isinstance(value, float | np.floating) and float(value).is_integer()):
         return str(int(value))
     raise ValueError(f"{where}: text, categories, booleans or whole numbers were expected, got {value!r}")

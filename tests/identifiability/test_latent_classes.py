@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from inference import EM, Fit, fit
+from inference import EM, Fit, compare, fit
 from inference.identifiability import check_identifiability, three_groups
 from ppl_models import Bernoulli, Categorical, Mixture, Ordinal
 
@@ -42,6 +42,7 @@ def test_ranks(component, num_items: int, num_classes: int, rank: int, free: int
     assert (report.rank, report.num_parameters) == (rank, free)
     assert report.is_full_rank == (rank == free)
     assert ("do not determine" in report.text()) == (rank < free)
+    assert report.verdict == ("not identified" if rank < free else "generic" if report.groups else "local")
 
 
 def test_words_name_items_and_categories() -> None:
@@ -51,6 +52,15 @@ def test_words_name_items_and_categories() -> None:
     assert any("item" in name and name.endswith("=no]") for name in report.information.names)
     assert "three groups of items" in report.text()
     assert report.to_dict()["information"]["rank"] == report.rank
+
+
+def test_a_comparison_says_the_verdict() -> None:
+    data = torch.bernoulli(torch.full((40, 4), 0.5, dtype=F64), generator=torch.Generator().manual_seed(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fits = {str(k): fit(Mixture(k, Bernoulli(), 4), data, EM(max_iterations=20), num_restarts=1, seed=1) for k in (1, 3)}
+        found = compare(fits, data, num_folds=0)
+    assert list(found.table["identifiability"]) == ["local", "not identified"]
 
 
 def test_the_condition_speaks_of_free_tables() -> None:

@@ -133,6 +133,8 @@ def test_levels_that_are_unknown(answers, change, message) -> None:
         (lambda: Categorical.from_frame(pd.DataFrame({"id": range(60)})), "'id' has 60 different values, more than max_levels = 50"),
         (lambda: Categorical.from_frame(pd.DataFrame({"x": [None, None]})), "'x' has no observed entry"),
         (lambda: Categorical.from_frame(pd.DataFrame({"x": [0.5, 1.0]})), "'x': text, categories, booleans or whole numbers"),
+        (lambda: Categorical.from_frame(pd.DataFrame({"x": [math.inf, 1.0]})), "'x': text, categories, booleans or whole numbers .* got inf"),
+        (lambda: Categorical.from_frame(pd.DataFrame()), "a data frame with columns was expected"),
         (lambda: Categorical.from_frame([[0, 1]]), "a data frame was expected, got list"),
         (lambda: Categorical.from_frame(pd.DataFrame({"x": [1]}), max_levels=0), "max_levels must be a positive integer"),
         (lambda: Ordinal.from_frame(pd.DataFrame({"x": ["low", "high"]})), "'x' holds text in no order"),
