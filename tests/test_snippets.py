@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
@@ -21,13 +22,18 @@ LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")  # of files, not of sites
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
-def snippets() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("run_snippets", ROOT / "docs" / "run_snippets.py")
+def module(name: str) -> ModuleType:
+    """A script of ``docs``, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def snippets() -> ModuleType:
+    return module("run_snippets")
 
 
 def pages_with(*languages: str) -> list[Path]:
@@ -100,3 +106,17 @@ def test_every_family_has_a_line(page: str) -> None:
 def test_links_lead_to_files(page: Path) -> None:
     wrong = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
     assert wrong == []
+
+
+def test_what_a_benchmark_left_becomes_a_table(tmp_path: Path) -> None:
+    lines = [{"benchmark": "em_speed", "rows": 100, "seconds": 0.5, "sizes": [6, 2]}, {"benchmark": "em_speed", "rows": 200, "published": 1.25}]
+    (tmp_path / "em_speed.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    text = module("build").result_tables(tmp_path)
+    assert "### em_speed" in text
+    assert "| rows | seconds | published |\n|---|---|---|\n| 100 | 0.5 |  |\n| 200 |  | 1.25 |" in text
+    assert module("build").result_tables(tmp_path / "nothing") == ""
+
+
+def test_the_site_has_every_page() -> None:
+    listed = {name for _, _, names in module("build").SECTIONS.values() for name in names} | {"start"}
+    assert {page.stem for page in PAGES} - {"README"} - listed == set()
