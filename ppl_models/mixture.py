@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyro
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ppl_models.descriptions.component_sites import component_dims, draw_components, law_given, num_own_dims
 from ppl_models.descriptions.components import VARIANCE_RANGE, MixtureComponents
-from ppl_models.descriptions.row_laws import RowLaw
-from ppl_models.parts.responses import Normal, ResponseFamily
+from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, RowLaw, SkewNormal
+from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, ResponseFamily
 from ppl_models.parts.validation import as_items, check_number, check_size, numbers_like, plain_fields
 
 __all__ = ["Mixture"]
@@ -87,6 +87,21 @@ class Mixture:
         return MixtureComponents(
             self.num_components, self.num_items, self.component, self.concentration, bound, VARIANCE_RANGE, self.variance_floor
         )
+
+    def laws(self) -> tuple[Mixture, ...]:
+        """The laws among which the number of components is chosen where this one is asked for, the first contained in the others; this one
+        alone where it has no wider ones.
+        """
+        own, whole = self.component, (MultivariateT(), SkewNormal())
+        if isinstance(own, RowLaw):
+            components: tuple[Any, ...] = tuple(kind(own.regularization) for kind in (MultivariateNormal, MultivariateT, SkewNormal))
+        elif type(own) is Normal:
+            components = (own, *whole) if self.num_items == 1 else (own, MultivariateNormal(), *whole)
+        elif isinstance(own, Poisson | NegativeBinomial):
+            components = (Poisson(), NegativeBinomial())
+        else:
+            components = (own,)
+        return tuple(replace(self, component=component) for component in components)
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:

@@ -16,6 +16,7 @@ from inference.cli import (  # noqa: F401  (each registers its command)
     check,
     demo,
     select_pmf,
+    select_mixture,
     select_dde,
     study,
     causal,

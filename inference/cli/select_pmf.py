@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,11 +22,16 @@ from inference.cli.app import (
     write_picture,
 )
 
-__all__ = ["Criterion", "select_pmf"]
+if TYPE_CHECKING:
+    from inference.selection.how_many.answer import HowMany
+
+__all__ = ["Criterion", "record_of", "select_pmf"]
+
 
 class Criterion(StrEnum):
     """What chooses; the table shows the others beside it."""
 
+    rule = "rule"
     acdc = "acdc"
     bic = "bic"
     aic = "aic"
@@ -40,7 +45,9 @@ def select_pmf(
     data: Annotated[str, typer.Argument(help="Table of counts with one row a unit: csv, tsv, parquet, npy, npz (file.npz:array).")],
     k: Annotated[str, typer.Option("--k", metavar="FIRST:LAST", help="Numbers of components to compare, both ends included.")],
     out: Out,
-    criterion: Annotated[Criterion, typer.Option(help="What chooses.")] = Criterion.acdc,
+    criterion: Annotated[
+        Criterion, typer.Option(help="What chooses: rule compares laws and numbers together; acdc, the clear step, where --usage is given.")
+    ] = Criterion.rule,
     restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
     min_share: Annotated[
         float, typer.Option(min=0.01, max=0.99, help="Share of the discrepancy left that a clear step takes away.")
@@ -64,10 +71,13 @@ def select_pmf(
         from inference.report.components import write_selection_report
         from inference.report.results_folder import check_output_folder
         from inference.selection.components import compare_criteria, fit_grid, parallel_analysis
+        from inference.selection.how_many.rule import select_components
         from inference.selection.reproducibility import reproducibility
         from ppl_models.matrix_factorization import PoissonFactorization
         from ppl_models.usage_factorization import UsageFactorization
 
+        if usage and criterion is Criterion.rule:
+            criterion = Criterion.acdc
         if usage and criterion is not Criterion.acdc:
             raise ValueError(f"--usage: its likelihood is known by a bound only, which --criterion {criterion.value} cannot use; use acdc")
         family, starts = (UsageFactorization, 1) if usage else (PoissonFactorization, restarts)
@@ -75,13 +85,18 @@ def select_pmf(
         check_output_folder(out, overwrite, ())
         frame = read_frame(data)
         with listening() as caught:
-            fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes, starts, seed, not no_progress)
+            answer = None
+            if criterion is Criterion.rule:
+                answer = select_components(family, frame, sizes, num_restarts=starts, seed=seed, progress=not no_progress)
+                fits = {n: answer.fits[answer.law, n] for n in sizes}
+            else:
+                fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes, starts, seed, not no_progress)
             result = acdc(fits, frame, min_share=min_share, seed=seed)
             returning = reproducibility(fits, frame, halves, seed=seed) if halves else None
             table = compare_criteria(fits, frame, result)
         for text in dict.fromkeys(str(w.message) for w in caught):
             typer.echo(f"warning: {text}", err=True)
-        chosen = int(table.loc[ROW[criterion], "chosen"])
+        chosen = int(table.loc[ROW[criterion], "chosen"]) if answer is None else answer.num_components
         choice = result.select()
         out.mkdir(parents=True, exist_ok=True)
         write_csv(table, out / "criteria.csv", index_label="criterion")
@@ -89,7 +104,7 @@ def select_pmf(
         page = out / "report.html"
         analysis = parallel_analysis(frame) if frame.notna().to_numpy().all() and len(frame) > 2 else None
         names = [str(name) for name in frame.columns]
-        write_selection_report(fits, result, table, page, chosen=chosen, channels=names, analysis=analysis, halves=returning)
+        write_selection_report(fits, result, table, page, chosen=chosen, channels=names, analysis=analysis, halves=returning, answer=answer)
         write_picture(plot_choice(result), out / "choice.png")
         write_picture(plot_discrepancies(result, chosen), out / "discrepancies.png")
         write_picture(plot_signatures(fits[chosen].params["signatures"], names), out / "signatures.png")
@@ -104,15 +119,23 @@ def select_pmf(
             "acdc_left": {str(n): v for n, v in result.left.items()}, "acdc_by_share": {str(s): n for s, n in result.sensitivity().items()},
             "convention": result.convention, "penalty": result.penalty, "seed": seed,
             "return_error": None if returning is None else {str(n): value for n, value in returning.worst.items()},
-        }  # fmt: skip
+        } | ({} if answer is None else record_of(answer))  # fmt: skip
         write_json(record, out / "selection.json")
-        typer.echo(f"chosen by {criterion.value}: K = {chosen}")
+        typer.echo(f"chosen by {criterion.value}: K = {chosen}" if answer is None else answer.verdict)
         typer.echo(table["chosen"].to_string())
-        if not choice.finished:
+        if answer is None and not choice.finished:
             typer.echo("warning: ACDC finds no clear step, or one at the largest number compared; report.html says more", err=True)
         best, share = taken_beyond(result.left, chosen)
-        if share > result.min_share:
+        if answer is None and share > result.min_share:
             typer.echo(f"warning: larger numbers, up to K = {best}, leave {share:.0%} less in small steps; report.html says more", err=True)
         if chosen == max(sizes):
             typer.echo(f"warning: the largest number compared was chosen; try --k {sizes[0]}:{2 * sizes[-1]}", err=True)
         typer.echo(f"results in {Path(out)}")
+
+
+def record_of(answer: HowMany) -> dict[str, Any]:
+    """What a file says of the rule's answer."""
+    return {
+        "chosen": answer.num_components, "word": answer.word, "law": answer.law, "interval": list(answer.interval), "reasons": list(answer.reasons),
+        "misfit": answer.misfit, "contradicted": answer.contradicted, "verdict": answer.verdict,
+    }  # fmt: skip

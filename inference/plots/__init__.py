@@ -23,7 +23,7 @@ from inference.plots.noisy_or import plot_failures, plot_latents, plot_matching_
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policies, plot_policy_tables
 from inference.plots.overview import plot_fit
 from inference.plots.q_validation import plot_mesa
-from inference.plots.selection import plot_how_many, plot_selection
+from inference.plots.selection import plot_how_many, plot_how_many_groups, plot_selection
 from inference.plots.topics import plot_group_means, plot_skill_effects, plot_topic_words
 
 __all__ = [
@@ -67,6 +67,7 @@ __all__ = [
     "plot_policies",
     "plot_policy_tables",
     "plot_how_many",
+    "plot_how_many_groups",
     "plot_mesa",
     "plot_selection",
     "plot_group_means",

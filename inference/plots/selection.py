@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
     from inference.selection.dimension import Selection
     from inference.selection.how_many.answer import HowMany
+    from inference.selection.how_many.mixture_answer import HowManyGroups
 
-__all__ = ["plot_how_many", "plot_selection"]
+__all__ = ["plot_how_many", "plot_how_many_groups", "plot_selection"]
 
 
 def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
@@ -62,4 +63,38 @@ def plot_how_many(answer: HowMany) -> Figure:
     right.set_yscale("symlog", linthresh=2)
     right.set_ylabel("gain of the component, in noise edges")
     right.legend(fontsize="small")
+    return figure
+
+
+def plot_how_many_groups(answer: HowManyGroups) -> Figure:
+    """BIC of every law and number; entropy of the assignments as components are merged; chances that a row is assigned to another component.
+
+    Args:
+        answer: of :func:`inference.selection.select_components` for a mixture.
+    """
+    figure = Figure(figsize=(13.0, 3.8), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    table, groups = answer.table, answer.groups
+    for law in dict.fromkeys(name for name, _ in answer.fits):
+        own = table.loc[law]
+        left.plot(own.index, own["bic"] - table["bic"].min(), "o-", label=law)
+    left.axvline(groups.num_fitted, color="0.6", linestyle=":")
+    left.set_yscale("symlog", linthresh=10)
+    left.set_xlabel("number of components")
+    left.set_ylabel("BIC, above the best")
+    left.legend(fontsize="small")
+    numbers = sorted(groups.entropies)
+    middle.plot(numbers, [groups.entropies[k] for k in numbers], "o-", color="0.3")
+    middle.axvline(groups.num_separated, color="0.6", linestyle=":", label="separated groups")
+    middle.set_xlabel("groups, as components are merged")
+    middle.set_ylabel("entropy of the assignments, nats")
+    middle.legend(fontsize="small")
+    for axes in (left, middle):
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    image = right.imshow(groups.misclassified.numpy(), vmin=0, vmax=1, cmap="Greys")
+    right.set_xlabel("assigned to component")
+    right.set_ylabel("row of component")
+    right.set_xticks(range(groups.num_fitted))
+    right.set_yticks(range(groups.num_fitted))
+    figure.colorbar(image, ax=right, label="estimated chance")
     return figure

@@ -3,6 +3,7 @@
 from inference.report.comparison import write_comparison_report
 from inference.report.components import why, write_selection_report
 from inference.report.fit import HasText, write_report
+from inference.report.how_many import how_many_sections, write_how_many_report
 from inference.report.page import note, number, paragraph, picture, table, write_page
 from inference.report.results_folder import check_output_folder, read_results, summarise, write_results
 from inference.report.sections import Subject, estimates, fitted, latents, middle, predictive, settings, shape_text
@@ -11,6 +12,8 @@ __all__ = [
     "write_comparison_report",
     "why",
     "write_selection_report",
+    "how_many_sections",
+    "write_how_many_report",
     "HasText",
     "write_report",
     "note",

@@ -11,6 +11,7 @@ import numpy as np
 from inference.acdc.choice import taken_beyond
 from inference.acdc.criterion import MISFIT
 from inference.plots.components import plot_choice, plot_discrepancies, plot_return, plot_scree, plot_signatures
+from inference.report.how_many import how_many_sections
 from inference.report.page import note, number, paragraph, picture, table, write_page
 from inference.selection.reproducibility import RETURNS
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from inference.acdc.criterion import AcdcResult, Choice
     from inference.fitting.result import Fit
     from inference.selection.components import ParallelAnalysis
+    from inference.selection.how_many.answer import HowMany
     from inference.selection.reproducibility import Reproducibility
 
 __all__ = ["why", "write_selection_report"]
@@ -178,6 +180,7 @@ def write_selection_report(
     channels: Sequence[str] | None = None,
     analysis: ParallelAnalysis | None = None,
     halves: Reproducibility | None = None,
+    answer: HowMany | None = None,
 ) -> Path:
     """Write the page: one file, pictures inside, nothing fetched from elsewhere, every text escaped.
 
@@ -187,6 +190,7 @@ def write_selection_report(
         path: the file, replaced if it exists.
         chosen: the number to explain, that of ``result`` if None.
         channels: names of the columns; analysis: eigenvalues beside those of shuffled columns; halves: what returns.
+        answer: of :func:`inference.selection.select_components`, if that chose; its sentences come first.
 
     Raises:
         ValueError: for a number that was not compared.
@@ -198,8 +202,9 @@ def write_selection_report(
         )
     best, file = fits[k], Path(path)
     names = list(channels) if channels is not None else list(best.item_names)
-    sections = [
-        ("why", f"Why K = {k}?", "".join(paragraph(sentence) for sentence in why(result, k, halves))),
+    sections = [] if answer is None else how_many_sections(answer)
+    sections += [
+        ("why", f"Why K = {k}?" if answer is None else f"Why K = {k}? What the noise of the components says beside it", "".join(paragraph(sentence) for sentence in why(result, k, halves))),
         (
             "steps",
             "What every number leaves",

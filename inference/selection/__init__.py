@@ -28,6 +28,8 @@ from inference.selection.dimension import (
 )
 from inference.selection.discriminator import Discriminator
 from inference.selection.how_many.answer import HowMany
+from inference.selection.how_many.groups import Groups
+from inference.selection.how_many.mixture_answer import HowManyGroups
 from inference.selection.how_many.rule import select_components
 from inference.selection.likelihood_ratio import RatioTest, likelihood_ratio_test
 from inference.selection.noisy_or_sizes import fit_sizes
@@ -69,7 +71,9 @@ __all__ = [
     "Selection",
     "SpectralRatio",
     "select_dimension",
+    "Groups",
     "HowMany",
+    "HowManyGroups",
     "select_components",
     "RatioTest",
     "likelihood_ratio_test",

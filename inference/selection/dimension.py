@@ -7,7 +7,7 @@ r"""How many latents? Criteria behind one call, their figures in one table.
   smaller size (:mod:`inference.selection.likelihood_ratio`), until a first step is not significant.
 - :class:`HeldOut`: log-likelihood of rows the fit has not seen.
 - :class:`ComponentNoise`: ACDC, for mixtures and factorizations.
-- :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for factorizations of counts
+- :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for factorizations of counts and mixtures
   (:mod:`inference.selection.how_many.rule`).
 
 Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to S.12).
@@ -34,10 +34,10 @@ from inference.programs.data import first_tensor, map_tensors
 from inference.selection.growing import grow_again
 from inference.selection.how_many.answer import HowMany
 from inference.selection.how_many.laws import has_rule
+from inference.selection.how_many.mixture_answer import HowManyGroups
 from inference.selection.how_many.rule import select_components
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish
-from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_number, check_size, plain_fields
@@ -352,19 +352,23 @@ class ComponentNoise:
 
 @dataclass(frozen=True)
 class LawsAndNumbers:
-    """Several laws and all numbers at once, by two penalties, the noise of the choice checked; see :func:`inference.selection.select_components`."""
+    """Several laws and all numbers at once, by two penalties, the noise of the choice checked; see :func:`inference.selection.select_components`.
+
+    Where a mixture's law is contradicted the choice is a number of separated groups, or the number of the grid that comes nearest.
+    """
 
     def choose(self, study: Study) -> Selection:
-        if not (study.method is None or isinstance(study.method, Factorize)):
-            raise ValueError(f"LawsAndNumbers: method must be Factorize() or None, got {study.method!r}")
         family, restarts = study.models[-1], 10 if study.num_restarts is None else study.num_restarts
         answer = select_components(
             family, study.data, study.sizes, num_restarts=restarts, method=study.method, seed=study.seed, progress=study.progress
         )
         fits = tuple(answer.fits[answer.law, size] for size in study.sizes)
         own = answer.table.loc[answer.law]
-        columns = _figures(fits) | {name: own[name].tolist() for name in ("strict", "lenient", "gain_in_edges")}
-        return Selection(answer.num_components, self, study.sizes, columns, "lenient", False, fits, answer=answer)
+        of_mixture = isinstance(answer, HowManyGroups)
+        names = ("bic", "lenient", "icl") if of_mixture else ("strict", "lenient", "gain_in_edges")
+        columns = _figures(fits) | {name: own[name].tolist() for name in names}
+        chosen = min(study.sizes, key=lambda size: (abs(size - answer.num_components), size))  # groups may be fewer than the grid's first number
+        return Selection(chosen, self, study.sizes, columns, "bic" if of_mixture else "lenient", False, fits, answer=answer)
 
 
 NAMED: dict[str, Criterion] = {
@@ -397,7 +401,7 @@ def select_dimension(
         data: the rows.
         grid: sizes to try: numbers, or tuples of layer sizes of which one entry varies.
         criterion: "rule", "spectral", "ebic", "bic", "aic", "lrt", "held_out" or "acdc", or a criterion with its settings. "lrt" fits both sizes
-            of a step to up to 99 further data sets. None for "rule" where there is one, for factorizations of counts, else "ebic".
+            of a step to up to 99 further data sets. None for "rule" where there is one, for factorizations of counts and mixtures, else "ebic".
         method, num_restarts, seed: of every fit; see :func:`inference.fitting.fit`.
         progress: show a bar on standard error.
 

@@ -26,6 +26,8 @@ def test_select_pmf_writes_the_page(tmp_path):
     assert "Why K = 3?" in (out / "report.html").read_text()
     record = json.loads((out / "selection.json").read_text())
     assert record["chosen"] == 3
+    assert record["word"] in done.output or record["verdict"] in done.output
+    assert record["verdict"].split(".")[0] in (out / "report.html").read_text()
     assert set(record["return_error"]) == {"2", "3"}
 
 

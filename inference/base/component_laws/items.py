@@ -37,6 +37,7 @@ __all__ = ["ItemLaw"]
 
 NORMAL_WIDTH = 1.349  # between the quartiles, in standard deviations
 MOST_PATTERNS = 2**62  # that an integer can number
+KNOWN = (Normal, Poisson, NegativeBinomial, Bernoulli, Categorical)  # whose distribution functions are
 MEAN_EPSILON = 1e-9  # an estimated chance or rate is kept so far from the end of its range before its predictor is taken
 
 
@@ -280,6 +281,10 @@ class ItemLaw(ComponentLaw):
 
     def num_densities(self, num_items: int) -> int:
         return num_densities(self.family, num_items)
+
+    @property
+    def knows_noise(self) -> bool:
+        return all(isinstance(family, KNOWN) for family, _, _ in self.family.blocks(self.about.num_items))
 
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
         """Entries that are missing are drawn from the model."""

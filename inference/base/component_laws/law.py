@@ -171,6 +171,16 @@ class ComponentLaw:
         """
         raise NotImplementedError
 
+    @property
+    def num_scores(self) -> int:
+        """D, columns of noise."""
+        return self.about.num_items
+
+    @property
+    def knows_noise(self) -> bool:
+        """Whether :meth:`scores` answers."""
+        return True
+
     def cells(self, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:
         """Weights and log-probabilities of the distinct rows, where all items are discrete and complete."""
         return None

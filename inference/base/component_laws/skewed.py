@@ -134,6 +134,10 @@ class SkewNormalLaw(FullLaw):
         covariance = torch.linalg.inv(params["precisions"]) + (1 - HALF_NORMAL**2) * skews.unsqueeze(-1) * skews.unsqueeze(-2)
         return torch.linalg.inv(covariance)
 
+    @property
+    def num_scores(self) -> int:
+        return self.about.num_items + 1
+
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
         """Of |u|, drawn given the row, and of what is left, (N, K, J + 1)."""
         from scipy.special import log_ndtr, ndtri_exp

@@ -13,7 +13,7 @@ from inference.selection.how_many.visible import MISFIT
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HowMany", "Word"]
+__all__ = ["HowMany", "Word", "components_text"]
 
 Word = Literal["confident", "unsure", "law wrong at every K", "grid too short"]
 
@@ -61,21 +61,26 @@ class HowMany:
         return self.word == "law wrong at every K"
 
     @property
+    def sentences(self) -> tuple[str, str, str]:
+        """The number and how sure it is; the law, and whether the data contradict it; what could not have been seen."""
+        return self._number(), self._law(), self.unseen
+
+    @property
     def verdict(self) -> str:
-        """Three sentences: the number and how sure it is; the law; what could not have been seen."""
-        return " ".join((self._number(), self._law(), self.unseen))
+        """The three sentences."""
+        return " ".join(self.sentences)
 
     def _number(self) -> str:
         low, high = self.interval
         if self.word == "confident":
-            return f"{_components(self.num_components)} (confident, of components above the size stated)."
+            return f"{components_text(self.num_components)} (confident, of components above the size stated)."
         if self.word == "grid too short":
-            return f"At least {_components(low)}: the largest number compared was still chosen, so compare more."
+            return f"At least {components_text(low)}: the largest number compared was still chosen, so compare more."
         if self.word == "law wrong at every K":
-            return f"{_components(self.num_components)} by cells left out of the fits, which is a guess: no law that was offered fits at any number."
+            return f"{components_text(self.num_components)} by cells left out of the fits, which is a guess: no law that was offered fits at any number."
         why = "; ".join(self.reasons)
         if low == high:
-            return f"{_components(self.num_components)} (unsure: {why})."
+            return f"{components_text(self.num_components)} (unsure: {why})."
         return f"Between {low} and {high} components, {self.num_components} at best (unsure: {why})."
 
     def _law(self) -> str:
@@ -104,5 +109,6 @@ class HowMany:
         return f"HowMany({self.num_components}, {self.word!r}, law={self.law!r}, interval={self.interval})\n{self.verdict}"
 
 
-def _components(number: int) -> str:
+def components_text(number: int) -> str:
+    """A number of components in words."""
     return f"{number} component" + ("" if number == 1 else "s")

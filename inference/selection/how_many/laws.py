@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from inference.structures.mixture.structure import MixtureStructure
 from inference.structures.registry import structure_of
+from ppl_models.descriptions.components import MixtureComponents
+from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, RowLaw, SkewNormal
+from ppl_models.parts.responses import Bernoulli, NegativeBinomial, Normal, Poisson
 
 __all__ = ["Law", "has_rule", "law_of", "laws_of"]
+
+NAMES: dict[type, str] = {
+    Normal: "normal", MultivariateNormal: "normal", MultivariateT: "Student t", SkewNormal: "skew-normal", Poisson: "Poisson",
+    NegativeBinomial: "negative binomial", Bernoulli: "Bernoulli",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,21 @@ class Law:
     model: Any
     num_dispersions: int = 0
 
+    @property
+    def is_mixture(self) -> bool:
+        """Whether components are those of a mixture, each row of one of them."""
+        return isinstance(structure_of(self.model), MixtureStructure)
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether its search needs more starts than others."""
+        return self.is_mixture and isinstance(structure_of(self.model).about.component, SkewNormal)
+
+    @property
+    def needs_complete_rows(self) -> bool:
+        """Whether missing entries are refused."""
+        return self.is_mixture and isinstance(structure_of(self.model).about.component, RowLaw)
+
     def at(self, num_components: int) -> Any:
         """The model with this many components."""
         return replace(self.model, num_components=num_components)
@@ -38,19 +62,28 @@ def law_of(model: Any) -> Law:
     """The law of a model.
 
     Raises:
-        ValueError: for a model that is no factorization of counts.
+        ValueError: for a model that no rule counts.
     """
     if not has_rule(model):
         raise ValueError(
-            f"select_components: a factorization of counts was expected, such as PoissonFactorization, got {type(model).__name__}; "
-            "select_dimension(..., criterion='bic') chooses by a criterion that you name"
+            "select_components: a factorization of counts was expected, such as PoissonFactorization, or a mixture whose components' noise is known, got "
+            f"{type(model).__name__}; select_dimension(..., criterion='bic') chooses by a criterion that you name"
         )
-    variance = structure_of(model).about.variance
+    structure = structure_of(model)
+    if isinstance(structure, MixtureStructure):
+        return Law(_name(structure.about), model)
+    variance = structure.about.variance
     return Law("Poisson", model) if variance is None else Law(f"negative binomial with {variance} variance", model, 1)
 
 
+def _name(about: MixtureComponents) -> str:
+    if type(about.component) is Normal and about.num_items > 1:
+        return "normal with independent columns"
+    return NAMES.get(type(about.component), type(about.component).__name__)
+
+
 def laws_of(model: Any) -> tuple[Law, ...]:
-    """The laws that are offered where ``model`` is asked for: Poisson counts first, which the others contain.
+    """The laws that are offered where ``model`` is asked for, the first of which the others contain.
 
     Raises:
         ValueError: as :func:`law_of`.

@@ -15,7 +15,7 @@ from inference.selection.how_many.laws import Law
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.factorization.starts import nndsvd
 
-__all__ = ["Paths", "fit_paths"]
+__all__ = ["MORE_STARTS", "Paths", "fit_paths", "too_low"]
 
 SLACK = (0.01, 1e-6)  # nats, and share of the log-likelihood, that say nothing
 MORE_STARTS = 20
@@ -47,12 +47,17 @@ def fit_paths(
                 given.append(grown(smaller, data))
             best = _best(law, k, data, given, starts, seed, method)
             lower = _bounds(fits, laws, law, k)
-            if lower is not None and best.log_likelihood < lower - SLACK[0] - SLACK[1] * abs(lower):
+            if lower is not None and too_low(best.log_likelihood, lower):
                 again = _best(law, k, data, given, MORE_STARTS, seed + 1, method)
                 best = max((best, again), key=lambda one: one.log_likelihood)
             fits[law.name, k] = best
             progress.update(len(fits), objective=best.objective, active=len(laws) * len(grid) - len(fits))
     return fits
+
+
+def too_low(value: float, bound: float) -> bool:
+    """Whether a log-likelihood stays below one that it contains by more than says nothing."""
+    return value < bound - SLACK[0] - SLACK[1] * abs(bound)
 
 
 def grown(smaller: Fit, data: Tensor) -> dict[str, Tensor]:

@@ -20,18 +20,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from inference.acdc.criterion import BootstrapNull, Table, acdc
 from inference.base.progress import NoProgress, RichProgress
-from inference.fitting.result import Fit
+from inference.base.structure import Method
+from inference.engines.em import EM
 from inference.programs.alone import quiet
 from inference.programs.data import checked
 from inference.selection.how_many.answer import HowMany, Word
 from inference.selection.how_many.laws import Law, law_of, laws_of
+from inference.selection.how_many.mixture_paths import fit_mixtures
+from inference.selection.how_many.mixtures import answer_of_mixtures
 from inference.selection.how_many.paths import Paths, fit_paths
+from inference.selection.how_many.verification import FEW_ROWS, misfit_of
 from inference.selection.how_many.visible import LENIENT, MISFIT, detectable_variance, noise_edge, smallest_share
 from inference.structures.factorization.factorize import Factorize
 from ppl_models.parts.validation import check_size
@@ -40,9 +42,8 @@ __all__ = ["select_components"]
 
 CLEAR = 10.0  # a lead of the strict penalty that leaves no doubt (Kass and Raftery 1995: very strong)
 LEFT_OUT = 0.15  # share of the cells
-NUM_NULL = 8  # tables of the refitted null
-FEW_ROWS = 50  # that use a component: fewer do not test its law
 SHARES_OF_ROWS = (0.05, 0.2, 1.0)
+QUICK = EM(max_iterations=500, tolerance=1e-7, parameter_tolerance=1e300)  # of mixtures: tenths of a nat do not matter here, steps along a ridge even less
 
 
 def select_components(
@@ -52,26 +53,29 @@ def select_components(
     *,
     laws: Sequence[Any] | None = None,
     num_restarts: int = 10,
-    method: Factorize | None = None,
+    method: Method | None = None,
     seed: int = 0,
     progress: bool = False,
 ) -> HowMany:
-    """How many components does a table of counts hold, of which law, and how sure is that?
+    """How many components does a table hold, of which law, and how sure is that?
+
+    For mixtures: :mod:`inference.selection.how_many.mixtures`.
 
     Args:
-        family: a factorization of counts, called with the number of columns and of components (``PoissonFactorization``); or a function from a
-            number to a model.
-        data: the table of counts, NaN where missing.
+        family: a factorization of counts, called with the number of columns and of components (``PoissonFactorization``); a mixture,
+            whatever its number (``Mixture(1, MultivariateNormal(), 2)``); or a function from a number to a model.
+        data: the table, NaN where missing.
         grid: numbers of components to compare; the answer says so if they end too early. Without gaps they help each other's search.
         laws: families or functions as ``family``, of which the first is contained in the others; None for those that suit ``family``: Poisson
-            counts, and negative binomial ones with a variance linear and quadratic in the mean.
+            counts, and negative binomial ones with a variance linear and quadratic in the mean; for mixtures of real rows normal, Student t and
+            skew-normal components (those that take missing entries where there are some), for counts Poisson and negative binomial ones.
         num_restarts: random starts of each fit of the first law.
-        method: settings of every fit.
+        method: settings of every fit: :class:`~inference.Factorize`, or :class:`~inference.EM` for mixtures.
         seed: one seed, one answer.
         progress: show a bar on standard error.
 
     Raises:
-        ValueError: for a grid of fewer than two numbers, laws of which none or no counts, or what a law refuses in the data.
+        ValueError: for a grid of fewer than two numbers, no laws, laws that cannot be compared, or what a law refuses in the data; before any fit.
     """
     for k in grid:
         check_size("select_components", "grid", k, wanted="numbers of components, positive integers")
@@ -80,11 +84,27 @@ def select_components(
         raise ValueError(f"select_components: grid must hold at least two numbers of components, got {list(grid)!r}")
     offered = _laws(family, laws, data, sizes)
     table, _ = checked(offered[0].at(sizes[-1]), data, for_fit=True)
-    method = Factorize() if method is None else method
+    if laws is None and bool(table.isnan().any()):
+        offered = tuple(law for law in offered if not law.needs_complete_rows)
+    for law in offered[1:]:
+        checked(law.at(sizes[-1]), data, for_fit=True)
+    is_mixture = offered[0].is_mixture
+    method = _method(method, is_mixture)
     total = len(offered) * len(sizes)
     with quiet(), RichProgress("fits", total) if progress else NoProgress() as bar:
+        if is_mixture:
+            assert isinstance(method, EM)
+            return answer_of_mixtures(offered, sizes, fit_mixtures(offered, sizes, table, num_restarts, seed, method, bar), table, seed)
+        assert isinstance(method, Factorize)
         fits = fit_paths(offered, sizes, table, num_restarts, seed, method, bar)
         return _answer(offered, sizes, fits, table, num_restarts, seed, method)
+
+
+def _method(method: Method | None, is_mixture: bool) -> Factorize | EM:
+    default = QUICK if is_mixture else Factorize()
+    if method is not None and not isinstance(method, type(default)):
+        raise ValueError(f"select_components: method must be {type(default).__name__}() or None, got {method!r}")
+    return default if method is None else method
 
 
 def _laws(family: Any, laws: Sequence[Any] | None, data: Any, sizes: Sequence[int]) -> tuple[Law, ...]:
@@ -101,7 +121,12 @@ def _laws(family: Any, laws: Sequence[Any] | None, data: Any, sizes: Sequence[in
         return laws_of(model(family))
     if not laws:
         raise ValueError("select_components: laws must name at least one family, or be None for those that suit the family")
-    return tuple(law_of(model(one)) for one in laws)
+    found = tuple(law_of(model(one)) for one in laws)
+    if len({law.is_mixture for law in found}) > 1:
+        raise ValueError("select_components: laws must all be mixtures, or all factorizations of counts, for their likelihoods are compared")
+    if len({law.name for law in found}) < len(found):
+        raise ValueError(f"select_components: laws must differ, got {[law.name for law in found]}")
+    return found
 
 
 def _answer(
@@ -113,7 +138,7 @@ def _answer(
     law2, k2 = min(lenient, key=lenient.__getitem__)
     edge = noise_edge(n, j)
     gain = {(law, k): 2 * (one.log_likelihood - fits[law, k - 1].log_likelihood) / edge for (law, k), one in fits.items() if (law, k - 1) in fits}
-    misfit, used = _misfit(fits[law2, k2], table, seed)
+    misfit, used = misfit_of(fits[law2, k2], table, seed)
     held_out = None
     word: Word
     reasons: list[str] = []
@@ -150,21 +175,6 @@ def _penalised(laws: Sequence[Law], fits: Paths, n: int, j: int, kind: str) -> d
     extra = {law.name: law.num_dispersions * math.log(n * j) for law in laws}
     each = (j - 1) * math.log(n) + n * math.log(j) if kind == "strict" else LENIENT * noise_edge(n, j)
     return {(law, k): -2 * one.log_likelihood + k * each + extra[law] for (law, k), one in fits.items()}
-
-
-def _misfit(one: Fit, table: Tensor, seed: int) -> tuple[float, float]:
-    """Largest misfit of a component in standard deviations of exact noise, and the rows that use the component with the fewest.
-
-    The null's mean is that of refits; its deviation the table's, times the ratio of the two over all components, for each alone rests on few refits.
-    """
-    k = one.model.num_components  # type: ignore[attr-defined]
-    refitted = acdc({k: one}, table, calibrate=BootstrapNull(NUM_NULL, refit=True), seed=seed)
-    exact = acdc({k: one}, table, calibrate=Table(), seed=seed)
-    ratio = refitted.null_sd[k] / exact.null_sd[k]
-    size = float(np.sqrt(np.nanmean(ratio**2))) if np.isfinite(ratio).any() else 1.0
-    scores = (refitted.raw[k] - refitted.null_mean[k]) / (size * exact.null_sd[k] * math.sqrt(1 + 1 / NUM_NULL))
-    known = scores[np.isfinite(scores)]
-    return float(known.max(initial=0.0)), float(exact.num_used[k].min())
 
 
 def _doubts(strict: dict[tuple[str, int], float], gain: dict[tuple[str, int], float], law: str, interval: tuple[int, int]) -> list[str]:

@@ -56,7 +56,6 @@ class MixtureStructure(Structure):
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """Centres by k-means++ (Arthur and Vassilvitskii 2007) on standardised columns for "spectral", else random rows."""
         about = self.about
-        steps = MixtureSteps(about, problem.program(), problem.data, 2**18)
         generator = torch.Generator().manual_seed(problem.seed)
         statistic, mask = self.law.statistic(problem.data)
         seen = torch.ones_like(statistic) if mask is None else mask
@@ -67,8 +66,13 @@ class MixtureStructure(Structure):
         distance = torch.cdist(x, picked).square()  # (R, N, K)
         owner = torch.nn.functional.one_hot(distance.argmin(-1), about.num_components).to(problem.data)
         share = 0.9 * owner + 0.1 / about.num_components
-        blank = {name: value.expand(num_restarts, *value.shape[1:]) for name, value in problem.program().draw_prior(1, 0).items()}
-        return steps.first(share, blank)
+        return self.start_from(problem, share)
+
+    def start_from(self, problem: Problem, share: Tensor) -> Params:
+        """Parameters (R, ...) where every row has these chances of being of each component, (R, N, K)."""
+        program = problem.program_of_one_row()
+        blank = {name: value.expand(len(share), *value.shape[1:]) for name, value in program.draw_prior(1, 0).items()}
+        return MixtureSteps(self.about, program, problem.data, 2**18).first(share, blank)
 
     def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
         """Every other start from random rows: k-means++ spreads the centres, and misses components that lie inside another."""
@@ -99,15 +103,20 @@ class MixtureStructure(Structure):
 
     def split_start(self, problem: Problem, smaller: Params) -> Params | None:
         """The component of the largest weight cut in two across the direction in which its rows spread most, and an M-step from there."""
-        about, k = self.about, len(smaller["weights"])
-        if k + 1 != about.num_components:
+        if len(smaller["weights"]) + 1 != self.about.num_components:
             return None
-        steps = MixtureSteps(about, problem.program_of_one_row(), problem.data, 2**18)
-        joint = law_of(replace(about, num_components=k)).log_densities(smaller, problem.data) + smaller["weights"].log()
-        share = joint.softmax(-1)  # (N, K)
-        statistic, mask = self.law.statistic(problem.data)
-        largest = int(smaller["weights"].argmax())
-        own = share[:, largest : largest + 1]
+        return self.split_starts(problem, smaller, [int(smaller["weights"].argmax())])
+
+    def split_starts(self, problem: Problem, smaller: Params, which: Sequence[int] | None = None) -> Params:
+        """As :meth:`split_start`, from one start for each of these components of the smaller mixture, of all if None."""
+        k = self.about.num_components - 1
+        joint = law_of(replace(self.about, num_components=k)).log_densities(smaller, problem.data) + smaller["weights"].log()
+        share = joint.softmax(-1)  # (N, K - 1)
+        return self.start_from(problem, torch.stack([self._split(share, one, problem.data) for one in (range(k) if which is None else which)]))
+
+    def _split(self, share: Tensor, which: int, data: Tensor) -> Tensor:
+        statistic, mask = self.law.statistic(data)
+        own = share[:, which : which + 1]
         seen = own if mask is None else own * mask
         mean = (statistic * seen).sum(0) / seen.sum(0).clamp(min=1e-12)
         x = (statistic - mean) * (1.0 if mask is None else mask)
@@ -115,9 +124,11 @@ class MixtureStructure(Structure):
         axis = torch.linalg.eigh((x * own).mT @ x).eigenvectors[:, -1]
         side = (x @ axis).unsqueeze(-1)
         half = torch.where(side > 0, 0.9, 0.1).to(share)  # about the component's own mean
-        split = torch.cat([share[:, :largest], own * half, own * (1 - half), share[:, largest + 1 :]], 1)
-        blank = {name: value.expand(1, *value.shape[1:]) for name, value in problem.program_of_one_row().draw_prior(1, 0).items()}
-        return steps.first(split.unsqueeze(0), blank)
+        return torch.cat([share[:, :which], own * half, own * (1 - half), share[:, which + 1 :]], 1)
+
+    def laws(self) -> tuple[Any, ...]:
+        """None where the noise of the components is not known, so that no law could be checked."""
+        return tuple(self.model.laws()) if self.law.knows_noise else ()
 
     def labels(self) -> tuple[Labels, ...]:
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:

@@ -1,0 +1,298 @@
+"""How many components? The rule of laws and numbers beside its rivals, on tables whose number is known.
+
+Each cell is a design drawn anew for every seed. ``rule`` is :func:`inference.selection.select_components`; for factorizations ``clear step`` (ACDC's last
+clear step, by the first law, which calls itself finished or not), ``strict`` and ``lenient`` (each penalty alone over the laws),
+``lenient, first law`` and ``BIC, first law``; for mixtures ``clear step`` and ``BIC, first law``, ``BIC`` and ``ICL`` over the laws, ``groups`` (those of the
+smallest BIC, separated at 5 %). One JSON line a cell: for every one of them the share of seeds on which it was right, right and confident, wrong and
+confident (null where it has no such word), and the numbers it chose; for the rule its words and laws too.
+
+Cells of ``acdc_rule.md``, tables of section 8: ``--group factorization`` (COSMIC designs need the data; six of the twelve signatures of the breast
+sets are drawn, not of all thirty), ``--group mixture``, or both. Run: ``python benchmarks/how_many.py [--group mixture] [--cells "t, elliptic" ...]
+[--replicates 20] [--first-seed 20000]``; ``--list`` names the cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from _bench import Lines, command_line, run, seeds
+from scipy.special import ndtri
+
+from inference.acdc import acdc
+from inference.selection import select_components
+from ppl_models import Bernoulli, Mixture, MultivariateNormal, Poisson, PoissonFactorization
+from ppl_models.datasets import load_breast, negative_binomial_mixture, simulate_mutations
+
+Draw = Callable[[np.random.Generator], np.ndarray]
+Cell = tuple[int, Draw]
+BEYOND = 4  # numbers above the truth that are compared
+SHARES = (0.9, 0.7, 0.5, 0.4, 0.3, 0.1)  # of the rows that hold each of six signatures
+
+# ---------------------------------------------------------------- factorizations
+
+
+def table(n: int, j: int, k: int, counts: float = 3000.0, law: tuple[str, float] = ("poisson", 0.0), rare: int = 0, sparse: bool = False) -> Cell:
+    """N rows of about so many counts; ``rare`` rows hold the last component."""
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        phi, z = rng.dirichlet(np.full(j, 0.3), size=k), rng.gamma(1.0, counts / k, size=(n, k))
+        if sparse:
+            z *= rng.random((n, k)) < 0.5
+            z[z.sum(1) == 0, 0] = counts / k
+        if rare:
+            z[rare:, -1] = 0
+            z[:rare, -1] = rng.gamma(2.0, counts / k, size=rare)
+        return noisy(z @ phi, law, rng)
+
+    return k, draw
+
+
+def noisy(mean: np.ndarray, law: tuple[str, float], rng: np.random.Generator) -> np.ndarray:
+    name, size = law
+    if name == "nb2":
+        mean = mean * rng.gamma(size, 1 / size, mean.shape)
+    elif name == "nb1":
+        mean = size * rng.gamma(np.maximum(mean / size, 1e-12))
+    x = rng.poisson(mean).astype(float)
+    x[x.sum(1) == 0, 0] = 1
+    return x
+
+
+def perturbed(n: int = 100, j: int = 64, k: int = 5) -> Cell:
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        phi, z = rng.dirichlet(np.full(j, 0.3), size=k), rng.gamma(1.0, 3000.0 / k, size=(n, k))
+        mean = sum(z[:, i : i + 1] * rng.dirichlet(150 * phi[i] + 1e-9, size=n) for i in range(k))
+        return noisy(np.asarray(mean), ("poisson", 0.0), rng)
+
+    return k, draw
+
+
+def cosmic(kind: str) -> Cell:
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        known = load_breast("well_specified").signatures
+        assert known is not None
+        phi = known[rng.choice(len(known), 6, replace=False)]
+        z = np.exp(rng.normal(np.log(400.0), 0.8, size=(80, 6))) * (rng.random((80, 6)) < np.array(SHARES))
+        z[z.sum(1) == 0, 0] = 400.0
+        if kind == "perturbed":
+            return np.maximum(simulate_mutations(phi, z, "perturbed", int(rng.integers(2**31))), 0.0)
+        mean = z @ phi
+        if kind == "contaminated":
+            mean = 0.97 * mean + 0.03 * z.sum(1, keepdims=True) * rng.dirichlet(np.ones(96), size=80)
+        return noisy(mean, {"nb1": ("nb1", 1.0), "nb2": ("nb2", 10.0)}.get(kind, ("poisson", 0.0)), rng)
+
+    return 6, draw
+
+
+FACTORIZATIONS: dict[str, Cell] = {
+    "Poisson 100 x 64": table(100, 64, 5),
+    "Poisson 80 x 30": table(80, 30, 5),
+    "Poisson 100 x 64 sparse, rare": table(100, 64, 6, rare=6, sparse=True),
+    "Poisson 200 x 50 few counts": table(200, 50, 4, 200.0),
+    "Poisson 50 x 40 few counts": table(50, 40, 3, 200.0),
+    "Poisson 25 x 60": table(25, 60, 4),
+    "Poisson 800 x 20": table(800, 20, 4, 1000.0),
+    "Poisson 30 x 150": table(30, 150, 3),
+    "Poisson 120 x 96": table(120, 96, 8),
+    "Poisson 300 x 60, 24 counts a row": table(300, 60, 3, 24.0),
+    "Poisson 80 x 40, one": table(80, 40, 1),
+    "NB2 100 x 64, size 4": table(100, 64, 5, law=("nb2", 4.0)),
+    "NB2 300 x 30, size 3": table(300, 30, 4, law=("nb2", 3.0)),
+    "NB1 100 x 64, theta 1": table(100, 64, 5, law=("nb1", 1.0)),
+    "NB1 21 x 60, theta 1.5": table(21, 60, 3, law=("nb1", 1.5)),
+    "NB1 120 x 40, theta 2": table(120, 40, 4, law=("nb1", 2.0)),
+    "perturbed 100 x 64": perturbed(),
+    "COSMIC Poisson": cosmic("poisson"),
+    "COSMIC NB1": cosmic("nb1"),
+    "COSMIC NB2": cosmic("nb2"),
+    "COSMIC contaminated": cosmic("contaminated"),
+    "COSMIC perturbed": cosmic("perturbed"),
+}
+
+# ---------------------------------------------------------------- mixtures
+
+
+def groups(centres: Sequence[Sequence[float]], noise: Callable[[np.random.Generator, np.ndarray, int], np.ndarray], n: int = 1000, weights: Any = None) -> Cell:
+    """Rows about centres; ``noise`` of the rows' groups and the number of columns."""
+    at = np.array(centres, float)
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        z = rng.choice(len(at), size=n, p=weights)
+        return at[z] + noise(rng, z, at.shape[1])
+
+    return len(at), draw
+
+
+def normal(rng: np.random.Generator, z: np.ndarray, j: int) -> np.ndarray:
+    return rng.standard_normal((len(z), j))
+
+
+def t_rows(freedom: float) -> Callable[[np.random.Generator, np.ndarray, int], np.ndarray]:
+    return lambda rng, z, j: rng.standard_normal((len(z), j)) / np.sqrt(rng.chisquare(freedom, (len(z), 1)) / freedom)
+
+
+def skewed(rng: np.random.Generator, z: np.ndarray, j: int) -> np.ndarray:
+    lean = 3 * np.array([[1.0, 0.0], [0.0, 1.0], [0.7, 0.7]])
+    return rng.standard_normal((len(z), j)) + np.abs(rng.standard_normal((len(z), 1))) * lean[z % 3]
+
+
+def scales(rng: np.random.Generator) -> np.ndarray:
+    return rng.standard_normal((1000, 2)) * np.where(rng.random((1000, 1)) < 0.5, 4.0, 1.0) + np.where(rng.random((1000, 1)) < 0.5, 0.1, 0.0)
+
+
+def counts(dispersed: bool) -> Cell:
+    means = np.array([[2.0, 10.0, 30.0], [20.0, 3.0, 5.0], [6.0, 30.0, 2.0]])
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        mean = means[rng.integers(3, size=1000)]
+        return rng.poisson(mean * rng.gamma(4, 0.25, mean.shape) if dispersed else mean).astype(float)
+
+    return 3, draw
+
+
+def binary(dependence: float) -> Cell:
+    """Ten items in three classes; neighbouring pairs share a part of what lies behind their answers, with this tetrachoric correlation."""
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        chance = np.repeat([[0.85, 0.15, 0.85], [0.85, 0.85, 0.15]], [5, 5], 0).T[rng.integers(3, size=1500)]
+        shared = np.repeat(rng.standard_normal((1500, 5)), 2, 1)
+        behind = np.sqrt(dependence) * shared + np.sqrt(1 - dependence) * rng.standard_normal((1500, 10))
+        return (behind < ndtri(chance)).astype(float)
+
+    return 3, draw
+
+
+SQUARE, TRIANGLE = [[0, 0], [6, 0], [0, 6], [6, 6]], [[0, 0], [3, 0], [1.5, 2.6]]
+FAR = [[0, 0], [9, 0], [0, 9]]
+MIXTURES: dict[str, tuple[Cell, Any]] = {
+    "normal, separated": (groups(SQUARE, normal), MultivariateNormal()),
+    "normal, close": (groups(TRIANGLE, normal), MultivariateNormal()),
+    "normal, unequal": (groups([[0, 0], [5, 0], [0, 5]], normal, weights=(0.85, 0.11, 0.04)), MultivariateNormal()),
+    "two scales at one centre": ((2, scales), MultivariateNormal()),
+    "t, elliptic": (groups([[0, 0], [9, 0], [0, 9], [9, 9]], t_rows(4)), MultivariateNormal()),
+    "t, independent columns": (groups([[0, 0], [9, 0], [0, 9], [9, 9]], lambda rng, z, j: rng.standard_t(4, (len(z), j))), MultivariateNormal()),
+    "skew-normal": (groups(FAR, skewed), MultivariateNormal()),
+    "uniform": (groups([[0, 0], [2, 0], [0, 2]], lambda rng, z, j: rng.random((len(z), j))), MultivariateNormal()),
+    "log-normal": (groups([[0, 0], [12, 0], [0, 12]], lambda rng, z, j: np.exp(0.7 * rng.standard_normal((len(z), j)))), MultivariateNormal()),
+    "Poisson": (counts(False), Poisson()),
+    "NB, three columns": (counts(True), Poisson()),
+    "NB, published": ((3, lambda rng: negative_binomial_mixture(1500, int(rng.integers(2**31)))[0]), Poisson()),
+    "Bernoulli": (binary(0.0), Bernoulli()),
+    "Bernoulli, pairs .3": (binary(0.3), Bernoulli()),
+    "Bernoulli, pairs .6": (binary(0.6), Bernoulli()),
+    "one group: t5": (groups([[0, 0]], t_rows(5)), MultivariateNormal()),
+    "one group: skew-normal": (groups([[0, 0]], skewed), MultivariateNormal()),
+    "two t4, 3.5 apart": (groups([[0, 0], [3.5, 0]], t_rows(4)), MultivariateNormal()),
+    "5 normals, 4-D": (groups(np.random.default_rng(0).normal(0, 3, (5, 4)).tolist(), normal), MultivariateNormal()),
+    "3 normals, 2 sd apart": (groups([[0, 0], [2, 0], [1, 1.73]], normal, n=500), MultivariateNormal()),
+}
+
+# ---------------------------------------------------------------- the comparison
+
+Said = tuple[int, bool | None]  # number; whether it was said to be sure
+
+
+def smallest(rows: Any, column: str, law: str | None = None) -> int:
+    """The number at which a column is smallest, over all laws or one."""
+    own = rows if law is None else rows[[one == law for one, _ in rows.index]]
+    return int(own[column].idxmin()[1])
+
+
+def factorization(name: str, seed: int, args: argparse.Namespace) -> tuple[int, dict[str, Said], tuple[str, str]]:
+    truth, draw = FACTORIZATIONS[name]
+    x = draw(np.random.default_rng(seed))
+    grid = range(1, min(truth + BEYOND, *x.shape) + 1)
+    found = select_components(PoissonFactorization, x, grid, num_restarts=args.restarts, seed=seed)
+    rows = found.table
+    first = {k: one for (law, k), one in found.fits.items() if law == "Poisson"}
+    step = acdc(first, x, seed=seed).select()
+    said: dict[str, Said] = {
+        "rule": (found.num_components, found.word == "confident"),
+        "clear step": (step.num_components, step.finished),
+        "strict": (smallest(rows, "strict"), None),
+        "lenient": (smallest(rows, "lenient"), None),
+        "lenient, first law": (smallest(rows, "lenient", "Poisson"), None),
+        "BIC, first law": (min(first, key=lambda k: -2 * first[k].log_likelihood + k * (sum(x.shape) - 1) * np.log(len(x))), None),
+    }
+    return truth, said, (found.word, found.law)
+
+
+def mixture(name: str, seed: int, args: argparse.Namespace) -> tuple[int, dict[str, Said], tuple[str, str]]:
+    (truth, draw), component = MIXTURES[name]
+    x = draw(np.random.default_rng(seed))
+    x = x.reshape(len(x), -1)
+    found = select_components(Mixture(1, component, x.shape[1]), x, range(1, truth + BEYOND + 1), num_restarts=args.restarts, seed=seed)
+    rows, law = found.table, next(iter(found.fits))[0]
+    step = acdc({k: one for (own, k), one in found.fits.items() if own == law}, x, seed=seed).select()
+    said: dict[str, Said] = {
+        "rule": (found.num_components, found.word == "confident"),
+        "clear step": (step.num_components, step.finished),
+        "BIC, first law": (smallest(rows, "bic", law), None),
+        "BIC": (smallest(rows, "bic"), None),
+        "ICL": (smallest(rows, "icl"), None),
+        "groups": (found.groups.num_separated, None),
+    }
+    return truth, said, (found.word, found.law)
+
+
+def cells(args: argparse.Namespace) -> Iterator[tuple[str, Callable[..., Any]]]:
+    known = dict.fromkeys(FACTORIZATIONS, factorization) if args.group in ("factorization", "both") else {}
+    known |= dict.fromkeys(MIXTURES, mixture) if args.group in ("mixture", "both") else {}
+    if args.cells and set(args.cells) - set(known):
+        raise SystemExit(f"--cells: some of {list(known)} were expected, got {args.cells}")
+    yield from ((name, one) for name, one in known.items() if not args.cells or name in args.cells)
+
+
+def measure(args: argparse.Namespace) -> Lines:
+    for name, one in cells(args):
+        if args.list:
+            yield {"cell": name}
+            continue
+        said: defaultdict[str, list[Said]] = defaultdict(list)
+        words, laws, truth, began = Counter[str](), Counter[str](), 0, time.process_time()
+        for seed in seeds(args):
+            try:
+                truth, answers, (word, law) = one(name, seed, args)
+            except FileNotFoundError as missing:
+                yield {"cell": name, "skipped": str(missing)}
+                break
+            words[word] += 1
+            laws[law] += 1
+            for criterion, answer in answers.items():
+                said[criterion].append(answer)
+        else:
+            yield {
+                "cell": name, "truth": truth, "seeds": [args.first_seed, args.first_seed + args.replicates - 1], "words": dict(words), "laws": dict(laws),
+                "cpu_seconds": round(time.process_time() - began, 1), **{criterion: shares(answers, truth) for criterion, answers in said.items()},
+            }  # fmt: skip
+
+
+def shares(answers: Sequence[Said], truth: int) -> dict[str, Any]:
+    right = [number == truth for number, _ in answers]
+    sure = [bool(word) for _, word in answers]
+    spoken = answers[0][1] is not None
+    return {
+        "right": round(float(np.mean(right)), 3),
+        "right_confident": round(float(np.mean([r and s for r, s in zip(right, sure, strict=True)])), 3) if spoken else None,
+        "wrong_confident": round(float(np.mean([s and not r for r, s in zip(right, sure, strict=True)])), 3) if spoken else None,
+        "numbers": [number for number, _ in answers],
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=20)
+    parser.set_defaults(first_seed=20_000)
+    parser.add_argument("--group", choices=("factorization", "mixture", "both"), default="both", help="which table")
+    parser.add_argument("--cells", nargs="+", metavar="NAME", help="these alone")
+    parser.add_argument("--restarts", type=int, default=10, metavar="N", help="random starts of each fit of the first law")
+    parser.add_argument("--list", action="store_true", help="name the cells and end")
+    run(parser, measure, argv, quick={"replicates": 1, "restarts": 2, "cells": ["two scales at one centre", "Poisson 80 x 40, one"]})
+
+
+if __name__ == "__main__":
+    main()

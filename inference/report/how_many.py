@@ -1,0 +1,79 @@
+"""Why this K? The page of a rule that chooses law and number together: its three sentences, what they rest on, and the figures of every law."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inference.plots.components import plot_discrepancies
+from inference.plots.selection import plot_how_many, plot_how_many_groups
+from inference.report.page import bullets, note, number, paragraph, picture, table, write_page
+from inference.report.sections import Section
+from inference.selection.how_many.mixture_answer import HowManyGroups
+
+if TYPE_CHECKING:
+    from inference.acdc.criterion import AcdcResult
+    from inference.selection.how_many.answer import HowMany
+
+__all__ = ["how_many_sections", "write_how_many_report"]
+
+COLUMNS = {
+    "log_likelihood": "log-likelihood", "strict": "strict", "bic": "BIC", "lenient": "lenient", "gain_in_edges": "gain, noise edges", "icl": "ICL",
+    "num_parameters": "parameters",
+}  # fmt: skip
+
+
+def how_many_sections(answer: HowMany) -> list[Section]:
+    """The answer in words, its pictures, and the figures of every law and number.
+
+    Args:
+        answer: of :func:`inference.selection.select_components`.
+    """
+    sections = [("answer", f"How many? {answer.num_components}, {answer.word}", _words(answer)), ("laws", "Laws and numbers", _laws(answer))]
+    return [*sections, ("groups", "Groups and overlap", _groups(answer))] if isinstance(answer, HowManyGroups) else sections
+
+
+def write_how_many_report(answer: HowMany, path: str | Path, result: AcdcResult | None = None) -> Path:
+    """Write the page: one file, pictures inside, nothing fetched from elsewhere, every text escaped.
+
+    Args:
+        answer: of :func:`inference.selection.select_components`.
+        path: the file, replaced if it exists.
+        result: discrepancies of the chosen fit's components, by :func:`inference.acdc.criterion.acdc`.
+    """
+    sections = how_many_sections(answer)
+    if result is not None:
+        k = answer.fit.model.num_components  # type: ignore[attr-defined]
+        text = picture(lambda: plot_discrepancies(result, k), "misfit of each component beside exact noise")
+        sections.append(("components", "Noise of each component", text + note("A component far above its band has noise that its law does not know.")))
+    return write_page(Path(path), f"How many components? {answer.num_components}, for {answer.fit.num_rows} rows", sections)
+
+
+def _words(answer: HowMany) -> str:
+    text = "".join(paragraph(sentence) for sentence in answer.sentences)
+    return text + (paragraph("Why one cannot be sure:") + bullets(answer.reasons) if answer.reasons else "")
+
+
+def _laws(answer: HowMany) -> str:
+    draw = plot_how_many_groups if isinstance(answer, HowManyGroups) else plot_how_many
+    frame = answer.table.reset_index()
+    shown = [name for name in COLUMNS if name in frame]
+    rows = [
+        [str(row["law"]), str(row["num_components"]), *(number(float(row[name]), 2 if name == "gain_in_edges" else 0 if name == "num_parameters" else 1) for name in shown),
+         "chosen" if row["chosen"] else ""]
+        for _, row in frame.iterrows()
+    ]  # fmt: skip
+    text = picture(lambda: draw(answer), "penalised likelihood of every law and number")  # type: ignore[arg-type]
+    return text + table(("law", "K", *(COLUMNS[name] for name in shown), ""), rows)
+
+
+def _groups(answer: HowManyGroups) -> str:
+    groups = answer.groups
+    lines = [
+        f"group {i + 1}: component{'' if len(group) == 1 else 's'} {', '.join(str(k + 1) for k in group)}" for i, group in enumerate(groups.separated)
+    ]
+    words = (
+        f"{groups.num_fitted} components make {groups.num_separated} groups of rows if two of which one is taken for the other in 5 % of its rows are one, and "
+        f"{groups.num_clear} if it takes 10 %."
+    )
+    return paragraph(words) + bullets(lines)

@@ -1,0 +1,108 @@
+r"""How many components of which law a mixture has, and how many groups of rows they make.
+
+With P free parameters and N rows, over all laws and numbers the smallest
+
+.. math:: B = -2 L + P \log N
+
+(Schwarz 1978, doi:10.1214/aos/1176344136). If the noise of every component at that choice looks as the law says, by ACDC's discrepancies against tables simulated
+and fitted again, the number counts components. Otherwise, or at the end of the grid, components are patches: what can be counted are the groups left when
+components that overlap are merged (Hennig 2010, doi:10.1007/s11634-010-0058-3). To be sure, the lenient penalty :math:`-2 L + 3 P` (Bozdogan 1994) must choose the same number,
+and no two components may overlap much: two that do, and one group of another shape, give the same data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from inference.selection.how_many.answer import Word
+from inference.selection.how_many.groups import entropy, groups_of
+from inference.selection.how_many.laws import Law
+from inference.selection.how_many.mixture_answer import HowManyGroups
+from inference.selection.how_many.mixture_paths import shares_of
+from inference.selection.how_many.paths import Paths
+from inference.selection.how_many.verification import FEW_ROWS, misfit_of
+from inference.selection.how_many.visible import MISFIT, detectable_variance
+from inference.structures.mixture.structure import MixtureStructure
+
+__all__ = ["answer_of_mixtures"]
+
+CLEAR = 10.0  # a lead of B that leaves no doubt (Kass and Raftery 1995: very strong)
+LENIENT_PRICE = 3.0  # of a parameter
+Key = tuple[str, int]
+
+
+def answer_of_mixtures(laws: Sequence[Law], sizes: Sequence[int], fits: Paths, table: Tensor, seed: int) -> HowManyGroups:
+    """The rule, where every law has been fitted at every number.
+
+    Args:
+        laws: those compared; sizes: numbers, rising; fits: by law and number.
+        table: (N, J); seed: of the check of the noise.
+    """
+    n = len(table)
+    strict = {key: -2 * one.log_likelihood + one.num_parameters * math.log(n) for key, one in fits.items()}
+    lenient = {key: -2 * one.log_likelihood + LENIENT_PRICE * one.num_parameters for key, one in fits.items()}
+    shares = {key: shares_of(one, table) for key, one in fits.items()}
+    proper = {key for key, one in fits.items() if not one.restarts.faults} or set(fits)
+    law, k1 = min(proper, key=lambda key: (strict[key], key[1]))
+    k2 = min((key for key in proper if key[0] == law), key=lambda key: (lenient[key], key[1]))[1]
+    misfit, used = misfit_of(fits[law, k1], table, seed)
+    groups = groups_of(shares[law, k1])
+    word: Word
+    reasons: list[str] = []
+    if misfit > MISFIT:
+        word, chosen = "law wrong at every K", groups.num_separated
+    elif k1 == sizes[-1]:
+        word, chosen = "grid too short", groups.num_separated
+    else:
+        chosen = k1
+        reasons = _doubts({key: strict[key] for key in proper}, sizes, k1, k2, groups.num_clear)
+        word = "unsure" if reasons else "confident"
+    rows = tuple(
+        {
+            "law": key[0],
+            "num_components": key[1],
+            "log_likelihood": one.log_likelihood,
+            "num_parameters": one.num_parameters,
+            "bic": strict[key],
+            "lenient": lenient[key],
+            "icl": strict[key] + 2 * entropy(shares[key]),
+            "proper": key in proper,
+            "chosen": key == (law, k1),
+        }
+        for key, one in fits.items()
+    )
+    structure = fits[law, k1].structure
+    assert isinstance(structure, MixtureStructure)
+    tested = detectable_variance(int(used), structure.law.num_scores) if used >= FEW_ROWS else math.inf
+    return HowManyGroups(
+        num_components=chosen, law=law, word=word, interval=(min(k1, k2), max(k1, k2)), reasons=tuple(reasons), misfit=misfit, held_out=None,
+        rows=rows, fits=fits, unseen=_unseen(laws), smallest_seen={}, detectable_variance=tested, groups=groups,
+    )  # fmt: skip
+
+
+def _doubts(strict: dict[Key, float], sizes: Sequence[int], k1: int, k2: int, num_clear: int) -> list[str]:
+    """Why one cannot be confident, a sentence each."""
+    found = []
+    if k1 != k2:
+        found.append(f"a lenient penalty would take {k2}")
+    best = min(value for (_, k), value in strict.items() if k == k1)
+    rival = min(((value, k) for (_, k), value in strict.items() if k != k1), default=(math.inf, 0))
+    if rival[0] < best + CLEAR:
+        found.append(f"{k1} leads {rival[1]} by {rival[0] - best:.1f} in BIC only, where 10 would be clear")
+    if num_clear < k1:
+        found.append(f"components overlap, so that they make {num_clear} clear group{'' if num_clear == 1 else 's'} only, of another shape perhaps")
+    if k1 == sizes[0] > 1:
+        found.append("smaller numbers were not compared")
+    return found
+
+
+def _unseen(laws: Sequence[Law]) -> str:
+    names = [law.name for law in laws]
+    listed = names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+    return (
+        f"Two components that overlap and one group of another shape give the same data, so that only the laws offered ({listed}) tell them apart; "
+        "a component closer to another than about two standard deviations may have been missed."
+    )

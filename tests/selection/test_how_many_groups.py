@@ -1,0 +1,174 @@
+"""How many components of a mixture, of which law, and how many groups: the arithmetic by hand, answers on simulated rows, words."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from inference import EM, fit
+from inference.acdc import acdc
+from inference.selection import select_components, select_dimension
+from inference.selection.how_many.groups import entropy, groups_of, merged_by_entropy, misclassified
+from inference.selection.how_many.laws import laws_of
+from ppl_models import (
+    Bernoulli,
+    GaussianFactorization,
+    LogNormal,
+    Mixture,
+    MultivariateNormal,
+    MultivariateT,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    PoissonFactorization,
+    SkewNormal,
+)
+
+CORNERS = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+FULL = Mixture(1, MultivariateNormal(), 2)
+BOTH = [FULL, Mixture(1, MultivariateT(), 2)]
+
+
+def heavy(num_rows: int = 330, seed: int = 0) -> np.ndarray:
+    """Three groups of t rows with four degrees of freedom."""
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal((num_rows, 2)) / np.sqrt(rng.chisquare(4, (num_rows, 1)) / 4)
+    return CORNERS[rng.integers(3, size=num_rows)] + noise
+
+
+@pytest.fixture(scope="module")
+def found():
+    return select_components(FULL, heavy(), range(1, 5), laws=BOTH, num_restarts=2, seed=1)
+
+
+def test_heavy_tails_are_a_law_and_not_components(found):
+    assert (found.num_components, found.law) == (3, "Student t")
+    assert not found.contradicted
+    assert found.fit.model.num_components == 3
+    assert f"({found.word}" in found.sentences[0]
+    assert "The Student t law is not contradicted" in found.verdict
+    assert "Two components that overlap and one group of another shape" in found.verdict
+    assert found.table.loc["normal", "bic"].idxmin() > 3  # patches
+
+
+def test_bic_lenient_and_icl_by_hand(found):
+    x = heavy()
+    for (law, k), one in found.fits.items():
+        row = found.table.loc[(law, k)]
+        num = k - 1 + k * (2 + 3 + (law == "Student t"))
+        assert row["num_parameters"] == num
+        assert row["bic"] == pytest.approx(-2 * one.log_likelihood + num * math.log(len(x)))
+        assert row["lenient"] == pytest.approx(-2 * one.log_likelihood + 3 * num)
+        r = one.posterior_latents(x)["assignments"].numpy()
+        assert row["icl"] - row["bic"] == pytest.approx(-2 * (r * np.log(np.maximum(r, 1e-300))).sum(), abs=1e-6)
+
+
+def test_a_larger_number_is_never_lower(found):
+    for (law, k), one in found.fits.items():
+        if (law, k - 1) in found.fits:
+            assert one.log_likelihood > found.fits[law, k - 1].log_likelihood - 0.1
+        assert one.log_likelihood > found.fits["normal", k].log_likelihood - 2.1
+
+
+def test_patches_are_groups_where_the_law_is_missing():
+    alone = select_components(FULL, heavy(600, seed=3), range(2, 7), laws=[FULL], num_restarts=2)
+    assert alone.word != "confident"
+    assert alone.groups.num_separated == 3
+    if alone.contradicted:
+        assert alone.num_components == 3
+        assert "groups of rows, not components" in alone.verdict
+        assert "The normal law is contradicted" in alone.verdict
+    else:
+        assert alone.groups.num_fitted > 3
+
+
+def test_two_scales_at_one_centre_are_two_components_and_one_group():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((600, 2)) * np.where(rng.integers(2, size=(600, 1)) == 1, 3.0, 0.8)
+    two = select_components(FULL, x, range(1, 4), laws=[FULL], num_restarts=2)
+    assert (two.num_components, two.word, two.groups.num_clear) == (2, "unsure", 1)
+    assert "1 clear group only" in two.verdict
+
+
+def test_overdispersed_counts_are_negative_binomial():
+    rng = np.random.default_rng(0)
+    mean = np.array([[2.0, 12.0, 30.0], [20.0, 3.0, 5.0]])[rng.integers(2, size=400)]
+    x = rng.poisson(mean * rng.gamma(4, 0.25, mean.shape)).astype(float)
+    chosen = select_dimension(lambda k: Mixture(k, Poisson(), 3), x, [1, 2, 3], num_restarts=2)
+    assert (chosen.chosen, chosen.answer.law) == (2, "negative binomial")
+    assert list(chosen.table.index) == ["1", "2", "3"]
+    assert {"bic", "lenient", "icl"} <= set(chosen.table.columns)
+    assert chosen.best is chosen.answer.fit
+
+
+def test_misclassification_and_mergers_by_hand():
+    r = torch.tensor([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0], [0.2, 0.8, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    q = misclassified(r)
+    assert q[0].tolist() == pytest.approx([1.5 / 1.7, 0.2 / 1.7, 0.0])
+    assert q[1].tolist() == pytest.approx([0.5 / 1.3, 0.8 / 1.3, 0.0])
+    groups = groups_of(r)
+    assert groups.separated == groups.clear == ((0, 1), (2,))
+    assert groups.num_fitted == 3
+    merged = merged_by_entropy(r, 2)
+    assert merged.sum(1).tolist() == pytest.approx([1.0] * 4)
+    assert entropy(merged) == pytest.approx(0, abs=1e-12)  # the pair that shares rows
+    assert groups.entropies == pytest.approx({3: entropy(r), 2: 0.0, 1: 0.0}, abs=1e-12)
+    sure = torch.eye(3, dtype=torch.float64).repeat(4, 1)
+    assert groups_of(sure).num_clear == 3
+
+
+def test_laws_that_are_offered():
+    names = {
+        FULL: ["normal", "Student t", "skew-normal"],
+        Mixture(1, SkewNormal(), 2): ["normal", "Student t", "skew-normal"],
+        Mixture(1, Normal()): ["normal", "Student t", "skew-normal"],
+        Mixture(1, Normal(), 2): ["normal with independent columns", "normal", "Student t", "skew-normal"],
+        Mixture(1, NegativeBinomial(), 3): ["Poisson", "negative binomial"],
+        Mixture(1, Bernoulli(), 3): ["Bernoulli"],
+    }
+    for model, expected in names.items():
+        assert [law.name for law in laws_of(model)] == expected
+    assert [law.name for law in laws_of(Mixture(2, LogNormal(), 2))] == ["LogNormal"]
+
+
+def test_rows_with_gaps_take_the_laws_that_can():
+    x = heavy(120)
+    x[3, 1] = np.nan
+    one = select_components(Mixture(1, Normal(), 2), x, [1, 2], num_restarts=2, method=EM(max_iterations=40, tolerance=1e-4, parameter_tolerance=1e3))
+    assert {law for law, _ in one.fits} == {"normal with independent columns"}
+
+
+def test_one_seed_one_answer_pictures_and_words(found):
+    one, again = (select_components(FULL, heavy(90), [1, 2], laws=[FULL], num_restarts=2, seed=1) for _ in range(2))
+    assert again.verdict == one.verdict
+    assert again.table.equals(one.table)
+    assert len(found.plot().axes) == 4
+    assert len(repr(found)) < 1500
+    assert "Groups" in repr(found.groups)
+
+
+def test_noise_of_negative_binomial_components_is_judged():
+    rng = np.random.default_rng(0)
+    x = rng.negative_binomial(2, 0.2, size=(300, 2)).astype(float)
+    one = fit(Mixture(1, NegativeBinomial(), 2), x, EM(), num_restarts=1)
+    result = acdc({1: one}, x)
+    assert float(result.raw[1][0] - result.null_mean[1][0]) < 5 * float(result.null_sd[1][0])
+
+
+def test_bad_input():
+    x = heavy(30)
+    for call, message in (
+        (lambda: select_components(FULL, x, [2]), "at least two numbers"),
+        (lambda: select_components(FULL, x, [1, 2], laws=[]), "at least one family"),
+        (lambda: select_components(FULL, x, [1, 2], laws=[FULL, PoissonFactorization]), "all be mixtures"),
+        (lambda: select_components(FULL, x, [1, 2], laws=[FULL, FULL]), "laws must differ"),
+        (lambda: select_components(FULL, x, [1, 2], laws=[FULL, Mixture(1, Poisson(), 2)]), "counts"),
+        (lambda: select_components(FULL, x, [1, 40]), "at least num_components = 40 rows"),
+        (lambda: select_components(FULL, x, [1, 2], method=object()), r"EM\(\) or None"),
+        (lambda: select_components(GaussianFactorization, x, [1, 2]), "of counts was expected"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
