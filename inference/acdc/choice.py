@@ -53,11 +53,24 @@ class Choice:
             explain at the smallest K) and the last run of them is over; for a width, that the segment is as wide; for a cutoff,
             that half and twice as large a one choose the same. It says nothing of whether K is the right number: on exactly Poisson
             tables a third of the finished choices were wrong.
+        rule: what chose, in words.
     """
 
     num_components: int
     segment: Segment | None
     finished: bool
+    rule: str
+
+    @property
+    def verdict(self) -> str:
+        """The number, the rule that chose it, and how far that goes, in a sentence or two."""
+        components = f"{self.num_components} component{'' if self.num_components == 1 else 's'} by {self.rule}"
+        if not self.finished:
+            return f"{components}, which does not come to its end within the numbers compared: take it with care, or compare more."
+        return f"{components}. Whether that number is right the rule cannot say; inference.selection.select_components asks the likelihood and says how sure it is."
+
+    def __str__(self) -> str:
+        return self.verdict
 
 
 def discrepancy_left(
@@ -124,13 +137,14 @@ def taken_beyond(left: Mapping[int, float], chosen: int) -> tuple[int, float]:
 
 def select_segment(segments: tuple[Segment, ...], width: float) -> Choice:
     """The first segment from zero upward that is as wide, else the widest; the last is unbounded and tells nothing."""
+    rule = f"the first interval of cutoffs at least {width:g} nats wide"
     for segment in segments[:-1]:
         if segment.width >= width:
-            return Choice(segment.num_components, segment, True)
+            return Choice(segment.num_components, segment, True, rule)
     if len(segments) == 1:
-        return Choice(segments[0].num_components, segments[0], True)
+        return Choice(segments[0].num_components, segments[0], True, rule)
     widest = max(segments[:-1], key=lambda s: s.width)
-    return Choice(widest.num_components, widest, False)
+    return Choice(widest.num_components, widest, False, "the widest interval of cutoffs, none being as wide as asked")
 
 
 @dataclass(frozen=True)

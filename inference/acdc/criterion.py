@@ -164,15 +164,17 @@ class AcdcResult:
         if rho is not None:
             inside = next((s for s in self.segments if s.start <= rho < s.end), self.segments[-1])
             unbounded = inside == self.segments[-1]
-            return Choice(inside.num_components, inside, 2 * inside.start <= rho and (unbounded or 2 * rho <= inside.end))
+            return Choice(inside.num_components, inside, 2 * inside.start <= rho and (unbounded or 2 * rho <= inside.end), f"the cutoff of {rho:g} nats")
         if min_width is not None:
             return select_segment(self.segments, min_width)
         sizes = sorted(self.raw)
-        step, finished = clear_step(self.shares, self.min_share if min_share is None else min_share)
+        least = self.min_share if min_share is None else min_share
+        step, finished = clear_step(self.shares, least)
         chosen = sizes[0] if step is None else step
         own = [s for s in self.segments if s.num_components == chosen]
+        rule = f"the last clear step, of more than {least:.0%} of what is left" if step else "default, for no step is clear"
         nothing_left = bool((self.component_discrepancy[chosen] <= MISFIT * self.null_sd[chosen]).all())
-        return Choice(chosen, max(own, key=lambda s: s.width, default=None), nothing_left if step is None else finished)
+        return Choice(chosen, max(own, key=lambda s: s.width, default=None), nothing_left if step is None else finished, rule)
 
     def among(self, numbers: Iterable[int]) -> AcdcResult:
         """The same discrepancies with only some numbers of components compared; ``agreement`` is left empty.

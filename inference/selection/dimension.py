@@ -26,6 +26,7 @@ from inference.base.drawing import draw
 from inference.base.outcome import StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
+from inference.engines.em import EM
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
@@ -38,6 +39,7 @@ from inference.selection.how_many.mixture_answer import HowManyGroups
 from inference.selection.how_many.rule import select_components
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish
+from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_number, check_size, plain_fields
@@ -431,8 +433,15 @@ def select_dimension(
     checked = problem_of(models[0], data, seed).data
     for model in models:
         structure_of(model).check_rank(problem_of(model, data, seed))
-    chooser = named or NAMED["rule" if has_rule(models[-1]) and len(sizes) > 1 else "ebic"]
+    chooser = named or NAMED["rule" if len(sizes) > 1 and _counts_components(models, sizes, method) else "ebic"]
     return _decide(chooser, Study(sizes, models, data, checked, method, num_restarts, seed, progress))
+
+
+def _counts_components(models: Sequence[Any], sizes: Sequence[Any], method: Method | None) -> bool:
+    """Whether the sizes are numbers of components that the rule counts, with its engines."""
+    if not has_rule(models[-1]) or not (method is None or isinstance(method, EM | Factorize)):
+        return False
+    return all(structure_of(model).about.num_components == size for model, size in zip(models, sizes, strict=True))
 
 
 def _criterion(owner: str, criterion: str | Criterion) -> Criterion:

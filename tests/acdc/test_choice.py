@@ -72,6 +72,9 @@ def test_choices_by_width_and_by_cutoff():
     assert result.select(min_width=0.1).num_components == 3
     assert result.select(min_width=1.0).num_components == 2
     assert result.select(rho=0.6).finished
+    assert "by the cutoff of 0.6 nats" in str(result.select(rho=0.6))
+    assert "by the last clear step" in str(result.select())
+    assert "stable" not in str(result.select())
     assert not result.select(rho=0.29).finished  # half of it chooses three
     loose = result.select(min_width=100.0)  # none so wide: the widest bounded one, flagged
     assert (loose.num_components, loose.finished) == (2, False)

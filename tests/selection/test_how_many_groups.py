@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from scipy.special import ndtri
 
 from inference import EM, fit
 from inference.acdc import acdc
@@ -148,6 +150,30 @@ def test_one_seed_one_answer_pictures_and_words(found):
     assert len(found.plot().axes) == 4
     assert len(repr(found)) < 1500
     assert "Groups" in repr(found.groups)
+
+
+def test_classes_whose_items_depend_on_each_other_are_never_sure():
+    """Pairs with a tetrachoric correlation of .6 in two classes: classes are added for them, and nothing misfits."""
+    rng = np.random.default_rng(0)
+    chance = np.array([[0.85] * 6, [0.2] * 6])[rng.integers(2, size=600)]
+    behind = np.sqrt(0.6) * np.repeat(rng.standard_normal((600, 3)), 2, 1) + np.sqrt(0.4) * rng.standard_normal((600, 6))
+    found = select_components(Mixture(1, Bernoulli(), 6), (behind < ndtri(chance)).astype(float), range(1, 5), num_restarts=2)
+    assert found.num_components == 2 or found.word != "confident"
+
+
+def test_columns_keep_their_names():
+    frame = pd.DataFrame(heavy(60), columns=["height", "weight"])
+    one = select_components(FULL, frame, [1, 2], laws=[FULL], num_restarts=2)
+    assert one.fit.item_names == ("height", "weight")
+    counts = pd.DataFrame(np.random.default_rng(0).poisson(5.0, (20, 4)), columns=list("abcd"))
+    two = select_components(PoissonFactorization, counts, [1, 2], laws=[PoissonFactorization], num_restarts=1)
+    assert two.fits["Poisson", 1].item_names == tuple("abcd")
+
+
+def test_sizes_that_are_no_numbers_of_components_are_chosen_by_ebic():
+    x = heavy(60)
+    chosen = select_dimension(lambda k: Mixture(2 * k, Normal(), 2), x, [1, 2], num_restarts=1)
+    assert chosen.answer is None
 
 
 def test_noise_of_negative_binomial_components_is_judged():

@@ -29,14 +29,14 @@ MOST_MERGED = 3  # components beyond the number, that are merged
 
 
 def fit_mixtures(
-    laws: Sequence[Law], sizes: Sequence[int], table: Tensor, num_restarts: int, seed: int, method: EM, progress: Progress
+    laws: Sequence[Law], sizes: Sequence[int], data: Any, num_restarts: int, seed: int, method: EM, progress: Progress
 ) -> Paths:
     """One fit for each law and number; a log-likelihood that falls with the number, or below the first law's, is fitted again from more starts.
 
     Args:
         laws: those of more parameters after those of fewer.
         sizes: numbers, rising.
-        table: (N, J).
+        data: the rows.
         num_restarts: starts by k-means++ and at random; twice as many for skewed laws, half for other laws after the first.
         seed: of the starts.
         method: settings of every fit.
@@ -50,26 +50,26 @@ def fit_mixtures(
         for k in sizes:
             shares = [] if is_first else [groups[k], *(merged_by_entropy(groups[n], k) for n in groups if k < n <= k + MOST_MERGED)]
             smaller = fits.get((law.name, k - 1))
-            best = _best(law, k, table, shares, smaller, num, seed, method)
+            best = _best(law, k, data, shares, smaller, num, seed, method)
             known = [] if smaller is None else [smaller.log_likelihood]
             known += [] if is_first else [fits[laws[0].name, k].log_likelihood - CONTAINED]
             if known and too_low(best.log_likelihood, max(known)):
-                again = _best(law, k, table, shares, smaller, MORE_STARTS, seed + 1, method)
+                again = _best(law, k, data, shares, smaller, MORE_STARTS, seed + 1, method)
                 best = max((best, again), key=lambda one: (not one.restarts.faults, one.objective))
             fits[law.name, k] = best
             if is_first:
-                groups[k] = shares_of(best, table)
+                groups[k] = shares_of(best, data)
             progress.update(len(fits), objective=best.objective, active=len(laws) * len(sizes) - len(fits))
     return fits
 
 
-def shares_of(one: Fit, table: Tensor) -> Tensor:
+def shares_of(one: Fit, data: Any) -> Tensor:
     """Responsibilities, (N, K)."""
-    return one.posterior_latents(table)["assignments"]
+    return one.posterior_latents(data)["assignments"]
 
 
 def _best(
-    law: Law, k: int, table: Tensor, shares: Sequence[Tensor], smaller: Fit | None, num_random: int, seed: int, method: EM
+    law: Law, k: int, data: Any, shares: Sequence[Tensor], smaller: Fit | None, num_random: int, seed: int, method: EM
 ) -> Fit:
     def starts(problem: Any) -> dict[str, Tensor]:
         structure: MixtureStructure = problem.structure
@@ -83,4 +83,4 @@ def _best(
         order = short.objective.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)[:FINALISTS]
         return {name: value[order] for name, value in short.params.items()}
 
-    return fit_from(law.at(k), table, method, starts, seed)
+    return fit_from(law.at(k), data, method, starts, seed)

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-from torch import Tensor
+from typing import Any
 
 from inference.selection.how_many.answer import Word
 from inference.selection.how_many.groups import entropy, groups_of
@@ -34,21 +33,21 @@ LENIENT_PRICE = 3.0  # of a parameter
 Key = tuple[str, int]
 
 
-def answer_of_mixtures(laws: Sequence[Law], sizes: Sequence[int], fits: Paths, table: Tensor, seed: int) -> HowManyGroups:
+def answer_of_mixtures(laws: Sequence[Law], sizes: Sequence[int], fits: Paths, data: Any, seed: int) -> HowManyGroups:
     """The rule, where every law has been fitted at every number.
 
     Args:
         laws: those compared; sizes: numbers, rising; fits: by law and number.
-        table: (N, J); seed: of the check of the noise.
+        data: the rows; seed: of the check of the noise.
     """
-    n = len(table)
+    n = next(iter(fits.values())).num_rows
     strict = {key: -2 * one.log_likelihood + one.num_parameters * math.log(n) for key, one in fits.items()}
     lenient = {key: -2 * one.log_likelihood + LENIENT_PRICE * one.num_parameters for key, one in fits.items()}
-    shares = {key: shares_of(one, table) for key, one in fits.items()}
+    shares = {key: shares_of(one, data) for key, one in fits.items()}
     proper = {key for key, one in fits.items() if not one.restarts.faults} or set(fits)
     law, k1 = min(proper, key=lambda key: (strict[key], key[1]))
     k2 = min((key for key in proper if key[0] == law), key=lambda key: (lenient[key], key[1]))[1]
-    misfit, used = misfit_of(fits[law, k1], table, seed)
+    misfit, used = misfit_of(fits[law, k1], data, seed)
     groups = groups_of(shares[law, k1])
     word: Word
     reasons: list[str] = []

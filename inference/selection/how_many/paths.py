@@ -24,7 +24,7 @@ Paths = dict[tuple[str, int], Fit]
 
 
 def fit_paths(
-    laws: Sequence[Law], grid: Sequence[int], data: Tensor, num_restarts: int, seed: int, method: Factorize, progress: Progress
+    laws: Sequence[Law], grid: Sequence[int], data: Tensor, num_restarts: int, seed: int, method: Factorize, progress: Progress, source: Any = None
 ) -> Paths:
     """One fit for each law and number; a log-likelihood that falls with the number is fitted again from more starts.
 
@@ -36,8 +36,10 @@ def fit_paths(
         seed: of the starts.
         method: settings of every fit.
         progress: told of every fit.
+        source: the data as the user gave them, with names of the columns; ``data`` if None.
     """
     fits: Paths = {}
+    named = data if source is None else source
     for law in laws:
         starts = num_restarts if law is laws[0] else max(1, num_restarts // 3)
         for k in grid:
@@ -45,10 +47,10 @@ def fit_paths(
             smaller = fits.get((law.name, k - 1))
             if smaller is not None:
                 given.append(grown(smaller, data))
-            best = _best(law, k, data, given, starts, seed, method)
+            best = _best(law, k, named, given, starts, seed, method)
             lower = _bounds(fits, laws, law, k)
             if lower is not None and too_low(best.log_likelihood, lower):
-                again = _best(law, k, data, given, MORE_STARTS, seed + 1, method)
+                again = _best(law, k, named, given, MORE_STARTS, seed + 1, method)
                 best = max((best, again), key=lambda one: one.log_likelihood)
             fits[law.name, k] = best
             progress.update(len(fits), objective=best.objective, active=len(laws) * len(grid) - len(fits))
@@ -75,7 +77,7 @@ def _factors(fit: Fit) -> dict[str, Tensor]:
 
 
 def _best(
-    law: Law, k: int, data: Tensor, given: Sequence[Mapping[str, Tensor]], num_random: int, seed: int, method: Factorize
+    law: Law, k: int, data: Any, given: Sequence[Mapping[str, Tensor]], num_random: int, seed: int, method: Factorize
 ) -> Fit:
     def starts(problem: Any) -> dict[str, Tensor]:
         drawn = problem.structure.start(problem, "spectral", num_random)

@@ -94,9 +94,9 @@ def select_components(
     with quiet(), RichProgress("fits", total) if progress else NoProgress() as bar:
         if is_mixture:
             assert isinstance(method, EM)
-            return answer_of_mixtures(offered, sizes, fit_mixtures(offered, sizes, table, num_restarts, seed, method, bar), table, seed)
+            return answer_of_mixtures(offered, sizes, fit_mixtures(offered, sizes, data, num_restarts, seed, method, bar), data, seed)
         assert isinstance(method, Factorize)
-        fits = fit_paths(offered, sizes, table, num_restarts, seed, method, bar)
+        fits = fit_paths(offered, sizes, table, num_restarts, seed, method, bar, data)
         return _answer(offered, sizes, fits, table, num_restarts, seed, method)
 
 

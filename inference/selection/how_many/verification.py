@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from inference.acdc.criterion import BootstrapNull, Table, acdc
 from inference.fitting.result import Fit
@@ -16,14 +16,14 @@ NUM_NULL = 8  # tables of the refitted null
 FEW_ROWS = 50  # that use a component: fewer do not test its law
 
 
-def misfit_of(one: Fit, table: Tensor, seed: int) -> tuple[float, float]:
+def misfit_of(one: Fit, data: Any, seed: int) -> tuple[float, float]:
     """Largest misfit of a component in standard deviations of exact noise, and the rows that use the component with the fewest.
 
     The null's mean is that of refits; its deviation the table's, times the ratio of the two over all components, for each alone rests on few refits.
     """
     k = one.model.num_components  # type: ignore[attr-defined]
-    refitted = acdc({k: one}, table, calibrate=BootstrapNull(NUM_NULL, refit=True), seed=seed)
-    exact = acdc({k: one}, table, calibrate=Table(), seed=seed)
+    refitted = acdc({k: one}, data, calibrate=BootstrapNull(NUM_NULL, refit=True), seed=seed)
+    exact = acdc({k: one}, data, calibrate=Table(), seed=seed)
     ratio = refitted.null_sd[k] / exact.null_sd[k]
     size = float(np.sqrt(np.nanmean(ratio**2))) if np.isfinite(ratio).any() else 1.0
     scores = (refitted.raw[k] - refitted.null_mean[k]) / (size * exact.null_sd[k] * math.sqrt(1 + 1 / NUM_NULL))
