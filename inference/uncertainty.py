@@ -24,13 +24,15 @@ doi:10.1111/j.2517-6161.1982.tb01203.x; H. White (1982), doi:10.2307/1912526.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from inference.base.contents import digest_of
 from inference.fitting.columns import as_fitted
 from inference.fitting.observed import observed_sites
 from inference.fitting.record import FitRecord
@@ -65,6 +67,7 @@ __all__ = [
 ]
 
 KINDS = ("hessian", "scores", "sandwich")
+T = TypeVar("T")
 
 
 @shows_briefly
@@ -218,6 +221,27 @@ def _coordinates(fit: FitRecord, data: Any) -> Coordinates:
 
 def _summed(fit: FitRecord, data: Any, coordinates: Coordinates, asked: str) -> tuple[int, Tensor | None, Tensor | None]:
     """Rows, the sum of squared scores and minus the Hessian of the log-likelihood, as far as they are asked for."""
+    kinds = ("scores", "hessian") if asked == "sandwich" else (asked,)
+    parts = {kind: _remembered(fit, data, coordinates, kind, functools.partial(_summed_anew, fit, data, coordinates, kind)) for kind in kinds}
+    return parts[kinds[0]][0], parts["scores"][1] if "scores" in parts else None, parts["hessian"][2] if "hessian" in parts else None
+
+
+def _remembered(fit: FitRecord, data: Any, coordinates: Coordinates, kind: str, ask: Callable[[], T]) -> T:
+    """What a question about these rows found, worked out once: pages and tables of items ask for the same matrix many times.
+
+    The fit remembers the last of each kind, under the contents of its estimate and of the rows.
+    """
+    try:
+        about = digest_of((coordinates.names, fit.params, data), "the data")
+    except ValueError:  # contents that cannot be read
+        return ask()
+    if fit.remembered.get(kind, ("",))[0] != about:
+        fit.remembered[kind] = about, ask()
+    found: T = fit.remembered[kind][1]
+    return found
+
+
+def _summed_anew(fit: FitRecord, data: Any, coordinates: Coordinates, asked: str) -> tuple[int, Tensor | None, Tensor | None]:
     free = coordinates.vector()
     num_rows, scores, hessian = 0, None, None
     for program in data_chunks(fit.model, data):
@@ -233,8 +257,12 @@ def _summed(fit: FitRecord, data: Any, coordinates: Coordinates, asked: str) -> 
 
 def _curvature_of_prior(fit: FitRecord, data: Any, coordinates: Coordinates) -> Tensor:
     """Minus the second derivatives of the log-prior at the estimate, (P, P): a density of the parameters in their own units."""
-    program = next(data_chunks(fit.model, data))
-    return minus_hessian(lambda free: program.log_prior(coordinates.params(free)), coordinates.vector())
+
+    def ask() -> Tensor:
+        program = next(data_chunks(fit.model, data))
+        return minus_hessian(lambda free: program.log_prior(coordinates.params(free)), coordinates.vector())
+
+    return _remembered(fit, data, coordinates, "prior", ask)
 
 
 @torch.enable_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -173,6 +174,11 @@ class FitRecord:
     def structure(self) -> Structure:
         """What the model says of itself, and all that follows from it."""
         return structure_of(self.model)
+
+    @functools.cached_property
+    def remembered(self) -> dict[str, tuple[str, Any]]:
+        """What others ask for again, by its kind: of which estimate and rows, and the answer (:mod:`inference.uncertainty`). Not saved with the fit."""
+        return {}
 
     @property
     def graphs(self) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+import inference.uncertainty
 from inference import EM, fit
 from inference.causal import discover_attributes
 from inference.inspection import item_curves, profile_shares
@@ -23,7 +24,11 @@ def text_of(path: Path) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", re.sub(r'src="[^"]*"', "", path.read_text(encoding="utf-8"))))
 
 
-def test_the_page_of_a_test(tmp_path: Path) -> None:
+def test_the_page_of_a_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One information matrix serves the whole page; before, it was worked out six times."""
+    asked: list[str] = []
+    real = inference.uncertainty.derivatives
+    monkeypatch.setattr(inference.uncertainty, "derivatives", lambda *args: asked.append(args[3]) or real(*args))
     design = mastery_test(12, 3, seed=1)
     items, _ = design.draw(800, seed=2)
     names = ["add", "carry", "borrow"]
@@ -33,6 +38,7 @@ def test_the_page_of_a_test(tmp_path: Path) -> None:
     table = pd.DataFrame(items.numpy(), columns=frame.index)
     result = fit(model, table, EM(tolerance=1e-6))
     text = text_of(write_report(result, table, tmp_path))
+    assert sorted(asked) == ["hessian", "scores"]
     for words in (
         "has or lacks 3 attributes (add, carry, borrow)",
         "expected share of rows classified rightly",
