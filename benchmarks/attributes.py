@@ -4,7 +4,7 @@ One JSON line a cell, over its replicates (data sets of ``--rows`` rows of a tes
 under the right Q-matrix and one with ``--wrong`` of its entries turned, the shares of data sets that M2 rejects, of items that item fit rejects
 (residuals by attribute, and S-X2) and of pairs that residuals and Pearson's statistic reject, at 5 %; under the wrong Q apart for items whose row is wrong and
 for the others. ``rules``: by the true rule of the items, how often the Wald test rejects it and each other rule, and which rules are suggested.
-``accuracy``: the expected and the true share of rows classified rightly. ``intervals``: how often 95 % intervals of expected answers hold the truth.
+``accuracy``: the expected and the true share of rows classified rightly, and ``gap_of_posterior``, that of the posterior alone. ``intervals``: how often 95 % intervals of expected answers hold the truth.
 ``root``: log-likelihood, parameters and BIC of laws of attributes on one data set. ``speed``: seconds of an EM iteration and of a whole fit (one start) with twice
 the items and ten times the rows; SAEM where attributes are too many for a table. Run: ``python benchmarks/attributes.py [--quick]``.
 """
@@ -121,6 +121,7 @@ def accuracy(rule: str, num_items: int, num_attributes: int, args: argparse.Name
         expected.append([found.accuracy, *found.attribute_accuracy])
         true.append([(found.profiles == own).all(1).mean(), *((found.probabilities > 0.5) == own).mean(0)])
         again = design.draw(args.rows, seed=100_000 + seed)[1].numpy()  # who has whose profile by chance alone
+        rates["posterior"].append(float(found.profile_probability.mean()))
         rates["by_chance"].append(float((again == own).all(1).mean()))
         curves = item_curves(result, items)
         exact = np.array([truth[place_of(design.model.q_matrix[j], curves.profiles[i]), j] for i, j in enumerate(curves.item)])
@@ -136,6 +137,7 @@ def accuracy(rule: str, num_items: int, num_attributes: int, args: argparse.Name
         "true": round(float(np.mean(true, 0)[0]), 4),
         "by_chance": means(rates)["by_chance"],
         "gap": round(float(gap[0]), 4),
+        "gap_of_posterior": round(means(rates)["posterior"] - float(np.array(true).mean(0)[0]), 4),
         "largest_gap_of_an_attribute": round(float(np.abs(gap[1:]).max()), 4),
     }
     yield {"kind": "intervals", **sizes, "level": 0.95, "held": means(rates)["held"], "without_interval": means(rates)["without_interval"]}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from inference.base.structure import Method, Problem
     from inference.fitting.result import Fit
 
-__all__ = ["Bootstrap", "bootstrap"]
+__all__ = ["Bootstrap", "bootstrap", "replicates", "simulated_table"]
 
 BATCH_ELEMENTS = 2**21  # numbers in the data sets that are refitted as one batch
 
@@ -66,7 +66,7 @@ class Bootstrap:
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """See :class:`inference.base.structure.Method`; a checkpoint holds the replicates done."""
         problem.structure.check_method(self.engine)  # both refused before any work
-        _simulated(problem, {name: value[0] for name, value in start.items()}, 0)
+        simulated_table(problem, {name: value[0] for name, value in start.items()}, 0)
         outcome = self.engine.run(problem, start, NoProgress(), None)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
         params = problem.structure.canonical({name: value[best] for name, value in outcome.params.items()})
@@ -123,7 +123,6 @@ def replicates(
     """Estimates on data sets simulated at ``params``, (B, ...), latents named as there; gaps as in the problem's data."""
     from inference.fitting.problem import problem_of
 
-    missing = torch.isnan(problem.data) if isinstance(problem.data, Tensor) and problem.data.is_floating_point() else None
     start = {name: value.unsqueeze(0) for name, value in params.items()}
     is_batch = fits_sets(problem, engine)
     at_once = max(1, BATCH_ELEMENTS // problem.data.numel()) if is_batch else 1
@@ -132,8 +131,7 @@ def replicates(
     try:
         while done.count < num_replicates:
             seeds = range(seed + done.count, seed + min(num_replicates, done.count + at_once))
-            sets = torch.stack([_simulated(problem, params, own) for own in seeds])
-            sets = sets if missing is None else sets.masked_fill(missing, torch.nan)
+            sets = torch.stack([simulated_table(problem, params, own) for own in seeds])
             with quiet(), torch.enable_grad():  # bounds and constant columns of replicates are part of the answer
                 if is_batch and isinstance(engine, EM):
                     refits = fit_sets(problem, engine, sets, start)
@@ -173,8 +171,12 @@ class _Done:
         return _Done({name: torch.cat(part) for name, part in parts.items()}, self.unfinished + unfinished)
 
 
-def _simulated(problem: Problem, params: Params, seed: int) -> Tensor:
-    """One data set of the problem's size."""
+def simulated_table(problem: Problem, params: Params, seed: int) -> Tensor:
+    """One data set of the problem's size, with its gaps.
+
+    Raises:
+        ValueError: for a model with local sites, or a program that does not draw rows of one table.
+    """
     if problem.structure.local_sites:
         raise ValueError(f"bootstrap: a model with local sites {problem.structure.local_sites} has no replicates here")
     observed = problem.program_of_one_row().names("observed")
@@ -188,6 +190,7 @@ def _simulated(problem: Problem, params: Params, seed: int) -> Tensor:
     if drawn.shape[1:] != problem.data.shape[1:]:
         raise ValueError(
             f"bootstrap: rows of {tuple(problem.data.shape[1:])} numbers were expected from the model, which draws {tuple(drawn.shape[1:])}: its rows "
-            "hold columns that are given, such as groups, and new rows of these are not simulated here"
+            "hold columns that are given, and new rows of these are not simulated here; standard_errors(fit, data) has intervals without replicates"
         )
-    return drawn.to(problem.data.dtype)
+    drawn = drawn.to(problem.data.dtype)
+    return drawn.masked_fill(torch.isnan(problem.data), torch.nan) if drawn.is_floating_point() else drawn

@@ -1,6 +1,7 @@
 """What to make of fitted latents: topics, groups, causes, dictionaries, options, hidden states."""
 
-from inference.inspection.attributes import Classification, Reversal, classify_rows, reversals
+from inference.inspection.attributes import Reversal, reversals
+from inference.inspection.classification import Classification, classify_rows
 from inference.inspection.classifier_curves import ClassifierCurves, classifier_curves
 from inference.inspection.classifier_ensemble import ClassifierEnsemble, CurveBands, WeightSpread, classifier_ensemble
 from inference.inspection.classifiers import ClassifierReadout, component_histogram, read_classifiers

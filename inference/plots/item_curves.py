@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from inference.fitting.names import Names, labels_of
-from inference.inspection.attributes import attribute_model, classify_rows
+from inference.inspection.attributes import attribute_model
+from inference.inspection.classification import classify_rows
 from inference.inspection.item_curves import item_curves
 from inference.plots._common import short_name, tick_labels
 from inference.plots.fit import _axes, _colour_bar
@@ -77,7 +78,7 @@ def plot_mastery(fit: Fit, data: Any, ax: Axes | None = None, names: Names | Non
         ValueError: for another model, data that do not fit it, or more profiles than can be listed.
     """
     size = attribute_model(fit, "plot_mastery").layers[0].num_parents
-    chances = classify_rows(fit, data).probabilities
+    chances = classify_rows(fit, data, num_replicates=0).probabilities
     order = np.lexsort((*chances.T[::-1], chances.sum(1)))[::-1]
     ax = _axes(ax, min(12.0, 3.0 + 0.5 * size), 5.0)
     image = ax.imshow(chances[order], cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
