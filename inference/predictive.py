@@ -130,9 +130,8 @@ def predictive_checks(
         chosen = _rows(len(values), max_rows, seed)
         draws = [simulate_rows(fit, len(chosen), seed=seed + s)[site] for s in range(num_simulations)]
         simulated = [draw.detach().cpu().numpy().astype(np.float64) for draw in draws]
-        if simulated[0].shape == values[chosen].shape:  # else the table has columns that are given and not drawn, such as labels of groups
-            numbers = [fit.structure.as_numbers(torch.from_numpy(part)).numpy() for part in (values[chosen], *simulated)]
-            return {site: _check(numbers[0], numbers[1:], len(values))}
+        numbers = [fit.structure.as_numbers(torch.from_numpy(part)).numpy() for part in (values[chosen], *simulated)]
+        return {site: _check(numbers[0], numbers[1:], len(values))}
     observed, simulations = replicated_tables(fit, data, num_simulations, seed)
     out = {}
     for name, values in observed.items():
@@ -142,9 +141,9 @@ def predictive_checks(
 
 
 def _table_of(fit: FitRecord, data: Any) -> tuple[str, np.ndarray] | None:
-    """The one table of items that the model draws row by row, (N, J), and its site; None where it is anything else."""
+    """The one table of items that the model draws row by row, (N, J), and its site; None where it is anything else, or drawn given some of its columns."""
     sites = observed_sites(fit, data)
-    if len(sites) != 1 or not can_simulate(fit) or not checks_data(fit.model):
+    if fit.structure.given_columns or len(sites) != 1 or not can_simulate(fit) or not checks_data(fit.model):
         return None
     values = as_matrix(fit, data)
     return (sites[0], values) if values.ndim == 2 else None

@@ -161,7 +161,7 @@ class AttributeGroups:
             if self.column not in list(data.columns):
                 raise ValueError(f"data: a column {self.column!r} of group labels was expected, got {', '.join(map(str, data.columns))}")
             items, names = self.model.check_data(data.drop(columns=[self.column]), for_fit)
-            labels = [None if value is None or value != value else str(value) for value in data[self.column].tolist()]  # NaN is not itself
+            labels = [None if value is None or value != value else self._label(value) for value in data[self.column].tolist()]  # NaN is not itself
         else:
             table, _ = as_table(data)
             if table.shape[1] != self.num_items + 1:
@@ -182,6 +182,14 @@ class AttributeGroups:
             if for_fit and number.count(g) < LEAST_ROWS:
                 raise ValueError(f"data: group {label!r} has {number.count(g)} rows; at least {LEAST_ROWS} were expected: leave it out of groups, or join it to another")
         return torch.cat([items, items.new_tensor(number).unsqueeze(-1)], -1), (*names, self.column)
+
+    def _label(self, value: Any) -> str:
+        """A group's label as text; whole numbers that have become floats are whole, and number the groups where no label is a number."""
+        if not isinstance(value, float) or str(value) in self.groups:
+            return str(value)
+        if f"{value:g}" in self.groups or any(label.replace(".", "", 1).isdigit() for label in self.groups):
+            return f"{value:g}"
+        return self.groups[int(value)] if value in range(len(self.groups)) else f"{value:g}"
 
     def expected_responses(self, params: Mapping[str, Tensor], profiles: Tensor) -> Tensor:
         """E[x_v | profile] of every version of the items, (..., C, V); see :meth:`LatentAttributeModel.expected_responses`."""

@@ -101,6 +101,7 @@ class Structure:
     local_sites: tuple[str, ...] = ()  # continuous latents of the rows, for which a fit holds point estimates
     integrated_sites: tuple[str, ...] = ()  # those that are integrated in closed form
     relative_to: str | None = None  # what the likelihood is a ratio to, in words; None where it is a density or probability of the data
+    given_columns = False  # whether a table holds columns that are given and not drawn, such as labels of groups
     row_columns: tuple[str, ...] = ()  # of a data frame: what says where a line belongs, where a row is more than one line
 
     def __init__(self, model: Any) -> None:

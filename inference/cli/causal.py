@@ -38,6 +38,8 @@ def causal(
         from inference.report.results_folder import read_results
 
         fit, frame, _ = read_results(folder)
+        if fit.structure.given_columns:
+            raise ValueError(f"{folder}: a fit of several groups, each with a law of its own; a graph is looked for in one of them: fit its rows by themselves")
         root = fit.structure.root
         if root is not None and fit.structure.layers and root.num_free < 2 ** fit.structure.layers[-1].num_parents - 1:
             raise ValueError(

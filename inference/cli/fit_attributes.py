@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from inference.cli.app import (
     RESPONSES,
     CheckpointFile,
+    Columns,
     Engine,
     NoProgress,
     Out,
@@ -20,7 +22,9 @@ from inference.cli.app import (
     check_out,
     deliver,
     fit_app,
+    names_of,
     one_line_errors,
+    read_csv,
     read_frame,
     response_of,
     run,
@@ -35,6 +39,7 @@ __all__ = ["fit_attributes"]
 
 ROOTS = "saturated, independent, higher-order, hierarchy:A>B,B>C, dag:A>C,B>C"
 MOST_NAMED = 4
+MOST_GROUPS = 50
 
 
 @fit_app.command("attributes")
@@ -65,7 +70,18 @@ def fit_attributes(
     response: Annotated[
         str, typer.Option(help=f"Family of the items: {', '.join(RESPONSES)}; or blocks: bernoulli:20,lognormal:20.")
     ] = "bernoulli",
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            "--groups", metavar="COLUMN",
+            help="Column of the table that says to which group a row belongs; each group has a law of the attributes of its own. Needs --q.",
+        ),
+    ] = None,
+    free: Annotated[
+        str | None, typer.Option("--free", metavar="ITEM,ITEM,...", help="Items that have parameters of their own in each group; needs --groups.")
+    ] = None,
     monotone: Annotated[bool, typer.Option("--monotone", help="No attribute may lower what is expected of an item; needs --q.")] = False,
+    columns: Columns = None,
     restarts: Restarts = None,
     seed: Seed = 0,
     engine: Annotated[
@@ -79,8 +95,15 @@ def fit_attributes(
     """Fit a model of latent attributes (cognitive diagnosis) to answers and a Q-matrix, and write fit, ArviZ file, report and summary."""
     with one_line_errors(checkpoint, verbose):
         check_out(out, overwrite, checkpoint)
-        frame = read_frame(data)
-        model = _model(frame, q, attributes, items, _root(root), response, monotone)
+        if groups is not None and q is None:
+            raise ValueError("--groups needs --q FILE: without a Q-matrix the attributes of two groups have no common names")
+        if free is not None and groups is None:
+            raise ValueError("--free names items that differ between groups, and needs --groups COLUMN")
+        frame = read_frame(data, columns, can_choose=True) if groups is None else _with_labels(data, groups, columns)
+        answers = frame if groups is None else frame.drop(columns=groups)
+        model = _model(answers, q, attributes, items, _root(root), response, monotone)
+        if groups is not None:
+            model = _of_groups(model, frame, groups, free)
         result = run(model, frame, "spectral", restarts, seed, checkpoint, not no_progress, engine)
         deliver(result, frame, out, None)
 
@@ -101,6 +124,33 @@ def _model(frame: pd.DataFrame, q: str | None, attributes: int | None, items: st
         num_attributes=attributes,
         num_items=num_items, monotone=monotone,
     )
+
+
+def _with_labels(file: str, column: str, columns: str | None) -> pd.DataFrame:
+    """The table of a file in which one column holds labels, texts in a csv or tsv file and numbers in others; that column stands last."""
+    from ppl_models.datasets.files import MISSING, SEPARATORS
+
+    separator = SEPARATORS.get(Path(file).suffix.lower())
+    every = read_frame(file) if separator is None else read_csv(Path(file), str, separator)
+    names = [str(name).strip() for name in every.columns]
+    if column not in names:
+        shown = ", ".join(map(repr, names[:MOST_NAMED])) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+        raise ValueError(f"--groups: {file} has no column {column!r}; its columns are {shown}")
+    labels = every.iloc[:, names.index(column)].tolist()
+    texts = [label.strip() if isinstance(label, str) else f"{label:g}" for label in labels]
+    answers = read_frame(file, columns or [name for name in names if name != column])
+    return answers.assign(**{column: [None if text in MISSING else text for text in texts]})
+
+
+def _of_groups(model: Any, frame: pd.DataFrame, column: str, free: str | None) -> Any:
+    """The model of several groups: those that the column names, in the order of their names."""
+    from ppl_models.attribute_groups import AttributeGroups
+
+    labels = sorted({label for label in frame[column] if label is not None})
+    if not 2 <= len(labels) <= MOST_GROUPS:
+        shown = ", ".join(map(repr, labels[:MOST_NAMED])) + (", ..." if len(labels) > MOST_NAMED else "")
+        raise ValueError(f"--groups: from 2 to {MOST_GROUPS} groups were expected in column {column!r}, got {len(labels)}: {shown}")
+    return AttributeGroups(model, tuple(labels), () if free is None else tuple(names_of(free, "--free")), column)
 
 
 def _q_matrix(file: str, frame: pd.DataFrame) -> pd.DataFrame:

@@ -36,7 +36,7 @@ from ppl_models.parts.validation import is_number
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ItemCurves", "ProfileShares", "item_curves", "profile_shares"]
+__all__ = ["ItemCurves", "ProfileShares", "errors_of", "item_curves", "profile_shares"]
 
 MAX_ATTRIBUTES = 10  # of one item, for all its profiles
 UNDETERMINED = 1e-4  # share of a slope, in standard errors, that may lie along flat directions
@@ -155,7 +155,7 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
                     item.append(j)
                     present.append(tuple(names[k] for k, bit in zip(asked, cell.tolist(), strict=True) if bit))
     order = np.argsort(np.array(item), kind="stable")
-    value, error = np.array(values), _errors(torch.stack(slopes), found)
+    value, error = np.array(values), errors_of(torch.stack(slopes), found)
     families = [family for family, columns, _ in layer.response.blocks(layer.num_children) for _ in range(layer.num_children)[columns]]
     limits = np.array([_limits(_scale(families[j]), v, e, level) for j, v, e in zip(item, value, error, strict=True)])
     return ItemCurves(
@@ -186,8 +186,8 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
         shares = structure.root.distribution(found.coordinates.params(free)).log_prob(profiles).exp()
         slopes = torch.stack([torch.autograd.grad(share, free, retain_graph=True)[0] for share in shares])
     share, mastery = shares.detach().numpy(), (profiles.mT @ shares.detach()).numpy()
-    error = np.where(share < ABSENT, np.nan, _errors(slopes, found))
-    mastery_error = _errors(profiles.mT @ slopes, found)
+    error = np.where(share < ABSENT, np.nan, errors_of(slopes, found))
+    mastery_error = errors_of(profiles.mT @ slopes, found)
     by_profile, by_attribute = (
         np.array([_limits("logit", v, e, level) for v, e in zip(value, own, strict=True)]) for value, own in ((share, error), (mastery, mastery_error))
     )
@@ -197,7 +197,7 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
     )
 
 
-def _errors(slopes: Tensor, found: Information) -> np.ndarray:
+def errors_of(slopes: Tensor, found: Information) -> np.ndarray:
     """Standard errors of functions with these derivatives, (M, P); NaN for those that move along a flat direction, or not at all."""
     covariance, flat = found.covariance()
     error = ((slopes @ covariance) * slopes).sum(-1).clamp(min=0).sqrt()

@@ -1,5 +1,6 @@
 """Pictures: of fits, layers, components, comparisons, choices."""
 
+from inference.plots.attribute_groups import plot_group_mastery, plot_item_scores
 from inference.plots.attributes import plot_profiles, plot_q_matrix
 from inference.plots.categories import plot_categories
 from inference.plots.causal import plot_causal_graph
@@ -27,6 +28,8 @@ from inference.plots.selection import plot_how_many, plot_how_many_groups, plot_
 from inference.plots.topics import plot_group_means, plot_skill_effects, plot_topic_words
 
 __all__ = [
+    "plot_group_mastery",
+    "plot_item_scores",
     "plot_profiles",
     "plot_q_matrix",
     "plot_categories",

@@ -13,19 +13,22 @@ from inference.causal.of_fit import AttributeReport, discover_attributes, profil
 from inference.fitting.names import labels_of
 from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of
 from inference.inspection.attribute_moments import all_bernoulli
-from inference.inspection.attributes import Classification, Reversal, classify_rows, reversals
+from inference.inspection.attributes import Reversal, reversals
+from inference.inspection.classification import Classification, classify_rows
 from inference.inspection.item_curves import ItemCurves, ProfileShares, item_curves, profile_shares
 from inference.inspection.item_fit import ItemFit, item_fit
 from inference.inspection.item_rules import ItemRules, item_rules
 from inference.inspection.limited_information import LimitedInformationFit, limited_information_fit
 from inference.inspection.local_dependence import LocalDependence, local_dependence
 from inference.inspection.q_validation import QValidation, validate_q
+from inference.report.page import finding
 from inference.report.sections import Subject
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.free_table import table_gain
 from ppl_models.parts.distributions import binary_configurations
 
 __all__ = [
+    "Answer",
     "Freed",
     "Refused",
     "absolute",
@@ -42,6 +45,7 @@ __all__ = [
     "is_scaled",
     "items_of",
     "listed",
+    "on_convergence",
     "q_validation",
     "rules",
     "shares",
@@ -56,6 +60,7 @@ MOST_GRAPHED = 8  # attributes among which a graph is looked for on a page
 MOST_FREED = 10  # whose free table is tried
 MOST_CELLS = 2**27  # rows times profiles times items, beyond which fit of items is left to a call of its own
 T = TypeVar("T")
+Answer = tuple[str, str]  # HTML of a finding, and what to do about it ("" for nothing)
 
 
 @dataclass(frozen=True)
@@ -213,3 +218,15 @@ def listed(names: list[str] | tuple[str, ...]) -> str:
 def is_scaled(subject: Subject) -> bool:
     """Whether some items are no right-wrong ones, where a fall has the item's own unit and need not be wrong."""
     return not all_bernoulli(structure_of_page(subject))
+
+
+def on_convergence(subject: Subject) -> Answer:
+    """Whether the fit came to rest, and how many starts say so."""
+    fit = subject.fit
+    words = fit.restarts.text()
+    if not fit.converged:
+        step = "Let the fit run on before anything is read from it: more iterations (EM(max_iterations=...)), or more starts."
+        return finding("bad", "Did the fit converge?", f"No, it stopped after {fit.num_iterations:,} iterations. {words}"), step
+    alone = fit.restarts.optimum is not None and fit.restarts.num_ended > 1 and fit.restarts.num_reached == 1
+    step = "Fit again with more starts (num_restarts=20 or more): only one start reached the best optimum, so a better one may exist." if alone else ""
+    return finding("care" if alone else "good", "Did the fit converge?", f"Yes. {words}"), step

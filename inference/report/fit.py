@@ -6,6 +6,7 @@ What the page says of the model itself is the business of its kind: see :mod:`in
 from __future__ import annotations
 
 import inspect
+import re
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def write_report(
 
 
 def _what(fit: Fit) -> str:
-    words = (inspect.getdoc(fit.model) or "").strip().split("\n\n")[0].replace("\n", " ")
+    words = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", (inspect.getdoc(fit.model) or "").strip().split("\n\n")[0].replace("\n", " "))
     return (paragraph(words) if words else "") + paragraph(f"Fitted to {fit.num_rows:,} rows by {settings(fit.method)}.")
 
 

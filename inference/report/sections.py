@@ -179,7 +179,8 @@ def estimates(subject: Subject) -> Section:
     head = ("estimate", "value", "error", f"{level} from", "to") if found.source else ("estimate", "value")
     rows = []
     for site in found.sites:
-        entries = found.of(site)
+        every = found.of(site)
+        entries = tuple(entry for entry in every if not (entry.value == 0 and found.source and np.isnan(entry.low)))
         for entry in entries[:MOST_ENTRIES]:
             numbers = (entry.value, entry.error, entry.low, entry.high) if found.source else (entry.value,)
             rows.append([entry.name, *(f"{value + 0.0:.4g}" if np.isfinite(value) else "" for value in numbers)])
@@ -188,6 +189,8 @@ def estimates(subject: Subject) -> Section:
             size = shape_text(subject.fit.params[site].shape)
             rest = f"... and {len(entries) - MOST_ENTRIES:,} more of {site} ({size}), from {values.min():.4g} to {values.max():.4g}"
             rows.append([rest, *[""] * (len(head) - 1)])
+        if len(entries) < len(every):
+            rows.append([f"... {len(every) - len(entries):,} others of {site} are zero, and are held there", *[""] * (len(head) - 1)])
     text += table(head, rows)
     text += picture(lambda: plot_estimates(found), "estimates and their intervals, a panel a site")
     return "estimates", "Estimates", text

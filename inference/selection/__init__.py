@@ -1,5 +1,6 @@
 """How many latents? Criteria, grids, paths of penalties, and how sure the answer is."""
 
+from inference.selection.attribute_groups import GroupComparison, ItemScores, compare_groups, item_scores
 from inference.selection.attribute_laws import RootComparison, RootTest, compare_roots
 from inference.selection.choice_spread import ChoiceSpread, LabelledSet, RhoCalibration, calibrate_rho, repeat_choice
 from inference.selection.components import (
@@ -61,6 +62,10 @@ __all__ = [
     "fit_grid",
     "held_out_log_likelihood",
     "parallel_analysis",
+    "GroupComparison",
+    "ItemScores",
+    "compare_groups",
+    "item_scores",
     "DifferentialItems",
     "differential_items",
     "ComponentNoise",

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from inference.engines.em import EM
 from inference.fitting.fit import fit as fitted
+from inference.fitting.record import FitRecord
 from inference.fitting.result import Fit
 from inference.inspection.attribute_moments import holm
 from inference.programs.program import Params
@@ -33,7 +34,7 @@ from inference.structures.attribute_groups import AttributeGroupsStructure
 from inference.uncertainty import Uncertainty, standard_errors
 from ppl_models.parts.showing import shows_briefly
 
-__all__ = ["DifferentialItems", "differential_items"]
+__all__ = ["DifferentialItems", "differential_items", "groups_of_fit", "spread_params"]
 
 
 @shows_briefly
@@ -75,9 +76,7 @@ def differential_items(
     Raises:
         ValueError: for a fit of another model, an item that there is not or that is free already, or where no other item would be shared.
     """
-    if not isinstance(fit.structure, AttributeGroupsStructure):
-        raise ValueError(f"differential_items: a fit of an AttributeGroups model was expected, got one of {fit.model_name}")
-    model = fit.structure.model
+    model = groups_of_fit(fit, "differential_items").model
     shared = [j for j in range(model.num_items) if j not in model.free_items]
     try:
         chosen = shared if items is None else list(replace(model, free_items=tuple(items)).free_items)
@@ -92,7 +91,7 @@ def differential_items(
     columns: list[tuple[float, ...]] = []
     for j in chosen:
         own = replace(model, free_items=(*model.free_items, j))
-        again = fitted(own, data, method or EM(tolerance=1e-9), init=_spread(model, own, fit.params))
+        again = fitted(own, data, method or EM(tolerance=1e-9), init=spread_params(model, own, fit.params))
         versions = [v for v, (item, _) in enumerate(own.versions) if item == j]
         columns.append(_tests(fit, again, data, versions))
     table = np.array(columns)
@@ -102,8 +101,20 @@ def differential_items(
     )
 
 
-def _spread(model: Any, own: Any, params: Params) -> Params:
-    """Parameters of the same law with one more item free: its versions begin alike."""
+def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
+    """The structure of a fit of several groups.
+
+    Raises:
+        ValueError: for another model.
+    """
+    structure = fit.structure
+    if not isinstance(structure, AttributeGroupsStructure):
+        raise ValueError(f"{owner}: a fit of an AttributeGroups model was expected, got one of {fit.model_name}")
+    return structure
+
+
+def spread_params(model: Any, own: Any, params: Params) -> Params:
+    """Parameters of the same law with more items free: their versions begin alike."""
     before = {version: v for v, version in enumerate(model.versions)}
     places = [before.get(version, before.get((version[0], None), 0)) for version in own.versions]
     layer, roots = model.layer(), model.model.root_law().sites()

@@ -110,6 +110,8 @@ class GroupedSteps(Steps):
 class AttributeGroupsStructure(Structure):
     """A model that offers ``of_versions()`` and ``split(data)``."""
 
+    given_columns = True
+
     @classmethod
     def of(cls, model: Callable[..., Any]) -> AttributeGroupsStructure | None:
         return cls(model) if hasattr(model, "of_versions") and hasattr(model, "split") else None
@@ -151,21 +153,49 @@ class AttributeGroupsStructure(Structure):
         layer, root = self.model.layer(), self.model.model.root_law()
         laws = []
         for g in range(len(self.model.groups)):
-            own = {name: value[g] if name in root.sites() else value for name, value in params.items()}
-            laws.append(signed_inside(own, (layer,), root))
+            laws.append(signed_inside(self.law_of(params, g), (layer,), root))
         return laws[0] | {name: torch.stack([law[name] for law in laws]) for name in root.sites()}
 
+    def law_of(self, params: Params, group: int) -> Params:
+        """The parameters of the rows of one group: its law, and the versions of the items."""
+        roots = self.model.model.root_law().sites()
+        return {name: value[group] if name in roots else value for name, value in params.items()}
+
+    def of_group(self, params: Params, group: int) -> tuple[Any, Params]:
+        """The model of one group, and its parameters."""
+        layer, law = self.model.layer(), self.law_of(params, group)
+        items = [v for v, (_, own) in enumerate(self.model.versions) if own in (None, group)]
+        out = law | {name: law[name][items] for name in (layer.loadings, layer.intercepts)}
+        if layer.dispersion is not None:
+            place = {int(v): d for d, v in enumerate(dispersed_items(layer.response, [str(v) for v in range(layer.num_children)]))}
+            out[layer.dispersion] = law[layer.dispersion][[place[v] for v in items if v in place]]
+        return self.model.model, out
+
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
-        """Rows of the groups that the data have, gaps included."""
-        items, number = self.model.split(self.model.check_data(data, for_fit=False)[0])
+        """A table like the data: rows of the groups that they have, with their gaps, and the number of the group last."""
+        table = self.model.check_data(data, for_fit=False)[0]
+        items, number = self.model.split(table)
         own, out = self.model.of_versions(), torch.full_like(items, torch.nan)
         for g in range(len(self.model.groups)):
             rows = (number == g).nonzero().ravel()
             if len(rows):
-                law = {name: value[g] if name in own.root_law().sites() else value for name, value in params.items()}
-                drawn = Program(own, None, len(rows)).simulate(law, seed + g)
+                drawn = Program(own, None, len(rows)).simulate(self.law_of(params, g), seed + g)
                 out[rows] = drawn[self.observed_sites()[0]].to(out)
-        return {self.observed_sites()[0]: out.masked_fill(items.isnan(), torch.nan)}
+        joined = self._joined(out.masked_fill(items.isnan(), torch.nan))
+        return {self.observed_sites()[0]: torch.cat([joined, table[:, -1:].to(joined)], -1)}
+
+    def _joined(self, versions: Tensor) -> Tensor:
+        """Answers to the items (N, J) from those to their versions (N, V), of which a row has one."""
+        columns = [[v for v, (item, _) in enumerate(self.model.versions) if item == j] for j in range(self.model.num_items)]
+        seen = [versions[:, own] for own in columns]
+        return torch.stack([own.nan_to_num().sum(-1).masked_fill(own.isnan().all(-1), torch.nan) for own in seen], -1)
+
+    def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
+        """The items, whether they come as their versions or as a table whose last column is the group's number."""
+        site = self.observed_sites()[0]
+        found, number = values[site], program.args[0][..., -1]
+        is_table = found.shape[-1] == self.model.num_items + 1 and bool((found[..., -1] == number).all())
+        return {site: found[..., :-1] if is_table else self._joined(found)}
 
     def num_densities(self, num_items: int) -> int:
         return num_densities(self.model.model.response, self.model.num_items)

@@ -172,3 +172,27 @@ def test_wrong_input_is_said_in_one_line(answers: tuple[Path, Path], tmp_path: P
     assert len(done.stderr.strip().splitlines()) == 1
     assert expected in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_groups(answers: tuple[Path, Path], tmp_path: Path) -> None:
+    table = pd.read_csv(answers[0])
+    table.insert(1, "school", np.where(np.arange(len(table)) % 2, "north", "south"))
+    table.to_csv(tmp_path / "answers.csv", index=False)
+    both = (tmp_path / "answers.csv", answers[1])
+    done = fitted(both, tmp_path / "out", "--items", "dina", "--root", "independent", "--groups", "school", "--free", "task 3")
+    assert done.exit_code == 0, done.stderr
+    loaded, _, _ = read_results(tmp_path / "out")
+    assert loaded.model.groups == ("north", "south")
+    assert loaded.model.free_items == (3,)
+    assert "Attributes by group" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    done = run("causal", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "a fit of several groups" in done.stderr
+    for options, words in (
+        (("--groups", "class"), "has no column 'class'; its columns are 'task 0', 'school'"),
+        (("--free", "task 3"), "needs --groups COLUMN"),
+        (("--groups", "school", "--free", "task 99"), "'task 99' is not among the 12 items"),
+    ):
+        refused = fitted(both, tmp_path / "no", *options)
+        assert refused.exit_code == 2
+        assert words in refused.stderr, refused.stderr

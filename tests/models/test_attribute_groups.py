@@ -10,11 +10,14 @@ import pandas as pd
 import pytest
 import torch
 from scipy.special import logsumexp
+from scipy.stats import norm
 
 from inference import EM, SAEM, fit
+from inference.bootstrap import bootstrap
 from inference.fitting.problem import problem_of
+from inference.predictive import predictive_checks
 from inference.programs.program import Program
-from inference.selection import differential_items
+from inference.selection import compare_groups, differential_items, item_scores
 from inference.structures.attribute_groups import AttributeGroupsStructure, GroupedSteps
 from inference.uncertainty import standard_errors
 from ppl_models import (
@@ -131,6 +134,16 @@ def test_groups_keep_their_laws_and_names() -> None:
     assert right.mean() > 0.9
     pooled = fit(one(), frame.drop(columns="group"), num_restarts=1)
     assert found.bic < pooled.bic - 20
+    compared = compare_groups(found, frame)
+    assert compared.statistic == pytest.approx(2 * (found.log_likelihood - pooled.log_likelihood), abs=0.05)
+    assert compared.degrees == 3
+    assert compared.bic_gain == pytest.approx(pooled.bic - found.bic, abs=0.05)
+    assert compared.sizes.tolist() == [int((frame["group"] == name).sum()) for name in ("early", "late")]
+    by_hand = found.params["profiles"].numpy() @ compared.profiles
+    assert np.allclose(compared.mastery, by_hand)
+    z = (by_hand[1] - by_hand[0]) / np.hypot(*compared.errors)  # laws of groups share the items alone
+    assert np.allclose(norm.isf(compared.p_value / 2), z, rtol=0.1)
+    assert compared.differs
     idata = found.to_arviz(frame)
     assert list(idata["posterior"]["group"].values) == ["early", "late"]
     assert idata["posterior"]["profiles"].dims[-2:] == ("group", "profile")
@@ -154,6 +167,12 @@ def test_the_item_that_functions_differently_is_found() -> None:
     assert found.non_uniform_p[0] > 0.01
     assert float(found.p_adjusted[1:].min()) > 0.01
     assert found.effect[0] > 0.15
+    scores = item_scores(shared, frame)  # without a further fit, and what the likelihood ratio tends to
+    assert scores.items == NAMES
+    assert scores.degrees.tolist() == [2] * 8 + [3] * 2
+    assert scores.different == ("q0",)
+    assert scores.statistic[[0, 2, 9]] == pytest.approx(found.statistic, rel=0.15, abs=0.3)
+    assert "q0" in scores.text()
     free = AttributeGroups(one(), ("early", "late"), free_items=("q0",))
     assert free.entry_names["item"][:3] == ("q0 (early)", "q0 (late)", "q1")
     with pytest.raises(ValueError, match="item 0 is free in this fit already"):
@@ -176,6 +195,34 @@ def test_a_trait_and_simulated_rows() -> None:
     data = torch.cat([items, (torch.arange(1200) % 3).to(F64).unsqueeze(-1)], -1)
     found = fit(model, data, EM(tolerance=1e-6), num_restarts=1)
     assert found.params["trait_intercepts"].mean(-1).diff().min() > 0.4
+
+
+@pytest.mark.parametrize("free", [(), ("q2",), ("q2", "q5")])
+def test_simulated_columns_are_those_of_the_data(free: tuple[str, ...]) -> None:
+    """Failed before: with one free item of two groups its versions were held against other columns, and there was no bootstrap."""
+    frame, _ = table(300)
+    frame.iloc[::9, 5] = math.nan
+    found = fit(AttributeGroups(one(), ("early", "late"), free), frame, EM(tolerance=1e-5), num_restarts=1)
+    (check,) = predictive_checks(found, frame, num_simulations=8).values()
+    assert np.array_equal(check.observed, frame[list(NAMES)].to_numpy(), equal_nan=True)
+    assert np.isnan(check.simulated[:, np.isnan(check.observed)]).all()
+    observed, simulated = check.item_means()
+    assert np.abs(observed - simulated.mean(0)).max() < 0.08
+    drawn = found.structure.simulate_like(found.params, frame, 1)["items"]
+    assert drawn[:, -1].tolist() == (frame["group"] == "late").astype(float).tolist()
+    if not free:
+        again = bootstrap(found, frame, num_replicates=4)
+        spread, errors = again.draws["intercepts"][0].std(0), standard_errors(found, frame).standard_errors["intercepts"]
+        assert float((spread / errors).log().mean().abs()) < math.log(2.5)
+
+
+def test_labels_that_became_numbers() -> None:
+    frame, _ = table(40)
+    numbers = frame.assign(group=(frame["group"] == "late").astype(float))
+    assert torch.equal(AttributeGroups(one(), ("early", "late")).check_data(numbers)[0], AttributeGroups(one(), ("early", "late")).check_data(frame)[0])
+    assert torch.equal(AttributeGroups(one(), ("0", "1")).check_data(numbers)[0], AttributeGroups(one(), ("early", "late")).check_data(frame)[0])
+    with pytest.raises(ValueError, match="row 0 is of group '[01]', and one of 1, 2 was expected|is of group '0'"):
+        AttributeGroups(one(), ("1", "2")).check_data(numbers)
 
 
 frame_of_20 = table(20)[0]

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -151,10 +152,23 @@ def test_a_vanishing_dependence_is_said_instead_of_drawn() -> None:
 
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 def test_several_groups(tmp_path: Path) -> None:
-    """Failed before: the labels of the groups were taken for a simulated item."""
-    design = mastery_test(6, 3, seed=1)
-    items, _ = design.draw(80, seed=2)
-    table = pd.DataFrame(items.numpy(), columns=[f"task {j}" for j in range(6)]).assign(group=["early", "late"] * 40)
-    model = AttributeGroups(LatentAttributeModel(design.model.q_matrix, items="dina"), groups=("early", "late"))
-    text = text_of(write_report(fit(model, table, EM(max_iterations=20), num_restarts=1), table, tmp_path))
-    assert "Posterior predictive check" in text
+    design = mastery_test(9, 3, seed=1)
+    items, attributes = design.draw(400, seed=2)
+    late = (attributes[:, 0].numpy() > 0) ^ (np.arange(400) % 5 == 0)
+    items[late & (np.arange(400) % 3 > 0), 4] = 0  # two in three of these cannot read it
+    table = pd.DataFrame(items.numpy(), columns=[f"task {j}" for j in range(9)]).assign(group=np.where(late, "late", "early"))
+    named = pd.DataFrame(design.model.q_matrix, columns=["add", "carry", "borrow"], index=table.columns[:-1])
+    model = AttributeGroups(LatentAttributeModel(named, items="dina", root=Independent()), groups=("early", "late"))
+    found = fit(model, table, EM(tolerance=1e-5), num_restarts=1)
+    text = text_of(write_report(found, table, tmp_path))
+    for words in (
+        f"2 groups, early ({int((~late).sum())} rows), late ({int(late.sum())} rows), answered 9 items that ask for 3 attributes (add, carry, borrow)",
+        "The groups differ in their profiles of attributes (likelihood ratio",
+        "Shares that have an attribute differ for add",
+        "task 4",
+        "Then give task 4, the clearest, parameters of its own in each group",
+        "p (likelihood ratio)",
+        "whole profile",
+        "Posterior predictive check",
+    ):
+        assert words in text, words

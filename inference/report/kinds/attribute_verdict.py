@@ -8,6 +8,7 @@ import numpy as np
 
 from inference.inspection.local_dependence import LocalDependence
 from inference.report.attribute_findings import (
+    Answer,
     Refused,
     absolute,
     attributes_of,
@@ -19,6 +20,7 @@ from inference.report.attribute_findings import (
     graph,
     is_free,
     listed,
+    on_convergence,
     q_validation,
     structure_of_page,
     verdict_of_q,
@@ -39,16 +41,13 @@ GOOD_RMSEA, FAIR_RMSEA, GOOD_SRMSR = 0.03, 0.045, 0.05
 def _(structure: AttributeStructure, subject: Subject) -> str:
     parts: list[str] = []
     steps: list[str] = []
-    for ask in (_on_model, _on_convergence, _on_identifiability, _on_fit, _on_items, _on_q, _on_law, _on_classification, _on_graph):
+    for ask in (_on_model, on_convergence, _on_identifiability, _on_fit, _on_items, _on_q, _on_law, _on_classification, _on_graph):
         text, step = ask(subject)
         parts.append(text)
         steps += [step] if step else []
     if not steps:
         steps = ["Nothing stands in the way: report attributes and profiles with the shares of rows that are expected to be classified rightly."]
     return "".join(parts) + heading("What to do next") + bullets(steps)
-
-
-Answer = tuple[str, str]  # HTML of a finding, and what to do about it ("" for nothing)
 
 
 def _on_model(subject: Subject) -> Answer:
@@ -66,17 +65,6 @@ def _missing(subject: Subject) -> str:
     values = np.asarray(subject.data, dtype=np.float64)
     gone = int(np.isnan(values).sum())
     return f"; {gone:,} of {values.size:,} answers are missing and leave the likelihood" if gone else ""
-
-
-def _on_convergence(subject: Subject) -> Answer:
-    fit = subject.fit
-    words = fit.restarts.text()
-    if not fit.converged:
-        step = "Let the fit run on before anything is read from it: more iterations (EM(max_iterations=...)), or more starts."
-        return finding("bad", "Did the fit converge?", f"No, it stopped after {fit.num_iterations:,} iterations. {words}"), step
-    alone = fit.restarts.optimum is not None and fit.restarts.num_ended > 1 and fit.restarts.num_reached == 1
-    step = "Fit again with more starts (num_restarts=20 or more): only one start reached the best optimum, so a better one may exist." if alone else ""
-    return finding("care" if alone else "good", "Did the fit converge?", f"Yes. {words}"), step
 
 
 MEANING = {

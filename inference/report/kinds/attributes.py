@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.inspection.classification import Classification
 from inference.inspection.item_fit import ItemFit
 from inference.inspection.item_rules import ItemRules
 from inference.inspection.local_dependence import LocalDependence
@@ -123,13 +124,14 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> str:
     found = subject.once(classified)
     if isinstance(found, Refused):
         return table(head, rows) + note(f"{found.reason[0].upper()}{found.reason[1:]}.")
-    head += ["expected share of rows classified rightly", "agreement of two draws", "report single rows?"]
+    head += ["expected share of rows classified rightly", "consistency: agreement of two draws", "report single rows?"]
     for k, row in enumerate(rows):
         share = float(found.attribute_accuracy[k])
         row += [number(share, 3), number(float(found.attribute_consistency[k]), 3), "yes" if share >= LEAST_EXPECTED else "no: below .8"]
     text = table(head, rows) + (note("In brackets standard errors.") if np.isfinite(errors).any() else "") + paragraph(
         f"The whole profile of a row is expected to be right in {100 * found.accuracy:.1f} % of the rows, if the model is right."
     )
+    text += note(_how_sure(found))
     doubtful = [name for name, share in zip(names, found.attribute_accuracy, strict=True) if share < LEAST_EXPECTED]
     if doubtful:
         text += paragraph(
@@ -137,6 +139,17 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> str:
             "More items that ask for it alone would help most."
         )
     return text
+
+
+def _how_sure(found: Classification) -> str:
+    """Whether the accuracies allow for parameters that were estimated from the same rows."""
+    if found.note:
+        return f"These shares are a little too high where rows are few, because parameters were estimated from the same rows. That was not corrected: {found.note}."
+    said = 100 * (found.accuracy + found.overstated)
+    return (
+        f"These shares allow for parameters that were estimated from the same rows. The rows' own probabilities say {said:.1f} % for the whole profile, as programs that "
+        "take the estimates for the truth would report; data sets simulated from this fit, and fitted again, show by how much that is too high."
+    )
 
 
 def _share(value: float, error: float) -> str:
