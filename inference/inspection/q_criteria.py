@@ -265,7 +265,19 @@ def _slope(first: tuple[float, float, int], second: tuple[float, float, int]) ->
 
 
 @dataclass(frozen=True)
-class WaldSteps:
+class _Steps:
+    """Steps by tests at one level."""
+
+    level: float = 0.05
+    saturated = True
+
+    def __post_init__(self) -> None:
+        plain_fields(self)
+        check_number(type(self).__name__, "level", self.level, "lie between 0 and 1", above=0, below=1)
+
+
+@dataclass(frozen=True)
+class WaldSteps(_Steps):
     """Attributes added one by one while a Wald test says that they matter, the one of largest PVAF first, and dropped where they no longer do.
 
     Args:
@@ -275,19 +287,12 @@ class WaldSteps:
         ValueError: for a level outside (0, 1).
     """
 
-    level: float = 0.05
-    saturated = True
-
-    def __post_init__(self) -> None:
-        plain_fields(self)
-        check_number("WaldSteps", "level", self.level, "lie between 0 and 1", above=0, below=1)
-
     def choose(self, item: ItemEvidence) -> Choice:
         return _saturated(item, _stepwise(item, self.level, item.wald))
 
 
 @dataclass(frozen=True)
-class LikelihoodRatioSteps:
+class LikelihoodRatioSteps(_Steps):
     """As :class:`WaldSteps`, with the likelihood ratio of the item in the place of the Wald statistic.
 
     Args:
@@ -296,13 +301,6 @@ class LikelihoodRatioSteps:
     Raises:
         ValueError: for a level outside (0, 1).
     """
-
-    level: float = 0.05
-    saturated = True
-
-    def __post_init__(self) -> None:
-        plain_fields(self)
-        check_number("LikelihoodRatioSteps", "level", self.level, "lie between 0 and 1", above=0, below=1)
 
     def choose(self, item: ItemEvidence) -> Choice:
         free = item.candidates("saturated").num_free.numpy()

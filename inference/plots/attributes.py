@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_profiles", "plot_q_matrix"]
 
 MAX_LISTED = 14  # attributes whose profiles are listed
+WIDTH = 44  # characters of a line of names
 
 
 def plot_q_matrix(fit: Fit, ax: Axes | None = None, names: Names | None = None) -> Axes:
@@ -75,8 +78,9 @@ def plot_profiles(fit: Fit, ax: Axes | None = None, names: Names | None = None, 
     texts = []
     for c in order:
         has = [name for name, bit in zip(attributes, profiles[c].tolist(), strict=True) if bit]
-        texts.append("none" if not has else "all" if len(has) == size else short_name(", ".join(has), 40))
-    ax = _axes(ax, 7.0, 1.2 + 0.3 * len(order))
+        texts.append("none" if not has else "all" if len(has) == size else _wrapped(has))
+    lines = sum(text.count("\n") + 1 for text in texts)
+    ax = _axes(ax, 7.0, 1.2 + 0.15 * (len(order) + lines))
     reach = None
     if data is not None:
         found = profile_shares(fit, data)
@@ -88,3 +92,10 @@ def plot_profiles(fit: Fit, ax: Axes | None = None, names: Names | None = None, 
     more = f" (the other {len(chances) - len(order):,} hold {rest:.2f})" if len(chances) > len(order) else ""
     ax.set(xlabel="share of the population", title=f"Attributes that a row has{more}")
     return ax
+
+
+def _wrapped(names: Sequence[str]) -> str:
+    """Names on one line or two, each cut short rather than one of them left out."""
+    most = max(6, 2 * WIDTH // len(names) - 2)
+    lines = textwrap.wrap(", ".join(short_name(name, most) for name in names), WIDTH, break_long_words=False)
+    return "\n".join([*lines[:1], " ".join(lines[1:])]) if len(lines) > 1 else lines[0]

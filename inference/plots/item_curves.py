@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from inference.fitting.names import Names, labels_of
 from inference.inspection.attributes import attribute_model
 from inference.inspection.classification import classify_rows
-from inference.inspection.item_curves import item_curves
+from inference.inspection.item_curves import ItemCurves, item_curves
 from inference.plots._common import short_name, tick_labels
 from inference.plots.fit import _axes, _colour_bar
 
@@ -23,11 +23,13 @@ __all__ = ["plot_item_curves", "plot_mastery"]
 
 MAX_ITEMS = 30  # of one figure
 COLUMNS = 5
+ALIKE = 1e-9  # expected answers that differ by less are one
 BAR = "#4c72b0"
 
 
 def plot_item_curves(fit: Fit, data: Any, items: Sequence[str] | None = None, level: float = 0.95) -> Figure:
-    """The expected answer of each item at each profile of its attributes, as bars with intervals; one panel an item.
+    """The expected answer of each item at each profile of its attributes, as bars with intervals; one panel an item. Items that ask for all of their
+    attributes, or any, have two bars.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.
@@ -50,11 +52,10 @@ def plot_item_curves(fit: Fit, data: Any, items: Sequence[str] | None = None, le
     for ax in panels[len(wanted) :]:
         ax.set_visible(False)
     for ax, name in zip(panels, wanted, strict=False):
-        own = np.flatnonzero(curves.item == curves.items.index(name))
+        own, labels = _bars(curves, np.flatnonzero(curves.item == curves.items.index(name)))
         value = curves.expected[own]
         reach = np.nan_to_num(np.stack([value - curves.low[own], curves.high[own] - value]))
         ax.bar(np.arange(len(own)), value, color=BAR, yerr=reach, ecolor="#222222", capsize=2.5)
-        labels = [short_name(" + ".join(curves.profiles[i]) or "none", 16) for i in own]
         ax.set_xticks(np.arange(len(own)), labels, fontsize=6, rotation=60 if max(map(len, labels)) > 4 or len(own) > 4 else 0)
         if bool(((curves.expected >= 0) & (curves.expected <= 1)).all()):
             ax.set_ylim(0, 1)
@@ -63,6 +64,17 @@ def plot_item_curves(fit: Fit, data: Any, items: Sequence[str] | None = None, le
     figure.supylabel("expected answer", fontsize=9)
     figure.supxlabel("attributes of the item that a row has", fontsize=9)
     return figure
+
+
+def _bars(curves: ItemCurves, own: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """The entries of an item that are drawn, and their names: where all profiles but that with all, or with none, of its attributes are alike, two."""
+    sizes, value = np.array([len(curves.profiles[i]) for i in own]), curves.expected[own]
+    if len(own) > 2:
+        for end, others, texts in ((sizes.argmax(), sizes < sizes.max(), ["not all", "all"]), (sizes.argmin(), sizes > 0, ["any", "none"])):
+            if np.ptp(value[others]) < ALIKE * max(1.0, float(np.abs(value).max())):
+                pair = [int(np.flatnonzero(others)[0]), int(end)]
+                return own[pair if texts[0] == "not all" else pair[::-1]], texts if texts[0] == "not all" else texts[::-1]
+    return own, [short_name(" + ".join(curves.profiles[i]) or "none", 16) for i in own]
 
 
 def plot_mastery(fit: Fit, data: Any, ax: Axes | None = None, names: Names | None = None) -> Axes:

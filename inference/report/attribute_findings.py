@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from inference.causal.of_fit import AttributeReport, discover_attributes, profile_posterior
@@ -51,10 +52,12 @@ __all__ = [
     "shares",
     "structure_of_page",
     "tried",
+    "undetermined",
     "verdict_of_q",
 ]
 
 MOST_NAMED = 12
+MOST_ERROR = 0.5  # of a share: no number between 0 and 1 has a larger standard deviation
 LARGE_FALL = 0.1  # of a chance
 MOST_GRAPHED = 8  # attributes among which a graph is looked for on a page
 MOST_FREED = 10  # whose free table is tried
@@ -124,6 +127,14 @@ def curves(subject: Subject) -> ItemCurves | Refused:
 
 def shares(subject: Subject) -> ProfileShares | Refused:
     return _asked(subject, "profile_shares", profile_shares)
+
+
+def undetermined(subject: Subject) -> list[str]:
+    """Attributes whose share of the population the answers do not determine."""
+    found = subject.once(shares)
+    if isinstance(found, Refused) or not np.isfinite(found.standard_errors).any():
+        return []
+    return [name for name, error in zip(attributes_of(subject), found.mastery_errors, strict=True) if not error < MOST_ERROR]
 
 
 def rules(subject: Subject) -> ItemRules | Refused:

@@ -50,9 +50,10 @@ def verdict_in_words(report: AttributeReport) -> list[str]:
 def causal_html(report: AttributeReport) -> str:
     """The graph, its edges with probabilities, what is in doubt, how well it explains the rows, and what it takes for granted."""
     rows = "" if report.rows is None else paragraph(" ".join(report.rows.text().split("\n")))
-    text = "".join(paragraph(sentence) for sentence in verdict_in_words(report)) + rows
+    text = "".join(paragraph(sentence) for sentence in verdict_in_words(report))
     if not report.determined:
         return text
+    text += rows
     causal = report.causal
     if causal.edges:
         text += picture(report.plot, PICTURE)

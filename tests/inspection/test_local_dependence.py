@@ -13,22 +13,11 @@ from inference import EM, Fit, fit
 from inference.inspection import local_dependence
 from inference.programs.program import Program
 from inference.uncertainty import standard_errors
-from ppl_models import DeepDiscreteEncoder, LatentAttributeModel, Normal
+from ppl_models import DeepDiscreteEncoder, Normal
 from ppl_models.datasets import causal_attributes, mastery_test
 
 F64 = torch.float64
-Q = ((1, 0), (0, 1), (1, 0), (0, 1), (1, 0), (0, 1), (1, 1), (1, 1))
 PATTERNS = np.array(list(itertools.product((0, 1), repeat=8)), dtype=float)
-
-
-@pytest.fixture(scope="module")
-def small() -> tuple[Fit, torch.Tensor]:
-    model = LatentAttributeModel(Q, items=("additive",) * 6 + ("dina", "additive"))
-    graph = model.layers()[0].graph
-    assert graph is not None
-    truth = {"loadings": 2.5 * graph.double(), "intercepts": torch.full((8,), -1.0, dtype=F64), "profiles": torch.tensor([0.35, 0.15, 0.1, 0.4], dtype=F64)}
-    items = Program(model, None, 800).simulate(truth, 3)["items"]
-    return fit(model, items, EM(tolerance=1e-7), num_restarts=1), items
 
 
 def test_pairs_by_enumeration(small: tuple[Fit, torch.Tensor]) -> None:

@@ -123,6 +123,8 @@ def test_a_q_matrix_that_tells_profiles_not_apart(tmp_path: Path) -> None:
     assert "No graph is drawn" in text
     assert all(float(error) < 0.5 for error in re.findall(r"0\.\d{3} \((\d+\.\d{3})\)", text))  # not what a flat direction makes of it
     assert "Give every attribute items that ask for it alone" in text
+    assert "The answers do not determine 0, 1, so that these figures say nothing there" in text
+    assert text.count("no: not determined by the answers") == 2
 
 
 def test_a_graph_in_words() -> None:

@@ -23,6 +23,7 @@ from inference.report.attribute_findings import (
     on_convergence,
     q_validation,
     structure_of_page,
+    undetermined,
     verdict_of_q,
 )
 from inference.report.causal import verdict_in_words
@@ -179,10 +180,14 @@ def _on_classification(subject: Subject) -> Answer:
         f"The whole profile of a row is expected to be right for {100 * found.accuracy:.0f} % of the rows; single attributes for "
         f"{100 * found.attribute_accuracy[worst]:.0f} % ({names[worst]}) to {100 * found.attribute_accuracy.max():.0f} %."
     )
-    doubtful = [name for name, share in zip(names, found.attribute_accuracy, strict=True) if share < LEAST_EXPECTED]
+    unknown = subject.once(undetermined)
+    if unknown:
+        words += f" The answers do not determine {listed(unknown)}, so that these figures say nothing there."
+    doubtful = [name for name, share in zip(names, found.attribute_accuracy, strict=True) if share < LEAST_EXPECTED or name in unknown]
     if not doubtful:
         return finding("good", "How surely are rows classified?", f"{words} That supposes that the model is right."), ""
-    words += f" Below four in five: {', '.join(doubtful)}."
+    low = [name for name in doubtful if name not in unknown]
+    words += f" Below four in five: {', '.join(low)}." if low else ""
     step = f"Do not report single rows on {', '.join(doubtful)}; more items that ask for it alone would help most."
     return finding("care", "How surely are rows classified?", words), step
 

@@ -15,6 +15,7 @@ from inference.inspection.local_dependence import LocalDependence
 from inference.plots.attributes import plot_profiles, plot_q_matrix
 from inference.plots.item_curves import plot_item_curves
 from inference.report.attribute_findings import (
+    MOST_ERROR,
     Refused,
     absolute,
     attributes_of,
@@ -30,6 +31,7 @@ from inference.report.attribute_findings import (
     q_validation,
     rules,
     shares,
+    undetermined,
 )
 from inference.report.causal import causal_html
 from inference.report.page import note, number, paragraph, picture, table
@@ -45,7 +47,7 @@ MOST_LISTED = 14  # attributes whose profiles are listed
 LEAST_EXPECTED = 0.8
 GOOD_RMSEA, GOOD_SRMSR = 0.03, 0.05
 LEAST_P = 0.05
-MOST_ERROR = 0.5  # of a share: no number between 0 and 1 has a larger standard deviation
+ABSENT = 1e-5  # a profile's share below it is zero
 
 
 @fitted.register
@@ -108,7 +110,7 @@ def _q_matrix(subject: Subject) -> str:
         ]
         for change in sorted(found.changes, key=lambda change: -change.gain)[:MOST_PAIRS]
     ]
-    text += table(("item", "asks for", "suggested", "share of variance", "of the suggested", "fall of BIC"), lines)
+    text += table(("item", "asks for", "suggested", "variance of its answers explained", "by the suggested", "fall of BIC"), lines)
     return text + (note(f"The first {MOST_PAIRS} of {len(found.changes)}.") if len(found.changes) > MOST_PAIRS else "")
 
 
@@ -120,18 +122,26 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> str:
     head = ["attribute", "items that ask for it", "share of the population that has it"]
     known = subject.once(shares)
     errors = np.full(len(names), np.nan) if isinstance(known, Refused) else known.mastery_errors
-    rows = [[name, count, _share(chance, error)] for name, count, chance, error in zip(names, counts, chances.tolist(), errors.tolist(), strict=True)]
+    open_ones = subject.once(undetermined)
+    rows = [
+        [name, count, _share(chance, error) if name not in open_ones else f"{chance:.3f} (not determined)"]
+        for name, count, chance, error in zip(names, counts, chances.tolist(), errors.tolist(), strict=True)
+    ]
     found = subject.once(classified)
     if isinstance(found, Refused):
         return table(head, rows) + note(f"{found.reason[0].upper()}{found.reason[1:]}.")
     head += ["expected share of rows classified rightly", "consistency: agreement of two draws", "report single rows?"]
     for k, row in enumerate(rows):
         share = float(found.attribute_accuracy[k])
-        row += [number(share, 3), number(float(found.attribute_consistency[k]), 3), "yes" if share >= LEAST_EXPECTED else "no: below .8"]
+        row += [number(share, 3), number(float(found.attribute_consistency[k]), 3), _report(share, names[k] in open_ones)]
     text = table(head, rows) + (note("In brackets standard errors.") if np.isfinite(errors).any() else "") + paragraph(
         f"The whole profile of a row is expected to be right in {100 * found.accuracy:.1f} % of the rows, if the model is right."
     )
     text += note(_how_sure(found))
+    if open_ones:
+        text += paragraph(
+            f"The answers do not determine who has {listed(open_ones)}: other shares of them fit as well, so what stands here of them rests on where the fit began."
+        )
     doubtful = [name for name, share in zip(names, found.attribute_accuracy, strict=True) if share < LEAST_EXPECTED]
     if doubtful:
         text += paragraph(
@@ -139,6 +149,10 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> str:
             "More items that ask for it alone would help most."
         )
     return text
+
+
+def _report(share: float, is_open: bool) -> str:
+    return "no: not determined by the answers" if is_open else "yes" if share >= LEAST_EXPECTED else "no: below .8"
 
 
 def _how_sure(found: Classification) -> str:
@@ -172,6 +186,8 @@ def _profiles(structure: AttributeStructure, subject: Subject) -> str:
     rows = []
     for c in order:
         error = math.nan if isinstance(known, Refused) else float(known.standard_errors[c])
+        if not isinstance(known, Refused) and math.isnan(error) and float(chances[c]) > ABSENT:
+            error = MOST_ERROR
         has = [name for name, bit in zip(names, profiles[c].tolist(), strict=True) if bit]
         rows.append(["none" if not has else "all" if len(has) == len(names) else ", ".join(has), _share(float(chances[c]), error)])
     text = table(("attributes that a row has", "share of the population"), rows)
