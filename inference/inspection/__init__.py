@@ -6,7 +6,6 @@ from inference.inspection.classifier_curves import ClassifierCurves, classifier_
 from inference.inspection.classifier_ensemble import ClassifierEnsemble, CurveBands, WeightSpread, classifier_ensemble
 from inference.inspection.classifiers import ClassifierReadout, component_histogram, read_classifiers
 from inference.inspection.dictionary import ColumnRecovery, column_recovery, used_columns
-from inference.inspection.groups import GroupMeans, group_means
 from inference.inspection.hidden_markov import (
     ChainTimes,
     Filtered,
@@ -56,6 +55,8 @@ from inference.inspection.q_criteria import (
 )
 from inference.inspection.q_validation import QChange, QValidation, validate_q
 from inference.inspection.topics import (
+    GroupMeans,
+    group_means,
     negative_coherence,
     perplexity,
     predictive_perplexity,

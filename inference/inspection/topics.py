@@ -1,4 +1,4 @@
-r"""Topics: what a fitted model of word counts says of the words, and how well it predicts them.
+r"""Topics: what a fitted model of word counts says of the words, how well it predicts them, and whether latents differ between groups of rows.
 
 Given the latents of a document, the model expects :math:`\lambda_j` counts of word j, so a word of it is word j with
 probability :math:`\lambda_j / \sum_l \lambda_l`. The perplexity of counts x is
@@ -17,6 +17,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,11 +26,14 @@ from torch import Tensor
 
 from inference.programs.program import Program
 from ppl_models.parts.responses import Poisson
+from ppl_models.parts.showing import shows_briefly
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
 __all__ = [
+    "GroupMeans",
+    "group_means",
     "negative_coherence",
     "perplexity",
     "predictive_perplexity",
@@ -247,3 +251,56 @@ def _weights(weights: Any, words: Sequence[str], num_words: int) -> np.ndarray:
 
 def _order(score: np.ndarray) -> np.ndarray:
     return np.argsort(-score, kind="stable")
+
+
+# ---------------------------------------------------------------- latents by group
+
+
+@shows_briefly
+@dataclass(frozen=True, eq=False)
+class GroupMeans:
+    """Means of latents within groups of rows.
+
+    Args:
+        groups: (G,), values of the grouping variable, rising.
+        means: (G, K).
+        standard_errors: (G, K), standard deviation of the values within the group over the root of its size; the
+            latents are taken as known, so error of their estimation is not in it. NaN for a group of one row.
+        sizes: (G,), rows in each group.
+        num_missing: rows without a group, which are left out.
+    """
+
+    groups: np.ndarray
+    means: np.ndarray
+    standard_errors: np.ndarray
+    sizes: np.ndarray
+    num_missing: int
+
+
+def group_means(latents: Any, groups: Any) -> GroupMeans:
+    """Mean of each latent among the rows of each group, with standard errors.
+
+    Args:
+        latents: (N, K), decoded latents or their posterior probabilities.
+        groups: (N,), numbers; NaN where missing.
+
+    Raises:
+        ValueError: if the sizes differ, a latent is not finite, or no row has a group.
+    """
+    values = np.asarray(latents, dtype=np.float64)
+    labels = np.asarray(groups, dtype=np.float64)
+    if values.ndim != 2 or labels.shape != values.shape[:1]:
+        raise ValueError(f"group_means: latents (N, K) and groups (N,) were expected, got {values.shape} and {labels.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("group_means: latents must be finite")
+    present = np.unique(labels[~np.isnan(labels)])
+    if not len(present):
+        raise ValueError("group_means: no row has a group")
+    means, errors, sizes = [], [], []
+    for label in present:
+        own = values[labels == label]
+        means.append(own.mean(0))
+        spread = own.std(0, ddof=1) if len(own) > 1 else np.full(values.shape[1], np.nan)
+        errors.append(spread / np.sqrt(len(own)))
+        sizes.append(len(own))
+    return GroupMeans(present, np.array(means), np.array(errors), np.array(sizes), int(np.isnan(labels).sum()))

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from inference.plots._common import symmetric_limit
 
 if TYPE_CHECKING:
-    from inference.inspection.groups import GroupMeans
+    from inference.inspection.topics import GroupMeans
 
 __all__ = ["plot_group_means", "plot_skill_effects", "plot_topic_words"]
 
