@@ -158,9 +158,11 @@ Limits = Mapping[str, tuple[Tensor, ...]]
 
 def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> tuple[Mapping[str, Tensor], Limits, str]:
     """Standard errors and limits by site, or why there are none."""
-    size = sum(value.numel() for value in fit.params.values())
     seen, what = fit.num_observations or fit.num_rows, "rows" if fit.num_observations in (None, fit.num_rows) else "steps"
     reason = fit.structure.why_no_standard_errors(fit.params)
+    size = sum(value.numel() for value in fit.params.values())
+    if reason is None:
+        size = min(size, fit.num_parameters)  # what is held at zero needs no error
     if data is None:
         reason = "standard errors need the data"
     elif reason is None and seen < size:

@@ -10,8 +10,18 @@ import pytest
 import torch
 
 from inference import EM, Laplace, fit
+from inference.estimates import estimates_of
 from inference.uncertainty import standard_errors
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal, PoissonFactorization, TruncatedLasso
+from ppl_models import (
+    Bernoulli,
+    DeepDiscreteEncoder,
+    LatentAttributeModel,
+    Mixture,
+    Normal,
+    PoissonFactorization,
+    TruncatedLasso,
+)
+from ppl_models.datasets import mastery_test
 
 COLUMNS = ["estimate", "error", "low", "high", "interval"]
 
@@ -96,3 +106,12 @@ def test_bad_input_is_refused(fitted) -> None:
         fitted.summary(people()[:50])
     with pytest.raises(ValueError, match="'y' is missing"):
         fitted.summary(people()[["x"]])
+
+
+def test_numbers_that_are_held_at_zero_need_no_rows():
+    """A conjunctive item has two free numbers, whatever its attributes; there are more entries than rows."""
+    test = mastery_test(num_items=12, num_attributes=3, seed=1)
+    rows, _ = test.draw(90, seed=2)
+    result = fit(LatentAttributeModel(test.model.q_matrix, items="dina"), rows)
+    assert sum(value.numel() for value in result.params.values()) > 90 > result.num_parameters
+    assert "fewer rows" not in estimates_of(result, rows).note
