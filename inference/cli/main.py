@@ -13,7 +13,6 @@ from inference.cli import (  # noqa: F401  (each registers its command)
     predict,
     report,
     compare,
-    check,
     demo,
     select_pmf,
     select_mixture,
