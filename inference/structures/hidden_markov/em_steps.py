@@ -22,6 +22,7 @@ __all__ = ["CHAIN_SITES", "HiddenMarkovSteps", "MoveCounts", "emission_of", "exc
 
 CHAIN_SITES = ("initial", "transitions")
 ROUNDS, HALVINGS = 3, 40  # of a step towards transitions whose stationary law is that of the first states
+LARGER = 8  # blocks than those of a mixture: a block takes as many operations one after the other, however small it is, and is passed twice if it is not alone
 NEAREST = 0.95  # of the way to the end of the simplex
 
 
@@ -124,7 +125,7 @@ class HiddenMarkovSteps(Steps):
     def e_step(self, params: Params) -> tuple[MoveCounts, Tensor, Tensor]:
         own, initial, transitions = emission_of(params), initial_of(self.about, params), params["transitions"]
         restarts = len(transitions)
-        most = max(1, self.chunk_elements // max(restarts * self.about.num_states, self.law.width))
+        most = max(1, LARGER * self.chunk_elements // max(restarts * self.about.num_states, LARGER * self.law.width))
         parts, total = [], torch.zeros(restarts, dtype=torch.float64, device=transitions.device)
         for smoothed in smoothed_blocks(self.cut, initial, transitions, self.law.log_densities, own, most):
             block = smoothed.block

@@ -1,0 +1,124 @@
+"""Hidden Markov models: seconds and memory of one EM iteration beside hmmlearn's, and how well the truth and its intervals are found.
+
+Parts: iteration (normal items; hmmlearn, which is not a dependency, where it is installed, at the same parameters), recovery (plain fits of simulated sequences:
+does the plain call reach the log-likelihood of a run from the truth, and how often do 95 % intervals of means and transitions hold it?).
+Run: ``python benchmarks/hidden_markov.py [--parts iteration recovery]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from _bench import Lines, Peak, command_line, fastest, run, seeds
+
+from inference import EM, fit
+from inference.alignment import align
+from inference.fitting.problem import problem_of
+from inference.structures.registry import structure_of
+from inference.uncertainty import standard_errors
+from ppl_models import HiddenMarkov, Normal
+
+SIZES = ((100_000, 5, 3), (1_000_000, 3, 1), (100_000, 20, 5))  # steps, states, items
+
+
+def truth_of(num_states: int, num_items: int, seed: int) -> dict[str, torch.Tensor]:
+    """States that last ten steps, a standard deviation and a half apart."""
+    rng = np.random.default_rng(seed)
+    moves = 0.9 * np.eye(num_states) + 0.1 * rng.dirichlet(np.ones(num_states), num_states)
+    centres = 1.5 * np.stack([rng.permutation(num_states) for _ in range(num_items)], 1)
+    values = {"initial": np.full(num_states, 1 / num_states), "transitions": moves, "predictors": centres, "dispersion": np.ones((num_states, num_items))}
+    return {name: torch.tensor(value) for name, value in values.items()}
+
+
+def drawn(truth: dict[str, torch.Tensor], num_sequences: int, num_steps: int, seed: int) -> torch.Tensor:
+    """(B, T, J)."""
+    rng = np.random.default_rng(seed)
+    cumulated = truth["transitions"].numpy().cumsum(1)
+    state = np.empty((num_sequences, num_steps), dtype=int)
+    state[:, 0] = rng.integers(len(cumulated), size=num_sequences)
+    for t, uniform in enumerate(rng.random((num_steps - 1, num_sequences)), 1):
+        state[:, t] = np.minimum((uniform[:, None] >= cumulated[state[:, t - 1]]).sum(1), len(cumulated) - 1)
+    centres = truth["predictors"].numpy()[state]
+    return torch.tensor(centres + rng.standard_normal(centres.shape))
+
+
+def iteration(args: argparse.Namespace) -> Lines:
+    """One E-step and one M-step of one start."""
+    for steps, states, items in SIZES:
+        steps = min(steps, args.steps)
+        truth = truth_of(states, items, 1)
+        data = drawn(truth, 1, steps, 2)
+        model = HiddenMarkov(states, Normal(), items)
+        own = structure_of(model).steps(problem_of(model, data, 0), EM().chunk_elements, 1)
+        params = {name: value[None] for name, value in truth.items()}
+        own.e_step(params)
+        with Peak() as peak:
+            seconds = fastest(lambda own=own, params=params: own.m_step(own.e_step(params)[0], params), args.repeats)
+        line = {"part": "iteration", "steps": steps, "states": states, "items": items, "seconds": round(seconds, 4), "peak_mb": round((peak.most - peak.start) / 2**20)}
+        for name in ("log", "scaling"):
+            line[f"hmmlearn_{name}"] = theirs(truth, data[0].numpy(), name, args.repeats)
+        yield line
+
+
+def theirs(truth: dict[str, torch.Tensor], table: np.ndarray, implementation: str, repeats: int) -> float | None:
+    """Seconds of hmmlearn's iteration; None where it is not installed."""
+    if importlib.util.find_spec("hmmlearn") is None:
+        return None
+    from hmmlearn.hmm import GaussianHMM
+
+    best = float("inf")
+    for _ in range(repeats):
+        other = GaussianHMM(len(truth["initial"]), n_iter=1, tol=-np.inf, init_params="", implementation=implementation)
+        other.startprob_, other.transmat_, other.means_ = (truth[name].numpy() for name in ("initial", "transitions", "predictors"))
+        other.covars_ = truth["dispersion"].numpy()
+        began = time.perf_counter()
+        other.fit(table)
+        best = min(best, time.perf_counter() - began)
+    return round(best, 4)
+
+
+def recovery(args: argparse.Namespace) -> Lines:
+    """The plain call on ten sequences of 100 steps."""
+    model = HiddenMarkov(3, Normal(), 2, "stationary")
+    for seed in seeds(args):
+        truth = {name: value for name, value in truth_of(3, 2, seed).items() if name != "initial"}
+        data = drawn(truth, 10, 100, seed + 1000)
+        began = time.process_time()
+        found = fit(model, data, seed=seed)
+        seconds = time.process_time() - began
+        best = fit(model, data, EM(), init=truth).log_likelihood
+        result = fit(model, data, EM(), init=align(found, truth).params)
+        limits = standard_errors(result, data, hold_bounds=True).intervals()
+        own = align(result, truth)
+        order = own.permutations["states"]
+        held = {}
+        for name in ("predictors", "transitions"):
+            low, high = (limit[order][:, order] if name == "transitions" else limit[order] for limit in limits[name])
+            inside = ((low <= truth[name]) & (truth[name] <= high))[~low.isnan()]
+            held[name] = round(float(inside.double().mean()), 3)
+        yield {"part": "recovery", "seed": seed, "seconds": round(seconds, 2), "short_of_truth": round(best - found.log_likelihood, 4), "covered": held, "num_tried": found.restarts.num_tried}
+
+
+PARTS = {"iteration": iteration, "recovery": recovery}
+
+
+def measure(args: argparse.Namespace) -> Lines:
+    for part in args.parts:
+        yield from PARTS[part](args)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = command_line(__file__, __doc__, replicates=40)
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
+    parser.add_argument("--steps", type=int, default=10**6, help="most steps of iteration")
+    parser.add_argument("--repeats", type=int, default=3, help="of which the fastest counts")
+    run(parser, measure, argv, {"steps": 2000, "repeats": 1, "replicates": 1})
+
+
+if __name__ == "__main__":
+    main()
