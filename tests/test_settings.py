@@ -28,9 +28,9 @@ WRONG: dict[str, Any] = {
     "nan tensor": torch.tensor(math.nan), "np.nan": np.float64("nan"), "np.inf": np.float32("inf"), "np -1": np.int64(-1), "empty": (),
     "complex tensor": torch.tensor([1j]),
 }  # fmt: skip
-FREE = {  # functions, lists that may be empty, names, a number of either sign
+FREE = {  # functions, lists that may be empty, names, numbers or names, a number of either sign
     ("SVI", "guide"), ("Dag", "edges"), ("Hierarchy", "pairs"), ("LatentAttributeModel", "attribute_names"), ("Dense", "hidden"),
-    ("TrainClassifiers", "penalties"), ("EvenWeights", "strength"),
+    ("TrainClassifiers", "penalties"), ("EvenWeights", "strength"), ("Categorical", "num_categories"), ("Ordinal", "num_categories"),
 }  # fmt: skip
 
 

@@ -48,7 +48,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class GenericSteps(Steps):
-    """EM for any program: posteriors by differentiation, M-step by L-BFGS on unconstrained parameters; the program is replayed, not run, at every evaluation.
+    """EM for any program: posteriors by differentiation, M-step by L-BFGS on unconstrained parameters, the program replayed and not run.
 
     Its cost grows with the rows in both halves, for it knows nothing of the program but its log-density. Where the prior
     has kinks (the penalties), the gradient method comes near a kink and not onto it.
@@ -66,7 +66,8 @@ class GenericSteps(Steps):
         return Expectation(self.program)
 
     def e_step(self, params: Params) -> tuple[FactorPosteriors, Tensor, Tensor]:
-        posteriors = self._halves.posteriors(params)
+        # at the parameters themselves where that is cheap: the replay goes by free coordinates, which cost digits where an interval is wide
+        posteriors = self.program.factor_posteriors(params) if self.program.is_own else self._halves.posteriors(params)
         local = self.program.log_prior_local(params).detach()  # estimated beside the parameters: their law is a prior
         return posteriors, posteriors.log_marginal - local, posteriors.log_prior + local
 

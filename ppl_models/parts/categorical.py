@@ -11,14 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ppl_models.parts.frames import MAX_LEVELS, levels_of_frame
 from ppl_models.parts.probability_tables import Segments, segments_of
 from ppl_models.parts.responses import ResponseFamily
-from ppl_models.parts.validation import check_number, check_size
+from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 __all__ = ["Categorical", "Ordinal", "joined", "log_tables", "table_concentrations", "threshold_limits"]
 
@@ -47,6 +46,7 @@ class Categorical(ResponseFamily):
     concentration: float = 1.001
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         owner = type(self).__name__
         number, levels = _checked(owner, self.num_categories, self.levels)
         object.__setattr__(self, "num_categories", number)
@@ -257,7 +257,6 @@ class Ordinal(Categorical):
 
 def _checked(owner: str, number: Any, levels: Any) -> tuple[int | tuple[int, ...], tuple[Any, ...] | None]:
     """Numbers of categories and their names as integers and tuples of strings."""
-    number, levels = _plain(number), _plain(levels)
     if levels is None and isinstance(number, tuple) and number and not isinstance(number[0], int):
         number, levels = None, number
     if levels is not None:
@@ -274,13 +273,6 @@ def _checked(owner: str, number: Any, levels: Any) -> tuple[int | tuple[int, ...
     for size in number if isinstance(number, tuple) and number else (number,):
         check_size(owner, "num_categories", size, wanted="a positive integer, or a tuple with one an item")
     return number, None
-
-
-def _plain(value: Any) -> Any:
-    """Lists, arrays and tuples as tuples, and their integers as Python's."""
-    if isinstance(value, np.ndarray | np.integer | Tensor):
-        value = value.tolist()
-    return tuple(_plain(part) for part in value) if isinstance(value, list | tuple) else value
 
 
 def log_tables(probabilities: Tensor) -> Tensor:

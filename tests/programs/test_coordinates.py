@@ -13,9 +13,8 @@ from inference.programs import entry_names
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import minus_hessian
 from inference.programs.program import Program
-from ppl_models import Mixture, OptionsHMM
+from ppl_models import Mixture, MultivariateNormal, OptionsHMM
 from ppl_models.datasets import simulate_options
-from ppl_models.descriptions.components import MultivariateNormal
 from ppl_models.parts.precisions import LogCholesky, Precision
 
 F64 = torch.float64

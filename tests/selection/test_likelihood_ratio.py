@@ -17,8 +17,15 @@ from inference import EM, DegenerateWarning, Laplace, fit
 from inference.fitting.problem import problem_of
 from inference.selection import likelihood_ratio_test
 from inference.selection.likelihood_ratio import _Search, simulated_like
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr, Normal, PoissonFactorization
-from ppl_models.descriptions.components import MultivariateNormal
+from ppl_models import (
+    Bernoulli,
+    DeepDiscreteEncoder,
+    Mixture,
+    MultivariateNormal,
+    NoisyOr,
+    Normal,
+    PoissonFactorization,
+)
 
 F64 = torch.float64
 QUICK = EM(max_iterations=200, tolerance=1e-7, parameter_tolerance=1.0)
