@@ -46,6 +46,9 @@ def check_loaded(fields: Mapping[str, Any]) -> None:
     for name, least in (("num_rows", 0), ("num_iterations", 0), ("seed", 0), ("seconds", 0)):
         if not fields[name] >= least:  # NaN is not
             raise ValueError(f"{name} must not be negative, got {fields[name]}")
+    for name in ("num_observations", "num_free", "bic_price"):
+        if (value := fields.get(name)) is not None and not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be finite and not negative, got {value}")
     for name, objective in (("objective", fields["objective"]), ("restarts.objective of the best", float(restarts.objective[restarts.best]))):
         if not math.isfinite(objective):
             raise ValueError(f"{name} must be finite, got {objective}")

@@ -114,7 +114,10 @@ def refuse_flat(
         ValueError: naming the entries along such a direction.
     """
     scale = (information + prior).diagonal().clamp(min=torch.finfo(scores.dtype).tiny).sqrt()
-    values, vectors = torch.linalg.eigh(scores / scale / scale[:, None])
+    try:
+        values, vectors = torch.linalg.eigh(scores / scale / scale[:, None])
+    except torch.linalg.LinAlgError as error:
+        raise ValueError(f"{caller}: the scores of the rows cannot be worked with ({error}): standardise the columns, or see whether the fit converged") from error
     vectors = vectors[:, values <= SINGULAR * values[-1]]
     own, weight = (vectors.mT @ (part / scale / scale[:, None]) @ vectors for part in (information, prior))
     shares, turns = torch.linalg.eigh(own - LEAST_SHARE * (own + weight))

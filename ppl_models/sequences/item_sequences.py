@@ -239,6 +239,8 @@ def _items(table: Any, num_items: int, response: ResponseFamily, for_fit: bool) 
     if _is_frame(table):
         empty = table.isna().to_numpy().all(1)
     else:
+        if isinstance(table, Tensor) and table.layout != torch.strided:
+            raise ValueError(f"data: a dense tensor was expected, got layout {table.layout}")
         array = table.detach().cpu().numpy() if isinstance(table, Tensor) else table
         empty = np.isnan(array).all(1) if array.dtype.kind == "f" else np.zeros(len(array), dtype=bool)
     if empty.all():

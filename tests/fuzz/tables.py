@@ -165,7 +165,7 @@ def _frame(draw: Draw, table: np.ndarray) -> Any:
     if what == 2:
         return frame.astype("Float64")
     if what == 3:
-        return frame.astype("category")
+        return frame.astype("float64").astype("category")  # pandas takes numbers of this machine's byte order alone
     if what == 4:
         frame[frame.columns[0]] = pd.Timestamp("2020-01-01")
         return frame

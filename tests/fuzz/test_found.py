@@ -31,6 +31,7 @@ from inference.estimates import estimates_of
 from inference.inspection import classifier_curves
 from inference.loo import cross_validate
 from inference.predictive import predictive_check
+from inference.programs.curvature import refuse_flat
 from inference.selection import ebic
 from inference.uncertainty import check_information, standard_errors
 from ppl_models import (
@@ -41,6 +42,7 @@ from ppl_models import (
     DeepNoisyOr,
     Dense,
     FactorAnalysis,
+    HiddenMarkov,
     InClassNet,
     LatentAttributeModel,
     Mixture,
@@ -272,6 +274,30 @@ def test_counts_beyond_whole_numbers_are_refused_in_new_rows_too():
     counts[3, 2] = 1e30
     with pytest.raises(ValueError, match="counts of at most"):
         found.posterior_latents(counts)
+
+
+def test_a_saved_price_is_a_number(tmp_path):
+    found = fit(Mixture(2, num_items=4), normals(), EM(max_iterations=3))
+    for name in ("bic_price", "num_free", "num_observations"):
+        wrong = math.nan if name == "bic_price" else -1
+        dataclasses.replace(found, **{name: wrong}).save(tmp_path / "fit")
+        with pytest.raises(ValueError, match=f"{name} must be finite and not negative"):
+            Fit.load(tmp_path / "fit")
+
+
+def test_sparse_sequences_are_refused():
+    with pytest.raises(ValueError, match="a dense tensor was expected, got layout torch.sparse_coo"):
+        fit(HiddenMarkov(2, num_items=4), torch.from_numpy(normals()).to_sparse())
+
+
+def test_scores_that_cannot_be_worked_with_are_refused(monkeypatch):
+    def fails(_):
+        raise torch.linalg.LinAlgError("the algorithm failed to converge")
+
+    monkeypatch.setattr(torch.linalg, "eigh", fails)
+    eye = torch.eye(2, dtype=torch.float64)
+    with pytest.raises(ValueError, match="standard_errors: the scores of the rows cannot be worked with"):
+        refuse_flat(eye, eye, eye, ("a", "b"))
 
 
 def test_rows_of_a_list_are_left_out():
