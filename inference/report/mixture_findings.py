@@ -19,7 +19,7 @@ import numpy as np
 from inference.fitting.observed import as_matrix
 from inference.report.sections import Subject
 
-__all__ = ["Dependent", "Groups", "dependent_items", "groups_of"]
+__all__ = ["Dependent", "Groups", "dependent_items", "groups_of", "meanings_of"]
 
 MOST_COLUMNS = 60  # whose pairs are looked at
 CHUNK = 2**20  # numbers at once
@@ -131,3 +131,18 @@ def dependent_items(groups: Groups) -> tuple[Dependent, ...] | None:
         one, other = groups.names[j], groups.names[i]
         found.setdefault((groups.items[j], groups.items[i]), Dependent(one, other, float(correlations[i, j])))
     return tuple(found.values())
+
+
+def meanings_of(noun: str) -> dict[str, str]:
+    """What the parameters of the laws of components mean, in the words of a page; ``noun`` is what a component is called there."""
+    return {
+        "predictors": f"of each item in each {noun}: the mean, or the log of a rate, or the log-odds of a yes",
+        "probabilities": f"of each category of each item, {noun} by {noun}: they add up to one within an item",
+        "thresholds": f"what lies between neighbouring categories of an ordinal item, in all {noun}s alike",
+        "dispersion": f"of each item that has one in each {noun}: the variance; of a negative binomial item its size (large for counts like Poisson's)",
+        "means": f"mean of each item in each {noun}",
+        "locations": f"of each item in each {noun}, where the half-normal part is zero",
+        "skews": f"how far each item leans to one side in each {noun}, in its own unit",
+        "precisions": f"inverse of the covariance (of a Student t law: of its scale matrix) in each {noun}",
+        "freedom": f"degrees of freedom of each {noun}: few for heavy tails, 200 for a normal law",
+    }

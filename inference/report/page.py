@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["bullets", "finding", "heading", "note", "number", "paragraph", "picture", "table", "write_page"]
+__all__ = ["bullets", "equations", "finding", "heading", "note", "number", "paragraph", "picture", "table", "write_page"]
 
 
 def write_page(file: Path, title: str, sections: Sequence[tuple[str, str, str]]) -> Path:
@@ -37,6 +37,11 @@ def write_page(file: Path, title: str, sections: Sequence[tuple[str, str, str]])
 
 def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>\n"
+
+
+def equations(*lines: str) -> str:
+    """Lines of a model, each on its own; they are HTML."""
+    return "".join(f'<p class="equation">{line}</p>\n' for line in lines)
 
 
 def note(text: str) -> str:

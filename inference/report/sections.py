@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -36,6 +36,7 @@ __all__ = [
     "identified",
     "latents",
     "middle",
+    "parameters",
     "predictive",
     "settings",
     "shape_text",
@@ -101,6 +102,12 @@ Section = tuple[str, str, str]  # key, title, HTML
 
 def shape_text(shape: Sequence[int]) -> str:
     return " × ".join(map(str, shape)) or "1"
+
+
+def parameters(subject: Subject, meanings: Mapping[str, str]) -> str:
+    """A table of the parameters of a fit: name, size, and what each means where that is known."""
+    rows = [[name, shape_text(value.shape), meanings.get(name, "")] for name, value in subject.fit.params.items()]
+    return table(("parameter", "size", "meaning"), rows)
 
 
 def settings(record: Any) -> str:

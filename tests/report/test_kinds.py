@@ -17,10 +17,18 @@ import torch
 from support import own_programs
 
 from inference import EM, NUTS, SAEM, Fit, Laplace, fit
+from inference.base.plugins import load_modules
 from inference.estimates import estimates_of
 from inference.identifiability import identifiability_of
 from inference.predictive import predictive_checks
-from inference.report import read_results, write_report, write_results
+from inference.report import (
+    kinds,  # noqa: F401  (registers the words of each kind)
+    read_results,
+    write_report,
+    write_results,
+)
+from inference.report.sections import Subject
+from inference.report.sections import fitted as what_was_fitted
 from ppl_models import (
     Bernoulli,
     Blocks,
@@ -28,12 +36,16 @@ from ppl_models import (
     DeepNoisyOr,
     FactorAnalysis,
     GaussianFactorization,
+    HiddenMarkov,
     Mixture,
     MultivariateNormal,
+    MultivariateT,
+    NegativeBinomial,
     NoisyOr,
     Normal,
     OptionsHMM,
     PoissonFactorization,
+    SkewNormal,
     SparseCoding,
     UsageFactorization,
 )
@@ -274,3 +286,27 @@ def test_a_chain_without_a_plate_says_its_size(tmp_path: Path) -> None:
     data = torch.randn(5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = sections(write_report(own(steps, data), data, tmp_path / "page.html"))
     assert "one a row" not in found["fitted"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("response", "words"), [(NegativeBinomial(), "sizes of negative binomial items"), (Normal(), "variances")], ids=lambda x: str(x)[:6])
+def test_dispersions_are_called_what_they_are(response: Any, words: str) -> None:
+    rows = np.random.default_rng(0).poisson(3.0, (60, 6)).astype(float)
+    result = fit(DeepDiscreteEncoder(6, (1,), response), rows, EM(max_iterations=2), init="random")
+    load_modules("inference.report.kinds")
+    page = what_was_fitted(result.structure, Subject(result, rows, None, None))
+    assert words in page
+    assert ("variances" in page) == (words == "variances")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("component", [Normal(), NegativeBinomial(), MultivariateT(), SkewNormal()], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("is_chain", [False, True], ids=["mixture", "chain"])
+def test_every_parameter_of_a_component_is_explained(component: Any, is_chain: bool) -> None:
+    rows = np.random.default_rng(0).poisson(3.0, (40, 2)).astype(float)
+    model = HiddenMarkov(2, component, 2) if is_chain else Mixture(2, component, 2)
+    result = fit(model, rows, EM(max_iterations=2), init="random")
+    load_modules("inference.report.kinds")
+    page = what_was_fitted(result.structure, Subject(result, rows, None, None))
+    assert "<td></td>" not in page
+    assert ("component" in page) != is_chain

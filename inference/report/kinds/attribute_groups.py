@@ -10,7 +10,7 @@ from inference.inspection.classification import Classification, classify_rows
 from inference.plots.attribute_groups import plot_group_mastery, plot_item_scores
 from inference.programs.data import checked
 from inference.report.attribute_findings import Answer, Refused, listed, on_convergence, tried
-from inference.report.page import bullets, finding, heading, note, number, paragraph, picture, table
+from inference.report.page import bullets, equations, finding, heading, note, number, paragraph, picture, table
 from inference.report.sections import Section, Subject, estimates, fitted, middle, verdict
 from inference.selection.attribute_groups import GroupComparison, ItemScores, compare_groups, item_scores
 from inference.selection.differential_items import DifferentialItems, differential_items, groups_of_fit
@@ -145,8 +145,10 @@ def _sizes(subject: Subject) -> list[int]:
 @fitted.register
 def _(structure: AttributeGroupsStructure, subject: Subject) -> str:
     text = paragraph("Each group has a law of its own of the attributes; given its attributes, a row's answers to the items do not depend on its group, but for items that are free.")
-    lines = ("α | g ~ P_g, a law for each group g", "x_j | α ~ F_j(η_j(α)), the same for all groups; F_jg(η_jg(α)) for free items")
-    return text + "".join(f'<p class="equation">{line}</p>\n' for line in lines)
+    return text + equations(
+        "α | g ~ P<sub>g</sub>, a law for each group g",
+        "x<sub>j</sub> | α ~ F<sub>j</sub>(η<sub>j</sub>(α)), the same for all groups; F<sub>jg</sub>(η<sub>jg</sub>(α)) for free items",
+    )
 
 
 @middle.register

@@ -11,7 +11,7 @@ from inference.identifiability.of_fit import identifiability_of
 from inference.inspection.classifier_curves import variate_names
 from inference.inspection.classifiers import read_classifiers
 from inference.plots.classifiers import plot_certainty, plot_classifiers, plot_component_densities
-from inference.report.page import bullets, note, number, paragraph, picture, table
+from inference.report.page import bullets, equations, note, number, paragraph, picture, table
 from inference.report.sections import Section, Subject, fitted, middle, predictive, shape_text
 from inference.structures.classifiers.structure import ClassifierStructure
 
@@ -29,8 +29,7 @@ def _(structure: ClassifierStructure, subject: Subject) -> str:
         f"Every row belongs to one of {about.num_components} components z, within which its {about.num_variates} variates ({', '.join(map(escape, names[:12]))}"
         f"{', ...' if len(names) > 12 else ''}) are independent. No law is named: a component's density is that of the rows, reweighted by a network β."
     )
-    for line in ("z ~ Categorical(w)", "f<sub>v</sub>(x | z = i) = P*<sub>v</sub>(x) β<sub>v</sub><sup>(i)</sup>(x) / φ<sub>v</sub><sup>(i)</sup>"):
-        text += f'<p class="equation">{line}</p>\n'
+    text += equations("z ~ Categorical(w)", "f<sub>v</sub>(x | z = i) = P*<sub>v</sub>(x) β<sub>v</sub><sup>(i)</sup>(x) / φ<sub>v</sub><sup>(i)</sup>")
     text += paragraph(
         "The log-likelihood is a ratio: that of this mixture to that of independent variates with the same marginals. It compares fits to the same rows of the same "
         "variates, and never with the log-likelihood of a density."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inference.plots.layers import plot_loadings
-from inference.report.page import number, paragraph, picture, table
+from inference.report.page import equations, number, paragraph, picture, table
 from inference.report.sections import Section, Subject, estimates, fitted, middle, shape_text
 from inference.structures.dictionary.structure import DictionaryStructure
 
@@ -18,7 +18,7 @@ def _(structure: DictionaryStructure, subject: Subject) -> str:
     text = paragraph(
         f"Every row is a sum of at most {about.sparsity} of {about.num_columns} columns of a dictionary, in amounts h of its own, with normal noise."
     )
-    text += '<p class="equation">x<sub>n</sub> = Σ<sub>i</sub> h<sub>ni</sub> a<sub>i</sub> + noise, h ≥ 0</p>\n'
+    text += equations("x<sub>n</sub> = Σ<sub>i</sub> h<sub>ni</sub> a<sub>i</sub> + noise, h ≥ 0")
     rows = [[name, shape_text(value.shape)] for name, value in subject.fit.params.items()]
     rows += [[f"{name}, of the rows", shape_text(value.shape)] for name, value in (subject.fit.local or {}).items()]
     return text + table(("estimate", "size"), rows)

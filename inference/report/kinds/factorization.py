@@ -9,7 +9,7 @@ from inference.fitting.names import labels_of
 from inference.fitting.observed import as_matrix
 from inference.plots.components import plot_signatures
 from inference.plots.layers import plot_loadings
-from inference.report.page import finding, number, paragraph, picture, table
+from inference.report.page import equations, finding, number, paragraph, picture, table
 from inference.report.sections import Section, Subject, estimates, fitted, middle, shape_text, verdict
 from inference.report.verdicts import Answer, listed, written
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
@@ -143,7 +143,7 @@ def _on_law(structure: FactorizationStructure, subject: Subject) -> Answer:
 # -------------------------------------------------------------------- the sections
 
 def _written(subject: Subject, words: str, *lines: str) -> str:
-    text = paragraph(words) + "".join(f'<p class="equation">{line}</p>\n' for line in lines)
+    text = paragraph(words) + equations(*lines)
     rows = [[name, shape_text(value.shape)] for name, value in subject.fit.params.items()]
     rows += [[f"{name}, of the rows", shape_text(value.shape)] for name, value in (subject.fit.local or {}).items()]
     return text + table(("estimate", "size"), rows)

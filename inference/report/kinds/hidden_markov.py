@@ -10,20 +10,16 @@ import torch
 from inference.base.structure import Structure
 from inference.inspection.hidden_markov import chain_times, pseudo_residuals, viterbi_states
 from inference.plots.hidden_markov import plot_decoded_path, plot_dwell_times, plot_transitions, state_names
-from inference.report.page import note, number, paragraph, picture, table
-from inference.report.sections import Section, Subject, estimates, fitted, middle, predictive, shape_text
+from inference.report.mixture_findings import meanings_of
+from inference.report.page import equations, note, number, paragraph, picture, table
+from inference.report.sections import Section, Subject, estimates, fitted, middle, parameters, predictive
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 
 __all__: list[str] = []
 
-MEANINGS = {
+MOVES = {
     "initial": "chance of each state at the first step of a sequence",
     "transitions": "chance of each next state (column) from each state (row)",
-    "predictors": "of each item in each state: the mean, or the log of a rate, or the log-odds of a yes",
-    "probabilities": "of each category of each item, state by state: they add up to one within an item",
-    "dispersion": "variance (or size) of each dispersed item in each state",
-    "means": "mean of each item in each state",
-    "precisions": "inverse of the covariance in each state",
 }
 FIRST = {"stationary": "follows the share of time of the states in the long run", "uniform": "has every state with the same chance"}
 OUTLYING = 3.5  # size of a residual that stands out among thousands
@@ -32,17 +28,16 @@ SPREAD = (0.9, 1.1)  # of residuals that say nothing against the model
 
 @fitted.register
 def _(structure: HiddenMarkovStructure, subject: Subject) -> str:
-    about, fit = structure.about, subject.fit
+    about = structure.about
     first = FIRST.get(str(about.initial), "is estimated" if about.initial == "free" else "is given")
     text = paragraph(
         f"At every step of a sequence a hidden state s, one of {about.num_states}, is on; it moves from step to step by the transitions and decides the law of the "
         f"{about.emission.num_items} item{'s' if about.emission.num_items > 1 else ''} x. The first state {first}. States are numbered in the order of falling share "
         "of time, and their numbers carry no meaning: name them by what is typical of them."
     )
-    for line in ("s<sub>t</sub> | s<sub>t-1</sub> = k ~ Categorical(transitions<sub>k</sub>)", f"x<sub>t</sub> | s<sub>t</sub> = k ~ {structure.law.equation.replace('component', 'state')}"):
-        text += f'<p class="equation">{line}</p>\n'
-    rows = [[name, shape_text(value.shape), MEANINGS.get(name, "")] for name, value in fit.params.items()]
-    return text + table(("parameter", "size", "meaning"), rows)
+    law = structure.law.equation.replace("component", "state")
+    text += equations("s<sub>t</sub> | s<sub>t-1</sub> = k ~ Categorical(transitions<sub>k</sub>)", f"x<sub>t</sub> | s<sub>t</sub> = k ~ {law}")
+    return text + parameters(subject, {**MOVES, **meanings_of("state")})
 
 
 @middle.register

@@ -10,11 +10,11 @@ from inference.fitting.names import dims_of, labels_of
 from inference.fitting.result import Fit
 from inference.plots._common import present_edges
 from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings, plot_reconstructions
-from inference.report.page import number, paragraph, picture, table
+from inference.report.page import equations, number, paragraph, picture, table
 from inference.report.sections import Section, Subject, estimates, fitted, middle, predictive, settings, shape_text
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
-from ppl_models.parts.responses import Bernoulli, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily
+from ppl_models.parts.responses import Bernoulli, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily, sizes
 
 __all__: list[str] = []
 
@@ -27,7 +27,7 @@ def _(structure: LayeredStructure, subject: Subject) -> str:
     layers, root = structure.layers, structure.root
     depth = len(layers)
     each = escape(root.law).replace("_k", "<sub>k</sub>")
-    equations = [f"a<sub>{depth},k</sub> ~ {each}" if "_k" in root.law else f"a<sub>{depth}</sub> ~ {each}"]
+    lines = [f"a<sub>{depth},k</sub> ~ {each}" if "_k" in root.law else f"a<sub>{depth}</sub> ~ {each}"]
     rows = [["π", name, shape_text(shape), "probabilities"] for name, shape in root.sites().items()]
     for d in range(depth, 0, -1):
         layer = layers[d - 1]
@@ -35,9 +35,9 @@ def _(structure: LayeredStructure, subject: Subject) -> str:
         if layer.terms is not None:
             eta = f"b<sub>{d},j</sub> + Σ<sub>S</sub> W<sub>{d},jS</sub> Π<sub>k∈S</sub> a<sub>{d},k</sub>"
         if d > 1:
-            equations.append(f"a<sub>{d - 1},j</sub> | a<sub>{d}</sub> ~ Bernoulli(σ({eta}))")
+            lines.append(f"a<sub>{d - 1},j</sub> | a<sub>{d}</sub> ~ Bernoulli(σ({eta}))")
         else:
-            equations += [f"x<sub>j</sub> | a<sub>1</sub> ~ {line}" for line in _responses(layer, eta)]
+            lines += [f"x<sub>j</sub> | a<sub>1</sub> ~ {line}" for line in _responses(layer, eta)]
         prior, bounds = _priors(layer)
         if layer.graph is not None:
             found = "were found to be edges" if layer.estimated else "are free"
@@ -45,14 +45,21 @@ def _(structure: LayeredStructure, subject: Subject) -> str:
         rows.append([f"W, layer {d}", layer.loadings, shape_text((layer.num_children, layer.num_features)), prior])
         rows.append([f"b, layer {d}", layer.intercepts, shape_text((layer.num_children,)), bounds])
         if layer.dispersion is not None:
-            rows.append(["γ", layer.dispersion, shape_text(fit.params[layer.dispersion].shape), "variances"])
-    sizes = " and ".join(str(layer.num_parents) for layer in layers)
+            rows.append(["γ", layer.dispersion, shape_text(fit.params[layer.dispersion].shape), _spreads(layer)])
+    numbers = " and ".join(str(layer.num_parents) for layer in layers)
     text += paragraph(
         f"{layers[0].num_children} items x rest on {depth} layer{'s' if depth > 1 else ''} of binary latents a, "
-        f"with {sizes} latents from the bottom up; σ is the logistic function."
+        f"with {numbers} latents from the bottom up; σ is the logistic function."
     )
-    text += "".join(f'<p class="equation">{line}</p>\n' for line in equations)
+    text += equations(*lines)
     return text + table(("symbol", "name", "size", "prior or range"), rows)
+
+
+def _spreads(layer: GeneralizedLinearLayer) -> str:
+    """What the dispersions of a layer are."""
+    is_size = sizes(layer.response, layer.num_children)
+    words = (["variances"] if not is_size.all() else []) + (["sizes of negative binomial items"] if is_size.any() else [])
+    return " and ".join(words)
 
 
 def _priors(layer: GeneralizedLinearLayer) -> tuple[str, str]:

@@ -9,16 +9,16 @@ from inference.fitting.names import labels_of
 from inference.plots.categories import plot_categories
 from inference.plots.components import plot_groups
 from inference.plots.layers import plot_loadings
-from inference.report.mixture_findings import Groups, dependent_items, groups_of
-from inference.report.page import finding, paragraph, picture, table
+from inference.report.mixture_findings import Groups, dependent_items, groups_of, meanings_of
+from inference.report.page import equations, finding, paragraph, picture, table
 from inference.report.sections import (
     Section,
     Subject,
     estimates,
     fitted,
     middle,
+    parameters,
     predictive,
-    shape_text,
     verdict,
 )
 from inference.report.verdicts import Answer, listed, on_convergence, on_information, written
@@ -27,18 +27,6 @@ from ppl_models.parts.responses import ResponseFamily
 
 __all__: list[str] = []
 
-MEANINGS = {
-    "weights": "share of each component",
-    "predictors": "of each item in each component: the mean, or the log of a rate, or the log-odds of a yes",
-    "probabilities": "of each category of each item, component by component: they add up to one within an item",
-    "thresholds": "what lies between neighbouring categories of an ordinal item, in all components alike",
-    "dispersion": "variance of each dispersed item in each component",
-    "means": "mean of each item in each component",
-    "locations": "of each item in each component, where the half-normal part is zero",
-    "skews": "how far each item leans to one side in each component, in its own unit",
-    "precisions": "inverse of the covariance (of a Student t law: of its scale matrix) in each component",
-    "freedom": "degrees of freedom of each component: few for heavy tails, 200 for a normal law",
-}
 LEAST_RIGHT = 0.8  # expected share of rows in their group, below which single rows are not to be reported
 CLEAR, FAINT = 0.1, 0.01  # shares of an item's variance between groups
 MOST_ITEMS, MOST_GROUPS = 60, 12  # of the table of profiles
@@ -124,15 +112,13 @@ def _on_independence(structure: MixtureStructure, groups: Groups) -> Answer:
 
 @fitted.register
 def _(structure: MixtureStructure, subject: Subject) -> str:
-    about, fit = structure.about, subject.fit
+    about = structure.about
     text = paragraph(
         f"Every row belongs to one of {about.num_components} components (groups) c, and nobody has seen which; given its component its {about.num_items} items x "
         "follow the component's law."
     )
-    for line in ("c ~ Categorical(weights)", f"x | c = k ~ {structure.law.equation}"):
-        text += f'<p class="equation">{line}</p>\n'
-    rows = [[name, shape_text(value.shape), MEANINGS.get(name, "")] for name, value in fit.params.items()]
-    return text + table(("parameter", "size", "meaning"), rows)
+    text += equations("c ~ Categorical(weights)", f"x | c = k ~ {structure.law.equation}")
+    return text + parameters(subject, {"weights": "share of each component", **meanings_of("component")})
 
 
 @middle.register

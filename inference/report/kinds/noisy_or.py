@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inference.inspection.noisy_or import filter_latents
 from inference.plots.noisy_or import plot_failures, plot_latents
-from inference.report.page import number, paragraph, picture, table
+from inference.report.page import equations, number, paragraph, picture, table
 from inference.report.sections import Section, Subject, estimates, fitted, middle, shape_text
 from inference.structures.noisy_or.structure import NoisyOrStructure
 
@@ -24,7 +24,7 @@ def _(structure: NoisyOrStructure, subject: Subject) -> str:
         "a<sub>k</sub> ~ Bernoulli(π<sub>k</sub>)",
         "P(x<sub>j</sub> = 0 | a) = (1 - l<sub>j</sub>) Π<sub>k: a<sub>k</sub> = 1</sub> f<sub>kj</sub>",
     )
-    text += "".join(f'<p class="equation">{line}</p>\n' for line in lines)
+    text += equations(*lines)
     rows = [
         ["π", about.prior, shape_text(fit.params[about.prior].shape), "how often the latent is on"],
         ["f", about.failure, shape_text(fit.params[about.failure].shape), "chance that the latent, being on, does not switch the item on"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policy_tables
-from inference.report.page import note, paragraph, picture, table
+from inference.report.page import equations, note, paragraph, picture, table
 from inference.report.sections import Section, Subject, estimates, fitted, middle, shape_text
 from inference.structures.options.continuous import ContinuousOptionsStructure
 from inference.structures.options.structure import OptionsStructure
@@ -19,7 +19,7 @@ EQUATIONS = (
 @fitted.register(OptionsStructure)
 @fitted.register(ContinuousOptionsStructure)
 def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> str:
-    text = "".join(f'<p class="equation">{line}</p>\n' for line in EQUATIONS)
+    text = equations(*EQUATIONS)
     rows = [[name, shape_text(value.shape)] for name, value in subject.fit.params.items()]
     return text + table(("parameter", "size"), rows)
 
