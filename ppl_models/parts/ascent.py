@@ -7,12 +7,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["ascend"]
+__all__ = ["ascend", "climb_logarithms"]
 
 LEAST_DAMPING = 1e-9
 MAX_MOVE = 3.0  # of a parameter in one step
 TOLERANCE = 1e-11  # of a step, where the ascent stops
 ROUNDING = 1e-14  # relative, below which a fall of the objective is none
+MAX_LOG_STEP = 1.5
+HALVINGS = 12
+LOG_ROUNDING = 1e-13
 
 
 def ascend(
@@ -51,3 +54,37 @@ def ascend(
         if (longest <= TOLERANCE).all():
             break
     return x
+
+
+def climb_logarithms(
+    t: Tensor,
+    objective: Callable[[Tensor], Tensor],
+    derivatives: Callable[[Tensor], tuple[Tensor, Tensor]],
+    limits: tuple[float, float],
+    num_steps: int,
+) -> Tensor:
+    """Newton steps in the logarithm of a positive number each, halved until its objective does not fall.
+
+    Args:
+        t: logarithms to start at, of any shape.
+        objective: of the logarithms, of their shape; derivatives: the first and the second by the logarithm.
+        limits: of the numbers themselves.
+        num_steps: at most so many; fewer once no step is longer than 1e-11.
+    """
+    value = objective(t)
+    for _ in range(num_steps):
+        gradient, curvature = derivatives(t)
+        step = torch.where(curvature < 0, -gradient / curvature.clamp(max=-1e-12), gradient.sign())
+        proposal = (t + step.clamp(-MAX_LOG_STEP, MAX_LOG_STEP)).exp().clamp(*limits).log()
+        new, least = objective(proposal), value - LOG_ROUNDING * value.abs()
+        for _ in range(HALVINGS):
+            worse = ~(new >= least)
+            if not worse.any():
+                break
+            proposal = torch.where(worse, (t + proposal) / 2, proposal)
+            new = torch.where(worse, objective(proposal), new)
+        better = new >= least
+        t, value = torch.where(better, proposal, t), torch.where(better, new, value)
+        if float(step.abs().max()) < TOLERANCE:
+            break
+    return t

@@ -18,16 +18,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ppl_models.parts.ascent import MAX_LOG_STEP, climb_logarithms
 from ppl_models.parts.distributions import LOG_SIZE_SCALE, log_size_density
 
 __all__ = ["MISSING", "averaged_sizes", "maximise_sizes", "size_slopes", "tally", "weighted_tally"]
 
 LIMITS = (1e-4, 1e5)  # of an estimated size, inside the interval of its prior
 NUM_STEPS = 8
-TOLERANCE = 1e-11  # of a step, where the climb stops
-ROUNDING = 1e-13  # relative, below which a fall of Q is none
-MAX_STEP = 1.5  # of the logarithm
-HALVINGS = 12
 MISSING = -1.0  # stands for a count that is not there
 
 
@@ -47,9 +44,7 @@ def maximise_sizes(x: Tensor, weight: Tensor, sums: Tensor, counts: Tensor, eta:
         log_both = torch.logaddexp(t.unsqueeze(-1), eta)
         return rows + (counts * s * t.unsqueeze(-1) - (sums + s * counts) * log_both).sum(-1) + log_size_density(t)
 
-    t = size.log()
-    value = objective(t)
-    for _ in range(NUM_STEPS):
+    def derivatives(t: Tensor) -> tuple[Tensor, Tensor]:
         s = t.exp().unsqueeze(-1)
         both = s + eta.exp()
         slope = (weight * (torch.digamma(x + s) - torch.digamma(s))).sum(-1)
@@ -57,22 +52,9 @@ def maximise_sizes(x: Tensor, weight: Tensor, sums: Tensor, counts: Tensor, eta:
         bend = (weight * (torch.polygamma(1, x + s) - torch.polygamma(1, s))).sum(-1)
         bend = bend + (counts * (1 / s - 2 / both) + (sums + s * counts) / both.square()).sum(-1)
         s = s.squeeze(-1)
-        gradient = s * slope - t / LOG_SIZE_SCALE**2
-        curvature = s * slope + s.square() * bend - 1 / LOG_SIZE_SCALE**2
-        step = torch.where(curvature < 0, -gradient / curvature.clamp(max=-1e-12), gradient.sign())
-        proposal = (t + step.clamp(-MAX_STEP, MAX_STEP)).exp().clamp(*LIMITS).log()
-        new, least = objective(proposal), value - ROUNDING * value.abs()
-        for _ in range(HALVINGS):
-            worse = ~(new >= least)
-            if not worse.any():
-                break
-            proposal = torch.where(worse, (t + proposal) / 2, proposal)
-            new = torch.where(worse, objective(proposal), new)
-        better = new >= least
-        t, value = torch.where(better, proposal, t), torch.where(better, new, value)
-        if float(step.abs().max()) < TOLERANCE:
-            break
-    return t.exp()
+        return s * slope - t / LOG_SIZE_SCALE**2, s * slope + s.square() * bend - 1 / LOG_SIZE_SCALE**2
+
+    return climb_logarithms(size.log(), objective, derivatives, LIMITS, NUM_STEPS).exp()
 
 
 def tally(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,4 +96,4 @@ def averaged_sizes(linear: Tensor, squares: Tensor, size: Tensor) -> Tensor:
     """Sizes (R, J) where averages of ``slope + squares * log s`` and of ``squares`` say that the slope is zero."""
     t = size.log()
     target = linear / (squares + 1 / LOG_SIZE_SCALE**2)
-    return (t + (target - t).clamp(-MAX_STEP, MAX_STEP)).exp().clamp(*LIMITS)
+    return (t + (target - t).clamp(-MAX_LOG_STEP, MAX_LOG_STEP)).exp().clamp(*LIMITS)

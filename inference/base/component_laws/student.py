@@ -21,14 +21,12 @@ from inference.base.component_laws.law import log_diagonal, outer_products, whit
 from inference.base.component_laws.normal import EMPTY, FullLaw, posterior_precisions
 from inference.programs.program import Params
 from ppl_models.descriptions.row_laws import FREEDOM
+from ppl_models.parts.ascent import climb_logarithms
 
 __all__ = ["TLaw"]
 
 FIRST_FREEDOM = 10.0  # at a start
 NUM_STEPS = 2  # of Newton, an iteration
-MAX_STEP = 1.5  # of the logarithm
-HALVINGS = 12
-ROUNDING = 1e-13  # relative, below which a fall is none
 BLOCK = 2**20  # numbers of whitened rows in memory at once
 
 
@@ -151,25 +149,13 @@ def maximise_freedom(distance: Tensor, shares: Tensor, freedom: Tensor, num_item
     def objective(t: Tensor) -> Tensor:
         return (shares * log_tails(distance, t.exp().unsqueeze(-1), num_items)).sum(-1)
 
-    t = freedom.log()
-    value = objective(t)
-    for _ in range(NUM_STEPS):
+    def derivatives(t: Tensor) -> tuple[Tensor, Tensor]:
         nu = t.exp().unsqueeze(-1)
         both, half = nu + distance, (nu + num_items) / 2
         g = 2 * half / both
         slope = torch.digamma(half) - torch.digamma(nu / 2) - torch.log1p(distance / nu) + 1 - g
         bend = (torch.polygamma(1, half) - torch.polygamma(1, nu / 2)) / 2 + distance / (nu * both) + (g - 1) / both
         gradient = t.exp() * (shares * slope).sum(-1) / 2
-        curvature = gradient + t.exp().square() * (shares * bend).sum(-1) / 2
-        step = torch.where(curvature < 0, -gradient / curvature.clamp(max=-1e-12), gradient.sign())
-        proposal = (t + step.clamp(-MAX_STEP, MAX_STEP)).exp().clamp(*FREEDOM).log()
-        new, least = objective(proposal), value - ROUNDING * value.abs()
-        for _ in range(HALVINGS):
-            worse = ~(new >= least)
-            if not worse.any():
-                break
-            proposal = torch.where(worse, (t + proposal) / 2, proposal)
-            new = torch.where(worse, objective(proposal), new)
-        better = new >= least
-        t, value = torch.where(better, proposal, t), torch.where(better, new, value)
-    return t.exp()
+        return gradient, gradient + t.exp().square() * (shares * bend).sum(-1) / 2
+
+    return climb_logarithms(freedom.log(), objective, derivatives, FREEDOM, NUM_STEPS).exp()
