@@ -257,14 +257,14 @@ class Ordinal(Categorical):
 
 def _checked(owner: str, number: Any, levels: Any) -> tuple[int | tuple[int, ...], tuple[Any, ...] | None]:
     """Numbers of categories and their names as integers and tuples of strings."""
-    if levels is None and isinstance(number, tuple) and number and not isinstance(number[0], int):
+    if levels is None and isinstance(number, tuple) and number and isinstance(number[0], str | tuple):
         number, levels = None, number
     if levels is not None:
         alike = isinstance(levels, tuple) and all(isinstance(name, str) for name in levels)
         each = levels if isinstance(levels, tuple) and not alike else (levels,)
         for names in each:
             if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
-                raise ValueError(f"{owner}: levels must be names of categories, such as ('no', 'yes'), all different, or one such tuple an item, got {names!r}")
+                raise ValueError(f"{owner}: num_categories or levels must be names of categories, such as ('no', 'yes'), all different, or one such tuple an item, got {names!r}")
         sizes = tuple(len(names) for names in each)
         own = sizes[0] if alike else sizes
         if number is not None and number not in (own, *([sizes[0]] if len({*sizes}) == 1 else [])):

@@ -22,7 +22,6 @@ from inference.estimates import estimates_of
 from inference.identifiability import identifiability_of
 from inference.predictive import predictive_checks
 from inference.report import (
-    kinds,  # noqa: F401  (registers the words of each kind)
     read_results,
     write_report,
     write_results,
