@@ -36,6 +36,7 @@ ONLY = {  # module -> places that may import it
     "arviz": ("inference/base/diagnostics.py", "inference/fitting/export.py"),
     "narwhals": ("ppl_models/parts/frames.py",),
     "matplotlib": ("inference/plots", "inference/report/page.py"),
+    "jinja2": ("inference/report/page.py",),
     "typer": ("inference/cli",),
     "pyro.poutine": ("inference/programs",),
     "pyro.infer.traceenum_elbo": ("inference/programs",),

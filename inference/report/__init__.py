@@ -4,9 +4,35 @@ from inference.report.comparison import write_comparison_report
 from inference.report.components import why, write_selection_report
 from inference.report.fit import HasText, write_report
 from inference.report.how_many import how_many_sections, write_how_many_report
-from inference.report.page import note, number, paragraph, picture, table, write_page
+from inference.report.page import html_of, number, picture, write_page
+from inference.report.parts import (
+    Bullets,
+    Details,
+    Equations,
+    Finding,
+    Heading,
+    Note,
+    Paragraph,
+    Part,
+    Picture,
+    Section,
+    Table,
+    Verbatim,
+    Verdict,
+    Warned,
+)
 from inference.report.results_folder import check_output_folder, read_results, summarise, write_results
-from inference.report.sections import Subject, estimates, fitted, latents, middle, predictive, settings, shape_text
+from inference.report.sections import (
+    Subject,
+    estimates,
+    fitted,
+    latents,
+    middle,
+    predictive,
+    settings,
+    shape_text,
+    verdict,
+)
 
 __all__ = [
     "write_comparison_report",
@@ -16,11 +42,23 @@ __all__ = [
     "write_how_many_report",
     "HasText",
     "write_report",
-    "note",
+    "Bullets",
+    "Details",
+    "Equations",
+    "Finding",
+    "Heading",
+    "Note",
+    "Paragraph",
+    "Part",
+    "Picture",
+    "Section",
+    "Table",
+    "Verbatim",
+    "Verdict",
+    "Warned",
+    "html_of",
     "number",
-    "paragraph",
     "picture",
-    "table",
     "write_page",
     "check_output_folder",
     "read_results",
@@ -34,4 +72,5 @@ __all__ = [
     "predictive",
     "settings",
     "shape_text",
+    "verdict",
 ]

@@ -22,14 +22,12 @@ from inference.inspection.item_rules import ItemRules, item_rules
 from inference.inspection.limited_information import LimitedInformationFit, limited_information_fit
 from inference.inspection.local_dependence import LocalDependence, local_dependence
 from inference.inspection.q_validation import QValidation, validate_q
-from inference.report.page import finding
 from inference.report.sections import Subject
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.free_table import table_gain
 from ppl_models.parts.distributions import binary_configurations
 
 __all__ = [
-    "Answer",
     "Freed",
     "Refused",
     "absolute",
@@ -45,8 +43,6 @@ __all__ = [
     "is_free",
     "is_scaled",
     "items_of",
-    "listed",
-    "on_convergence",
     "q_validation",
     "rules",
     "shares",
@@ -56,14 +52,12 @@ __all__ = [
     "verdict_of_q",
 ]
 
-MOST_NAMED = 12
 MOST_ERROR = 0.5  # of a share: no number between 0 and 1 has a larger standard deviation
 LARGE_FALL = 0.1  # of a chance
 MOST_GRAPHED = 8  # attributes among which a graph is looked for on a page
 MOST_FREED = 10  # whose free table is tried
 MOST_CELLS = 2**27  # rows times profiles times items, beyond which fit of items is left to a call of its own
 T = TypeVar("T")
-Answer = tuple[str, str]  # HTML of a finding, and what to do about it ("" for nothing)
 
 
 @dataclass(frozen=True)
@@ -222,22 +216,6 @@ def items_of(subject: Subject) -> list[str]:
     return [str(name) for name in labels_of(subject.fit, "item", structure_of_page(subject).layers[0].num_children, subject.names)]
 
 
-def listed(names: list[str] | tuple[str, ...]) -> str:
-    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
-
-
 def is_scaled(subject: Subject) -> bool:
     """Whether some items are no right-wrong ones, where a fall has the item's own unit and need not be wrong."""
     return not all_bernoulli(structure_of_page(subject))
-
-
-def on_convergence(subject: Subject) -> Answer:
-    """Whether the fit came to rest, and how many starts say so."""
-    fit = subject.fit
-    words = fit.restarts.text()
-    if not fit.converged:
-        step = "Let the fit run on before anything is read from it: more iterations (EM(max_iterations=...)), or more starts."
-        return finding("bad", "Did the fit converge?", f"No, it stopped after {fit.num_iterations:,} iterations. {words}"), step
-    alone = fit.restarts.optimum is not None and fit.restarts.num_ended > 1 and fit.restarts.num_reached == 1
-    step = "Fit again with more starts (num_restarts=20 or more): only one start reached the best optimum, so a better one may exist." if alone else ""
-    return finding("care" if alone else "good", "Did the fit converge?", f"Yes. {words}"), step

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from inference.causal.of_fit import NOT_DETERMINED, AttributeReport
-from inference.report.page import bullets, heading, note, number, paragraph, picture, table, write_page
+from inference.report.page import number, picture, write_page
+from inference.report.parts import Bullets, Heading, Note, Paragraph, Part, Section, Table
+from inference.report.sections import cut_table
 
-__all__ = ["causal_html", "causal_record", "verdict_in_words", "write_causal_report"]
+__all__ = ["causal_parts", "causal_record", "verdict_in_words", "write_causal_report"]
 
 MOST_DOUBTS, MOST_PAIRS = 8, 24  # that a page lists
 LEAST_SHOWN = 0.25  # probability of being joined, below which a pair that the graph does not join is not listed
@@ -47,23 +50,25 @@ def verdict_in_words(report: AttributeReport) -> list[str]:
     return words
 
 
-def causal_html(report: AttributeReport) -> str:
+def causal_parts(report: AttributeReport) -> Iterator[Part]:
     """The graph, its edges with probabilities, what is in doubt, how well it explains the rows, and what it takes for granted."""
-    rows = "" if report.rows is None else paragraph(" ".join(report.rows.text().split("\n")))
-    text = "".join(paragraph(sentence) for sentence in verdict_in_words(report))
+    yield from map(Paragraph, verdict_in_words(report))
     if not report.determined:
-        return text
-    text += rows
+        return
+    if report.rows is not None:
+        yield Paragraph(" ".join(report.rows.text().split("\n")))
     causal = report.causal
     if causal.edges:
-        text += picture(report.plot, PICTURE)
-    text += _edges(report)
+        yield picture(report.plot, PICTURE)
+    yield from _edges(report)
     doubts = causal.doubts
     if doubts:
-        text += heading("What is not firm") + bullets(doubts[:MOST_DOUBTS])
-        text += note(f"The first {MOST_DOUBTS} of {len(doubts)}.") if len(doubts) > MOST_DOUBTS else ""
-    text += heading("The graph against the answers themselves")
-    text += paragraph(
+        yield Heading("What is not firm")
+        yield Bullets(doubts[:MOST_DOUBTS])
+        if len(doubts) > MOST_DOUBTS:
+            yield Note(f"The first {MOST_DOUBTS} of {len(doubts)}.")
+    yield Heading("The graph against the answers themselves")
+    yield Paragraph(
         "The search sees the table of profiles only. Here each graph is refitted to the answers, the items held; a BIC below zero means "
         "that the graph explains them better than a table without any graph, for its number of probabilities."
     )
@@ -76,16 +81,16 @@ def causal_html(report: AttributeReport) -> str:
         ]
         for found in report.on_rows.ranked
     ]
-    text += table(("graph", "BIC against no graph", "probabilities", "log-likelihood against no graph"), lines)
+    yield Table(("graph", "BIC against no graph", "probabilities", "log-likelihood against no graph"), lines)
     if report.on_rows.best.graph is None:
-        text += paragraph("No graph explains the answers as well as a free table does: some dependence is left out of all of them.")
-    return text + paragraph(
+        yield Paragraph("No graph explains the answers as well as a free table does: some dependence is left out of all of them.")
+    yield Paragraph(
         "An arrow is a cause only if no common cause of two attributes was left out, if independences in the table are no accident, and if the "
         "items measure the attributes that they are said to measure. A line means that both directions fit alike."
     )
 
 
-def _edges(report: AttributeReport) -> str:
+def _edges(report: AttributeReport) -> Iterator[Part]:
     causal = report.causal
     names, found, matrix = causal.graph.names, causal.probabilities, causal.graph.matrix
     own = {edge.pair: edge for edge in causal.edges}
@@ -93,9 +98,9 @@ def _edges(report: AttributeReport) -> str:
     chance = np.zeros(matrix.shape) if found is None else found.adjacent
     kept = sorted((pair for pair in pairs if pair in own or chance[pair] >= LEAST_SHOWN), key=lambda pair: (-chance[pair], pair))
     if not kept:
-        return ""
+        return
     lines = []
-    for i, k in kept[:MOST_PAIRS]:
+    for i, k in kept:
         if (i, k) in own and matrix[k, i] and not matrix[i, k]:
             i, k = k, i
         mark = "→" if matrix[i, k] and not matrix[k, i] and not causal.open_arrows[i, k] else "—"
@@ -110,8 +115,7 @@ def _edges(report: AttributeReport) -> str:
         three = [] if found is None else [number(value) for value in (found.adjacent[i, k], found.arrow[i, k], found.arrow[k, i])]
         lines.append([*shown, *three, remark])
     chances = () if found is None else ("P(joined)", "P(first → second)", "P(second → first)")
-    more = note(f"The {MOST_PAIRS} most probable of {len(kept)} pairs.") if len(kept) > MOST_PAIRS else ""
-    return table(("attributes", "dependence given the other causes, nats (95 %)", *chances, ""), lines) + more
+    yield from cut_table(("attributes", "dependence given the other causes, nats (95 %)", *chances, ""), lines, MOST_PAIRS, "most probable")
 
 
 def causal_record(report: AttributeReport) -> dict[str, Any]:
@@ -175,4 +179,4 @@ def write_causal_report(report: AttributeReport, path: str | Path) -> Path:
         path: the file, replaced if it exists.
     """
     names = report.causal.graph.names
-    return write_page(Path(path), f"What may cause what among {len(names)} attributes", [("graph", "The graph", causal_html(report))])
+    return write_page(Path(path), f"What may cause what among {len(names)} attributes", [Section("graph", "The graph", causal_parts(report))])

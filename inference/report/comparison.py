@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inference.plots.comparison import plot_comparison
-from inference.report.page import note, number, paragraph, picture, table, write_page
+from inference.report.page import number, picture, write_page
+from inference.report.parts import Note, Paragraph, Part, Section, Table
 
 if TYPE_CHECKING:
     from inference.comparison import Comparison
@@ -36,12 +37,12 @@ def write_comparison_report(comparison: Comparison, path: str | Path) -> Path:
         [name, *(_cell(record[key]) for key in shown)]
         for name, record in zip(comparison.names, comparison.records, strict=True)
     ]
-    notes = "".join(note(text) for text in comparison.warnings) or paragraph("Every column can be compared from line to line.")
+    notes: list[Part] = [Note(text) for text in comparison.warnings]
     sections = [
-        ("best", "Which predicts best?", "".join(paragraph(sentence) for sentence in in_words(comparison))),
-        ("picture", "Side by side", picture(lambda: plot_comparison(comparison), "fits side by side")),
-        ("table", "Numbers", table(["fit", *(COLUMNS[key] for key in shown)], rows)),
-        ("care", "What is not comparable", notes),
+        Section("best", "Which predicts best?", map(Paragraph, in_words(comparison))),
+        Section("picture", "Side by side", [picture(lambda: plot_comparison(comparison), "fits side by side")]),
+        Section("table", "Numbers", [Table(["fit", *(COLUMNS[key] for key in shown)], rows)]),
+        Section("care", "What is not comparable", notes or [Paragraph("Every column can be compared from line to line.")]),
     ]
     return write_page(file, f"{len(comparison.names)} fits compared", sections)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from inference.acdc.choice import taken_beyond
 from inference.acdc.criterion import MISFIT
 from inference.plots.components import plot_choice, plot_discrepancies, plot_return, plot_scree, plot_signatures
 from inference.report.how_many import how_many_sections
-from inference.report.page import note, number, paragraph, picture, table, write_page
+from inference.report.page import number, picture, write_page
+from inference.report.parts import Note, Paragraph, Part, Section, Table
 from inference.selection.reproducibility import RETURNS
 
 if TYPE_CHECKING:
@@ -202,29 +203,24 @@ def write_selection_report(
         )
     best, file = fits[k], Path(path)
     names = list(channels) if channels is not None else list(best.item_names)
-    sections = [] if answer is None else how_many_sections(answer)
-    sections += [
-        ("why", f"Why K = {k}?" if answer is None else f"Why K = {k}? What the noise of the components says beside it", "".join(paragraph(sentence) for sentence in why(result, k, halves))),
-        (
-            "steps",
-            "What every number leaves",
-            picture(lambda: plot_choice(result), "clear steps, and loss against the cutoff") + _STEPS,
-        ),
-        (
-            "components",
-            "Misfit of each component",
-            picture(lambda: plot_discrepancies(result, k), "misfit of each component") + _misfit(result, k, names),
-        ),
-        ("halves", "Components that return", _halves(halves)),
-        ("signatures", "Signatures", _signatures(best, names)),
-        ("scree", "Eigenvalues", _scree(analysis)),
-        ("rivals", "What other criteria say", _rivals(table)),
-        ("settings", "Settings", _settings(best, result)),
+    question = f"Why K = {k}?" if answer is None else f"Why K = {k}? What the noise of the components says beside it"
+    misfit = picture(lambda: plot_discrepancies(result, k), "misfit of each component")
+    sections = [
+        *([] if answer is None else how_many_sections(answer)),
+        Section("why", question, map(Paragraph, why(result, k, halves))),
+        Section("steps", "What every number leaves", [picture(lambda: plot_choice(result), "clear steps, and loss against the cutoff"), _STEPS]),
+        Section("components", "Misfit of each component", [misfit, *_misfit(result, k, names)]),
+        Section("halves", "Components that return", _halves(halves)),
+        Section("signatures", "Signatures", _signatures(best, names)),
+        Section("scree", "Eigenvalues", [_scree(analysis)]),
+        Section("rivals", "What other criteria say", _rivals(table)),
+        Section("settings", "Settings", [_settings(best, result)]),
     ]
     return write_page(file, f"How many components? {k}, for {best.num_rows} rows", sections)
 
 
-_STEPS = note(
+NOT_LOOKED_AT = Note("Not looked at.")
+_STEPS = Note(
     "Left: how far the noise of all components of one K is from its law, added up; what cannot be told from exact noise counts as "
     "that noise's upper 5 % point. A component that stands for something real takes away most of what is left, one that patches another's law "
     "takes little. Right: the same where a misfit up to the cutoff is allowed to every component; the shaded range is where "
@@ -232,68 +228,54 @@ _STEPS = note(
 )
 
 
-def _misfit(result: AcdcResult, k: int, names: Sequence[str]) -> str:
+def _misfit(result: AcdcResult, k: int, names: Sequence[str]) -> Iterator[Part]:
     rows = []
     for i in range(k):
         excess, sd = result.raw[k][i] - result.null_mean[k][i], result.null_sd[k][i]
-        rows.append(
-            [
-                str(i + 1),
-                f"{result.num_used[k][i]:g}",
-                number(float(excess), 3),
-                number(float(excess / sd), 1) if sd > 0 else "-",
-            ]
-        )
+        rows.append([str(i + 1), f"{result.num_used[k][i]:g}", number(float(excess), 3), number(float(excess / sd), 1) if sd > 0 else "-"])
+    yield Table(("component", "rows that use it", "divergence less that of exact noise", "in its standard deviations"), rows)
     columns = result.by_column[k]
-    where = ""
     if columns is not None and columns.shape[1] > 1:
         worst = int(np.argmax(result.component_discrepancy[k]))
         top = ", ".join(str(names[j]) for j in np.argsort(-columns[worst])[:5])
-        where = note(f"Component {worst + 1} is farthest off; most of all in {top}.")
-    return (
-        table(
-            ("component", "rows that use it", "divergence less that of exact noise", "in its standard deviations"), rows
-        )
-        + where
-    )
+        yield Note(f"Component {worst + 1} is farthest off; most of all in {top}.")
 
 
-def _halves(halves: Reproducibility | None) -> str:
+def _halves(halves: Reproducibility | None) -> list[Part]:
     if halves is None:
-        return note("Not looked at.")
+        return [NOT_LOOKED_AT]
     text = "Rows are halved at random and each half is fitted anew. A component that follows one row, or one of several equally good splits, does not come back."
-    return picture(lambda: plot_return(halves), "error of components fitted to halves") + note(text)
+    return [picture(lambda: plot_return(halves), "error of components fitted to halves"), Note(text)]
 
 
-def _signatures(fit: Fit, names: Sequence[str]) -> str:
+def _signatures(fit: Fit, names: Sequence[str]) -> Iterator[Part]:
     activities = fit.local["activities"].abs() if fit.local is not None else None
     values = fit.params["signatures"]
     labels = [f"component {i + 1}" for i in range(len(values))]
-    drawn = picture(lambda: plot_signatures(values, names, labels), "signatures over the columns")
-    if activities is None:
-        return drawn
-    share = (activities.sum(0) / activities.sum()).tolist()
-    largest = (activities.max(0).values / activities.sum(0)).tolist()
-    rows = [[label, f"{100 * s:.1f} %", f"{100 * m:.0f} %"] for label, s, m in zip(labels, share, largest, strict=True)]
-    return drawn + table(("", "share of all activity", "of it in one row"), rows)
+    yield picture(lambda: plot_signatures(values, names, labels), "signatures over the columns")
+    if activities is not None:
+        share = (activities.sum(0) / activities.sum()).tolist()
+        largest = (activities.max(0).values / activities.sum(0)).tolist()
+        rows = [[label, f"{100 * s:.1f} %", f"{100 * m:.0f} %"] for label, s, m in zip(labels, share, largest, strict=True)]
+        yield Table(("", "share of all activity", "of it in one row"), rows)
 
 
-def _scree(analysis: ParallelAnalysis | None) -> str:
-    if analysis is None:
-        return note("Not looked at.")
-    return picture(lambda: plot_scree(analysis), "eigenvalues beside those of shuffled columns")
+def _scree(analysis: ParallelAnalysis | None) -> Part:
+    return NOT_LOOKED_AT if analysis is None else picture(lambda: plot_scree(analysis), "eigenvalues beside those of shuffled columns")
 
 
-def _rivals(choices: pd.DataFrame) -> str:
+def _rivals(choices: pd.DataFrame) -> Iterator[Part]:
     rows = [[str(name), f"{int(row['chosen'])}", MEANING.get(str(name), "")] for name, row in choices.iterrows()]
     largest = max(int(c) for c in choices.columns if str(c).isdigit())
     at_end = [str(name) for name, row in choices.iterrows() if int(row["chosen"]) == largest]
-    warning = note(f"{', '.join(at_end)}: the largest number compared, so no answer.") if at_end else ""
-    return paragraph(_disagreement(choices)) + table(("criterion", "K", "what it is"), rows) + warning
+    yield Paragraph(_disagreement(choices))
+    yield Table(("criterion", "K", "what it is"), rows)
+    if at_end:
+        yield Note(f"{', '.join(at_end)}: the largest number compared, so no answer.")
 
 
-def _settings(fit: Fit, result: AcdcResult) -> str:
-    rows: list[list[Any]] = [
+def _settings(fit: Fit, result: AcdcResult) -> Table:
+    rows = [
         ["model", repr(fit.model)],
         ["engine", repr(fit.method)],
         ["starts of each fit", str(len(fit.restarts.objective))],
@@ -301,4 +283,4 @@ def _settings(fit: Fit, result: AcdcResult) -> str:
         ["discrepancy", result.convention],
         ["numbers compared", ", ".join(map(str, sorted(result.raw)))],
     ]
-    return table((), rows)
+    return Table((), rows)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from html import escape
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from inference.fitting.result import Fit
 from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
 from inference.programs.data import checked
-from inference.report.page import note, number, paragraph, picture, table, write_page
+from inference.report.page import number, picture, write_page
+from inference.report.parts import Note, Paragraph, Part, Section, Table, Verbatim, Warned
 from inference.report.sections import (
     HasText,
-    Section,
     Subject,
     fitted,
     identified,
@@ -72,26 +72,29 @@ def write_report(
     if image_shape is not None and fit.item_names:
         check_image_shape(image_shape, len(fit.item_names), "write_report")
     subject, structure = Subject(fit, data, image_shape, names, identifiability), fit.structure
-    sections: list[Section] = [
-        ("verdict", "Verdict", verdict(structure, subject)),
-        ("fitted", "What was fitted", _what(fit) + fitted(structure, subject)),
-        ("numbers", "Numbers", _numbers(fit)),
-        ("warnings", "Warnings", _warnings(fit)),
+    told = verdict(structure, subject)
+    sections = [
+        Section("verdict", "Verdict", [] if told is None else [told]),
+        Section("fitted", "What was fitted", [*_what(fit), *fitted(structure, subject)]),
+        Section("numbers", "Numbers", _numbers(fit)),
+        Section("warnings", "Warnings", [_warnings(fit)]),
         *middle(structure, subject),
-        ("latents", "Latents", latents(subject)),
-        ("convergence", "Convergence", _convergence(fit)),
-        ("predictive", "Posterior predictive check", predictive(structure, subject)),
-        ("identifiability", "Identifiability", _identifiability(identified(structure, subject))),
+        Section("latents", "Latents", latents(subject)),
+        Section("convergence", "Convergence", _convergence(fit)),
+        Section("predictive", "Posterior predictive check", predictive(structure, subject)),
+        Section("identifiability", "Identifiability", [_identifiability(identified(structure, subject))]),
     ]
-    return write_page(file, f"{fit.model_name}: fit report", [section for section in sections if section[2]])
+    return write_page(file, f"{fit.model_name}: fit report", sections)
 
 
-def _what(fit: Fit) -> str:
+def _what(fit: Fit) -> Iterator[Part]:
     words = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", (inspect.getdoc(fit.model) or "").strip().split("\n\n")[0].replace("\n", " "))
-    return (paragraph(words) if words else "") + paragraph(f"Fitted to {fit.num_rows:,} rows by {settings(fit.method)}.")
+    if words:
+        yield Paragraph(words)
+    yield Paragraph(f"Fitted to {fit.num_rows:,} rows by {settings(fit.method)}.")
 
 
-def _numbers(fit: Fit) -> str:
+def _numbers(fit: Fit) -> Iterator[Part]:
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     ends = ends[np.isfinite(ends)]
     digits = 4 if fit.objective_name.endswith("per row") else 2
@@ -116,7 +119,9 @@ def _numbers(fit: Fit) -> str:
         rows.append(["starts that converged", f"{converged} of {len(ends)}"])
         if not words and not fit.objective_name.endswith("per row"):  # the words leave out starts that end in no proper optimum
             rows.append(["starts within 1 nat of the best", f"{near} of {len(ends)}"])
-    return table((), rows) + (paragraph(words) if words else "")
+    yield Table((), rows)
+    if words:
+        yield Paragraph(words)
 
 
 def _given(fit: Fit) -> str:
@@ -124,24 +129,20 @@ def _given(fit: Fit) -> str:
     return f"given the rows' {' and '.join(sites)}" if sites else "latents summed out"
 
 
-def _warnings(fit: Fit) -> str:
+def _warnings(fit: Fit) -> Part:
     texts = list(fit.warnings)
     if not fit.converged and not any("converge" in text for text in texts):
         texts.append("The fit did not converge.")
-    if not texts:
-        return paragraph("None.")
-    return f'<ul class="warnings">{"".join(f"<li>{escape(text)}</li>" for text in texts)}</ul>\n'
+    return Warned(texts) if texts else Paragraph("None.")
 
 
-def _convergence(fit: Fit) -> str:
-    text = picture(lambda: plot_trace(fit), f"{fit.trace.name} over iterations")
+def _convergence(fit: Fit) -> Iterator[Part]:
+    yield picture(lambda: plot_trace(fit), f"{fit.trace.name} over iterations")
     if len(fit.restarts.objective) > 1:
-        text += picture(lambda: plot_restarts(fit), "spread of the objective over starts")
-    return text
+        yield picture(lambda: plot_restarts(fit), "spread of the objective over starts")
 
 
-def _identifiability(found: str | HasText | None) -> str:
+def _identifiability(found: str | HasText | None) -> Part:
     if found is None:
-        return note("Not checked in this run: a good fit does not by itself mean that its latents are determined.")
-    text = found if isinstance(found, str) else found.text()
-    return f"<pre>{escape(text)}</pre>\n"
+        return Note("Not checked in this run: a good fit does not by itself mean that its latents are determined.")
+    return Verbatim(found if isinstance(found, str) else found.text())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inference.plots.components import plot_discrepancies
 from inference.plots.selection import plot_how_many, plot_how_many_groups
-from inference.report.page import bullets, note, number, paragraph, picture, table, write_page
-from inference.report.sections import Section
+from inference.report.page import number, picture, write_page
+from inference.report.parts import Bullets, Note, Paragraph, Part, Section, Table
 from inference.selection.how_many.mixture_answer import HowManyGroups
 
 if TYPE_CHECKING:
@@ -29,8 +30,11 @@ def how_many_sections(answer: HowMany) -> list[Section]:
     Args:
         answer: of :func:`inference.selection.select_components`.
     """
-    sections = [("answer", f"How many? {answer.num_components}, {answer.word}", _words(answer)), ("laws", "Laws and numbers", _laws(answer))]
-    return [*sections, ("groups", "Groups and overlap", _groups(answer))] if isinstance(answer, HowManyGroups) else sections
+    return [
+        Section("answer", f"How many? {answer.num_components}, {answer.word}", _words(answer)),
+        Section("laws", "Laws and numbers", _laws(answer)),
+        Section("groups", "Groups and overlap", _groups(answer) if isinstance(answer, HowManyGroups) else ()),
+    ]
 
 
 def write_how_many_report(answer: HowMany, path: str | Path, result: AcdcResult | None = None) -> Path:
@@ -44,17 +48,19 @@ def write_how_many_report(answer: HowMany, path: str | Path, result: AcdcResult 
     sections = how_many_sections(answer)
     if result is not None:
         k = answer.fit.model.num_components  # type: ignore[attr-defined]
-        text = picture(lambda: plot_discrepancies(result, k), "misfit of each component beside exact noise")
-        sections.append(("components", "Noise of each component", text + note("A component far above its band has noise that its law does not know.")))
+        drawn = picture(lambda: plot_discrepancies(result, k), "misfit of each component beside exact noise")
+        sections.append(Section("components", "Noise of each component", [drawn, Note("A component far above its band has noise that its law does not know.")]))
     return write_page(Path(path), f"How many components? {answer.num_components}, for {answer.fit.num_rows} rows", sections)
 
 
-def _words(answer: HowMany) -> str:
-    text = "".join(paragraph(sentence) for sentence in answer.sentences)
-    return text + (paragraph("Why one cannot be sure:") + bullets(answer.reasons) if answer.reasons else "")
+def _words(answer: HowMany) -> Iterator[Part]:
+    yield from map(Paragraph, answer.sentences)
+    if answer.reasons:
+        yield Paragraph("Why one cannot be sure:")
+        yield Bullets(answer.reasons)
 
 
-def _laws(answer: HowMany) -> str:
+def _laws(answer: HowMany) -> Iterator[Part]:
     draw = plot_how_many_groups if isinstance(answer, HowManyGroups) else plot_how_many
     frame = answer.table.reset_index()
     shown = [name for name in COLUMNS if name in frame]
@@ -63,11 +69,11 @@ def _laws(answer: HowMany) -> str:
          "chosen" if row["chosen"] else ""]
         for _, row in frame.iterrows()
     ]  # fmt: skip
-    text = picture(lambda: draw(answer), "penalised likelihood of every law and number")  # type: ignore[arg-type]
-    return text + table(("law", "K", *(COLUMNS[name] for name in shown), ""), rows)
+    yield picture(lambda: draw(answer), "penalised likelihood of every law and number")  # type: ignore[arg-type]
+    yield Table(("law", "K", *(COLUMNS[name] for name in shown), ""), rows)
 
 
-def _groups(answer: HowManyGroups) -> str:
+def _groups(answer: HowManyGroups) -> list[Part]:
     groups = answer.groups
     lines = [
         f"group {i + 1}: component{'' if len(group) == 1 else 's'} {', '.join(str(k + 1) for k in group)}" for i, group in enumerate(groups.separated)
@@ -76,4 +82,4 @@ def _groups(answer: HowManyGroups) -> str:
         f"{groups.num_fitted} components make {groups.num_separated} groups of rows if two of which one is taken for the other in 5 % of its rows are one, and "
         f"{groups.num_clear} if it takes 10 %."
     )
-    return paragraph(words) + bullets(lines)
+    return [Paragraph(words), Bullets(lines)]

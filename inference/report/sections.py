@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -25,12 +25,15 @@ from inference.predictive import predictive_checks
 from inference.programs.data import checked, checks_data
 from inference.programs.program import Program
 from inference.programs.replicates import present, stems
-from inference.report.page import note, number, paragraph, picture, table
+from inference.report.page import number, picture
+from inference.report.parts import Note, Paragraph, Part, Section, Table, Verdict
 from ppl_models.parts.showing import shows_briefly
 
 __all__ = [
+    "NEEDS_DATA",
     "HasText",
     "Subject",
+    "cut_table",
     "estimates",
     "fitted",
     "identified",
@@ -40,11 +43,13 @@ __all__ = [
     "predictive",
     "settings",
     "shape_text",
+    "sizes",
     "verdict",
 ]
 
 MOST_ENTRIES = 40  # of one site, that are listed one by one
 MOST_LINES = 60  # of a table of latents
+NEEDS_DATA = Note("Needs the data.")
 
 
 T = TypeVar("T")
@@ -97,17 +102,22 @@ class Subject:
         return estimates_of(self.fit, self.data, names=self.names)
 
 
-Section = tuple[str, str, str]  # key, title, HTML
-
-
 def shape_text(shape: Sequence[int]) -> str:
     return " × ".join(map(str, shape)) or "1"
 
 
-def parameters(subject: Subject, meanings: Mapping[str, str]) -> str:
-    """A table of the parameters of a fit: name, size, and what each means where that is known."""
+def parameters(subject: Subject, meanings: Mapping[str, str]) -> Table:
+    """The parameters of a fit: name, size, and what each means where that is known."""
     rows = [[name, shape_text(value.shape), meanings.get(name, "")] for name, value in subject.fit.params.items()]
-    return table(("parameter", "size", "meaning"), rows)
+    return Table(("parameter", "size", "meaning"), rows)
+
+
+def sizes(subject: Subject, head: str = "estimate") -> Table:
+    """The estimates of a fit and their sizes, those of the rows too."""
+    fit = subject.fit
+    rows = [[name, shape_text(value.shape)] for name, value in fit.params.items()]
+    rows += [[f"{name}, of the rows", shape_text(value.shape)] for name, value in (fit.local or {}).items()]
+    return Table((head, "size"), rows)
 
 
 def settings(record: Any) -> str:
@@ -119,11 +129,11 @@ def settings(record: Any) -> str:
 
 
 @functools.singledispatch
-def fitted(structure: Structure, subject: Subject) -> str:
+def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
     """The model in equations and tables, after the line that says what was fitted to how much; here site by site."""
     fit, program = subject.fit, subject.program
     if program is None:
-        return table(("parameter", "size"), [[name, shape_text(value.shape)] for name, value in fit.params.items()])
+        return [Table(("parameter", "size"), [[name, shape_text(value.shape)] for name, value in fit.params.items()])]
     rows = []
     for stem, members in stems(program.sites).items():
         site = program.site(members[0])
@@ -136,13 +146,13 @@ def fitted(structure: Structure, subject: Subject) -> str:
         own = fit.params[site.name].shape if site.name in fit.params else site.shape
         size = "one a row" if site.plates else shape_text(own)
         rows.append([many, role, site.law, size])
-    return table(("site", "what it is", "law", "size"), rows)
+    return [Table(("site", "what it is", "law", "size"), rows)]
 
 
 @functools.singledispatch
-def verdict(structure: Structure, subject: Subject) -> str:
-    """What to make of the fit, before anything else; "" leaves it to the sections."""
-    return ""
+def verdict(structure: Structure, subject: Subject) -> Verdict | None:
+    """What to make of the fit, before anything else; None leaves it to the sections."""
+    return None
 
 
 @functools.singledispatch
@@ -152,22 +162,22 @@ def identified(structure: Structure, subject: Subject) -> str | HasText | None:
 
 
 @functools.singledispatch
-def middle(structure: Structure, subject: Subject) -> list[Section]:
+def middle(structure: Structure, subject: Subject) -> Iterable[Section]:
     """The sections between the warnings and the latents: what the estimates say."""
     return [estimates(subject)]
 
 
 @functools.singledispatch
-def predictive(structure: Structure, subject: Subject) -> str:
+def predictive(structure: Structure, subject: Subject) -> Iterable[Part]:
     """Data simulated from the fit beside the data: everything the program observes."""
     if subject.data is None:
-        return note("Needs the data.")
-    text, alt = "", "data simulated from the fit beside the data"
+        return [NEEDS_DATA]
+    alt = "data simulated from the fit beside the data"
     checks = predictive_checks(subject.fit, subject.data)
-    for name, check in checks.items():
-        own = (name, f"{name}: {alt}") if len(checks) > 1 else ("", alt)
-        text += picture(lambda check=check, own=own: plot_check(check, name=own[0]), own[1])  # type: ignore[misc]
-    return text
+    single = len(checks) == 1
+    return [
+        picture(functools.partial(plot_check, check, name="" if single else name), alt if single else f"{name}: {alt}") for name, check in checks.items()
+    ]
 
 
 # -------------------------------------------------------------------- what every kind can use
@@ -175,14 +185,15 @@ def predictive(structure: Structure, subject: Subject) -> str:
 
 def estimates(subject: Subject) -> Section:
     """Every estimate by its name, with intervals where there are any, as tables and as a forest picture."""
+    return Section("estimates", "Estimates", _estimates(subject))
+
+
+def _estimates(subject: Subject) -> Iterator[Part]:
     found = subject.estimates
     level = f"{100 * found.level:g} %"
-    if found.source:
-        text = paragraph(f"With {level} intervals from {found.source}.")
-    else:
-        text = paragraph(f"Without intervals: {found.note}.")
+    yield Paragraph(f"With {level} intervals from {found.source}." if found.source else f"Without intervals: {found.note}.")
     if found.source and any(np.isnan(row.low) for row in found.rows):
-        text += paragraph("Entries without an interval lie on a bound and are held there; the intervals of the others are given these.")
+        yield Paragraph("Entries without an interval lie on a bound and are held there; the intervals of the others are given these.")
     head = ("estimate", "value", "error", f"{level} from", "to") if found.source else ("estimate", "value")
     rows = []
     for site in found.sites:
@@ -198,16 +209,16 @@ def estimates(subject: Subject) -> Section:
             rows.append([rest, *[""] * (len(head) - 1)])
         if len(entries) < len(every):
             rows.append([f"... {len(every) - len(entries):,} others of {site} are zero, and are held there", *[""] * (len(head) - 1)])
-    text += table(head, rows)
-    text += picture(lambda: plot_estimates(found), "estimates and their intervals, a panel a site")
-    return "estimates", "Estimates", text
+    yield Table(head, rows)
+    yield picture(lambda: plot_estimates(found), "estimates and their intervals, a panel a site")
 
 
-def latents(subject: Subject) -> str:
-    """How the latents are used: shares, and how sure the data make them; "" for a model without any."""
+def latents(subject: Subject) -> Iterator[Part]:
+    """How the latents are used: shares, and how sure the data make them; nothing for a model without any."""
     fit, data = subject.fit, subject.data
     if data is None:
-        return note("Needs the data.")
+        yield NEEDS_DATA
+        return
     continuous = {*fit.structure.local_sites, *fit.structure.integrated_sites}
     continuous |= set(subject.program.names("local")) if subject.program is not None else set()
     drawn = fit.local_draws or {}
@@ -228,19 +239,26 @@ def latents(subject: Subject) -> str:
             values += _values_of(site, labels, on)
         elif len(on):
             bits += _bits_of(site, labels, on)
-    text = paragraph(f"Over the {fit.num_rows:,} rows given.") if bits or values else ""
+    if bits or values:
+        yield Paragraph(f"Over the {fit.num_rows:,} rows given.")
     head = ("site", "latent", "share of rows on", "mean posterior entropy (bits)", "share of rows unsure (0.1 to 0.9)")
     for heading, rows in ((head, bits), (("site", "value", "share", "most probable in", "mean probability where it is"), values)):
-        more = note(f"The first {MOST_LINES} of {len(rows)} are shown.") if len(rows) > MOST_LINES else ""
-        text += table(heading, rows[:MOST_LINES]) + more if rows else ""
+        if rows:
+            yield from cut_table(heading, rows, MOST_LINES)
     for site, value in drawn.items():
         flat = value.flatten(0, 1).double()
         low, high, spread = float(flat.mean(0).min()), float(flat.mean(0).max()), float(flat.std(0).mean())
-        text += paragraph(
+        yield Paragraph(
             f"{site} is a continuous latent of the rows, drawn with the parameters: its posterior means run from {number(low, 3)} to "
             f"{number(high, 3)}, and its posterior standard deviation is {number(spread, 3)} on average."
         )
-    return text
+
+
+def cut_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int, which: str = "first") -> Iterator[Part]:
+    """A table of at most so many lines, and how many there are."""
+    yield Table(head, rows[:most])
+    if len(rows) > most:
+        yield Note(f"The {which} {most} of {len(rows):,} are shown.")
 
 
 def _counted(subject: Subject, name: str, posterior: np.ndarray) -> np.ndarray:

@@ -15,8 +15,8 @@ import inference.uncertainty
 from inference import EM, fit
 from inference.causal import discover_attributes
 from inference.inspection import item_curves, profile_shares
-from inference.report import write_report
-from inference.report.causal import causal_html, causal_record
+from inference.report import html_of, write_report
+from inference.report.causal import causal_parts, causal_record
 from ppl_models import AttributeGroups, HigherOrder, Independent, LatentAttributeModel
 from ppl_models.datasets import causal_attributes, mastery_test
 
@@ -131,7 +131,7 @@ def test_a_graph_in_words() -> None:
     design = causal_attributes("collider")
     items, _ = design.draw(2000, seed=4)
     found = discover_attributes(fit(design.model, items, EM(tolerance=1e-6)), items, num_draws=60)
-    text = re.sub(r"<[^>]+>", " ", re.sub(r'src="[^"]*"', "", causal_html(found)))
+    text = re.sub(r"<[^>]+>", " ", re.sub(r'src="[^"]*"', "", html_of(causal_parts(found))))
     record = causal_record(found)
     assert record["determined"] is True
     assert {frozenset((edge["from"], edge["to"])) for edge in record["edges"]} == {frozenset(pair) for pair in (("A1", "A2"), ("A3", "A5"), ("A4", "A5"))}
@@ -146,7 +146,7 @@ def test_a_vanishing_dependence_is_said_instead_of_drawn() -> None:
     design = causal_attributes("unfaithful")
     items, _ = design.draw(2000, seed=4)
     found = discover_attributes(fit(design.model, items, EM(tolerance=1e-6)), items, num_draws=60)
-    text = re.sub(r"<[^>]+>", " ", causal_html(found))
+    text = re.sub(r"<[^>]+>", " ", html_of(causal_parts(found)))
     assert "No direction is firm" in text
     assert "near-broken faithfulness" in text
     assert not any(edge["direction_firm"] for edge in causal_record(found)["edges"])

@@ -22,6 +22,7 @@ from inference.estimates import estimates_of
 from inference.identifiability import identifiability_of
 from inference.predictive import predictive_checks
 from inference.report import (
+    html_of,
     read_results,
     write_report,
     write_results,
@@ -293,7 +294,7 @@ def test_dispersions_are_called_what_they_are(response: Any, words: str) -> None
     rows = np.random.default_rng(0).poisson(3.0, (60, 6)).astype(float)
     result = fit(DeepDiscreteEncoder(6, (1,), response), rows, EM(max_iterations=2), init="random")
     load_modules("inference.report.kinds")
-    page = what_was_fitted(result.structure, Subject(result, rows, None, None))
+    page = html_of(what_was_fitted(result.structure, Subject(result, rows, None, None)))
     assert words in page
     assert ("variances" in page) == (words == "variances")
 
@@ -306,6 +307,6 @@ def test_every_parameter_of_a_component_is_explained(component: Any, is_chain: b
     model = HiddenMarkov(2, component, 2) if is_chain else Mixture(2, component, 2)
     result = fit(model, rows, EM(max_iterations=2), init="random")
     load_modules("inference.report.kinds")
-    page = what_was_fitted(result.structure, Subject(result, rows, None, None))
+    page = html_of(what_was_fitted(result.structure, Subject(result, rows, None, None)))
     assert "<td></td>" not in page
     assert ("component" in page) != is_chain

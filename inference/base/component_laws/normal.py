@@ -73,7 +73,7 @@ class FullLaw(ComponentLaw):
 class NormalLaw(FullLaw):
     """Of :class:`ppl_models.MultivariateNormal`."""
 
-    equation = "Normal(μ<sub>k</sub>, covariance Σ<sub>k</sub>)"
+    equation = "Normal(μ_{k}, covariance Σ_{k})"
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T

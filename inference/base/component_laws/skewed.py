@@ -49,7 +49,7 @@ class SkewNormalLaw(FullLaw):
     """Of :class:`ppl_models.SkewNormal`."""
 
     site = "locations"
-    equation = "skew-normal(μ<sub>k</sub>, skew δ<sub>k</sub>, covariance Σ<sub>k</sub> about them)"
+    equation = "skew-normal(μ_{k}, skew δ_{k}, covariance Σ_{k} about them)"
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         factor = torch.linalg.cholesky(params["precisions"])

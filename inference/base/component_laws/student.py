@@ -54,7 +54,7 @@ class TStatistics:
 class TLaw(FullLaw):
     """Of :class:`ppl_models.MultivariateT`."""
 
-    equation = "Student t(μ<sub>k</sub>, scale Σ<sub>k</sub>, ν<sub>k</sub> degrees of freedom)"
+    equation = "Student t(μ_{k}, scale Σ_{k}, ν_{k} degrees of freedom)"
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         distance = distances(params, data)  # (..., K, N)

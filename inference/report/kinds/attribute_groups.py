@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
 from inference.inspection.classification import Classification, classify_rows
 from inference.plots.attribute_groups import plot_group_mastery, plot_item_scores
 from inference.programs.data import checked
-from inference.report.attribute_findings import Answer, Refused, listed, on_convergence, tried
-from inference.report.page import bullets, equations, finding, heading, note, number, paragraph, picture, table
-from inference.report.sections import Section, Subject, estimates, fitted, middle, verdict
+from inference.report.attribute_findings import Refused, tried
+from inference.report.page import number, picture
+from inference.report.parts import Equations, Finding, Note, Paragraph, Part, Section, Table, Verdict
+from inference.report.sections import Subject, cut_table, estimates, fitted, middle, verdict
+from inference.report.verdicts import listed, on_convergence, verdict_of
 from inference.selection.attribute_groups import GroupComparison, ItemScores, compare_groups, item_scores
 from inference.selection.differential_items import DifferentialItems, differential_items, groups_of_fit
 from inference.structures.attribute_groups import AttributeGroupsStructure
@@ -65,18 +68,13 @@ def classified(subject: Subject) -> list[Classification] | Refused:
 
 
 @verdict.register
-def _(structure: AttributeGroupsStructure, subject: Subject) -> str:
-    parts: list[str] = []
-    steps: list[str] = []
-    for ask in (_on_model, on_convergence, _on_groups, _on_items, _on_classification):
-        text, step = ask(subject)
-        parts.append(text)
-        steps += [step] if step else []
-    steps += ["Whether the model fits is not looked at here: fit it to the rows of one group by themselves, and read that page."]
-    return "".join(parts) + heading("What to do next") + bullets(steps)
+def _(structure: AttributeGroupsStructure, subject: Subject) -> Verdict:
+    questions = (_on_model, on_convergence, _on_groups, _on_items, _on_classification)
+    step = "Whether the model fits is not looked at here: fit it to the rows of one group by themselves, and read that page."
+    return verdict_of((ask(subject) for ask in questions), step)
 
 
-def _on_model(subject: Subject) -> Answer:
+def _on_model(subject: Subject) -> Finding | None:
     model = groups_of_fit(subject.fit, "verdict").model
     names = _names(subject)
     sizes = _sizes(subject)
@@ -84,43 +82,43 @@ def _on_model(subject: Subject) -> Answer:
     labels = _labels(subject)
     free = f"; {listed([labels[j] for j in model.free_items])} {'has' if len(model.free_items) == 1 else 'have'} parameters of their own in each group" if model.free_items else ""
     words = f"{len(model.groups)} groups, {groups}, answered {model.num_items} items that ask for {len(names)} attributes ({listed(names)}). Items mean the same in every group{free}."
-    return finding("", "What was fitted?", words), ""
+    return Finding("", "What was fitted?", words)
 
 
-def _on_groups(subject: Subject) -> Answer:
+def _on_groups(subject: Subject) -> Finding | None:
     found = subject.once(compared)
     if isinstance(found, Refused):
-        return finding("", "Do the groups differ?", f"That is not worked out: {found.reason}."), ""
+        return Finding("", "Do the groups differ?", f"That is not worked out: {found.reason}.")
     worth = "By BIC laws of their own are worth their numbers." if found.bic_gain > 0 else "By BIC one law for all groups does as well."
-    return finding("", "Do the groups differ?", f"{found.text()} {worth}"), ""
+    return Finding("", "Do the groups differ?", f"{found.text()} {worth}")
 
 
-def _on_items(subject: Subject) -> Answer:
+def _on_items(subject: Subject) -> Finding | None:
     found = subject.once(scored)
     question = "Do items mean the same in every group?"
     if isinstance(found, Refused):
-        return finding("", question, f"That is not worked out: {found.reason}."), ""
+        return Finding("", question, f"That is not worked out: {found.reason}.")
     if not found.different:
-        return finding("good", question, found.text()), ""
+        return Finding("good", question, found.text())
     first = found.different[0]
     step = (
         f"Read the wording of {listed(found.different)}. Then give {first}, the clearest, parameters of its own in each group (free_items=({first!r},), or on the command line --free {first!r}), "
         "fit again, and see whether the others still stand out: one item that differs can make others look as if they did."
     )
-    return finding("care", question, found.text()), step
+    return Finding("care", question, found.text(), step)
 
 
-def _on_classification(subject: Subject) -> Answer:
+def _on_classification(subject: Subject) -> Finding | None:
     found = subject.once(classified)
     if isinstance(found, Refused):
-        return "", ""
+        return None
     model, names = groups_of_fit(subject.fit, "verdict").model, _names(subject)
     words = "; ".join(f"{label}: {100 * own.accuracy:.0f} %" for label, own in zip(model.groups, found, strict=True))
     doubtful = [f"{names[k]} in {label}" for label, own in zip(model.groups, found, strict=True) for k in np.flatnonzero(own.attribute_accuracy < LEAST_ACCURACY)]
     text = f"Rows whose whole profile is expected to be right, {words}."
     if not doubtful:
-        return finding("good", "How surely are rows classified?", text), ""
-    return finding("care", "How surely are rows classified?", f"{text} Below four in five on a single attribute: {listed(doubtful)}."), f"Do not report single rows on {listed(doubtful)}."
+        return Finding("good", "How surely are rows classified?", text)
+    return Finding("care", "How surely are rows classified?", f"{text} Below four in five on a single attribute: {listed(doubtful)}.", f"Do not report single rows on {listed(doubtful)}.")
 
 
 def _names(subject: Subject) -> list[str]:
@@ -143,97 +141,99 @@ def _sizes(subject: Subject) -> list[int]:
 
 
 @fitted.register
-def _(structure: AttributeGroupsStructure, subject: Subject) -> str:
-    text = paragraph("Each group has a law of its own of the attributes; given its attributes, a row's answers to the items do not depend on its group, but for items that are free.")
-    return text + equations(
-        "α | g ~ P<sub>g</sub>, a law for each group g",
-        "x<sub>j</sub> | α ~ F<sub>j</sub>(η<sub>j</sub>(α)), the same for all groups; F<sub>jg</sub>(η<sub>jg</sub>(α)) for free items",
-    )
+def _(structure: AttributeGroupsStructure, subject: Subject) -> list[Part]:
+    words = "Each group has a law of its own of the attributes; given its attributes, a row's answers to the items do not depend on its group, but for items that are free."
+    lines = ("α | g ~ P_{g}, a law for each group g", "x_{j} | α ~ F_{j}(η_{j}(α)), the same for all groups; F_{jg}(η_{jg}(α)) for free items")
+    return [Paragraph(words), Equations(lines)]
 
 
 @middle.register
 def _(structure: AttributeGroupsStructure, subject: Subject) -> list[Section]:
     return [
-        ("groups", "Attributes by group", _groups(subject)),
-        ("profiles", "Profiles by group", _profiles(subject)),
-        ("differential", "Items that function differently", _differential(subject)),
-        ("items", "Items", _items(structure, subject)),
-        ("classification", "How surely rows are classified", _classification(subject)),
+        Section("groups", "Attributes by group", _groups(subject)),
+        Section("profiles", "Profiles by group", _profiles(subject)),
+        Section("differential", "Items that function differently", _differential(subject)),
+        Section("items", "Items", _items(structure, subject)),
+        Section("classification", "How surely rows are classified", _classification(subject)),
         estimates(subject),
     ]
 
 
-def _groups(subject: Subject) -> str:
+def _groups(subject: Subject) -> Iterator[Part]:
     found = subject.once(compared)
     if isinstance(found, Refused):
-        return note(f"Not worked out: {found.reason}.")
+        yield Note(f"Not worked out: {found.reason}.")
+        return
     rows = [
         [name, *(_with_error(found.mastery[g, k], found.errors[g, k]) for g in range(len(found.groups))), _chance(found.p_adjusted[k])]
         for k, name in enumerate(_names(subject))
     ]
-    text = table(("attribute", *found.groups, "p of no difference, all attributes (Holm)"), rows)
-    text += note("Shares of each group that have the attribute; in brackets standard errors.")
-    return text + picture(lambda: plot_group_mastery(found), "shares that have each attribute, by group")
+    yield Table(("attribute", *found.groups, "p of no difference, all attributes (Holm)"), rows)
+    yield Note("Shares of each group that have the attribute; in brackets standard errors.")
+    yield picture(lambda: plot_group_mastery(found), "shares that have each attribute, by group")
 
 
-def _profiles(subject: Subject) -> str:
+def _profiles(subject: Subject) -> Iterator[Part]:
     found = subject.once(compared)
     if isinstance(found, Refused):
-        return note(f"Not worked out: {found.reason}.")
+        yield Note(f"Not worked out: {found.reason}.")
+        return
     names = _names(subject)
     order = np.argsort(-found.shares.max(0), kind="stable")[:MOST_PROFILES]
     rows = []
     for c in order:
         has = [name for name, bit in zip(names, found.profiles[c], strict=True) if bit]
         rows.append(["none" if not has else "all" if len(has) == len(names) else ", ".join(has), *(f"{share:.3f}" for share in found.shares[:, c])])
-    text = table(("attributes that a row has", *found.groups), rows)
-    return text + (note(f"The {len(order)} most common of {found.shares.shape[1]:,} profiles.") if len(order) < found.shares.shape[1] else "")
+    yield Table(("attributes that a row has", *found.groups), rows)
+    if len(order) < found.shares.shape[1]:
+        yield Note(f"The {len(order)} most common of {found.shares.shape[1]:,} profiles.")
 
 
-def _differential(subject: Subject) -> str:
+def _differential(subject: Subject) -> Iterator[Part]:
     found = subject.once(scored)
     if isinstance(found, Refused):
-        return note(f"Not worked out: {found.reason}.")
-    text = paragraph(found.text())
+        yield Note(f"Not worked out: {found.reason}.")
+        return
+    yield Paragraph(found.text())
     order = np.argsort(np.nan_to_num(found.p_value, nan=1.0), kind="stable")
     lines = [[found.items[i], number(float(found.statistic[i]), 1), f"{found.degrees[i]:.0f}", _chance(found.p_value[i]), _chance(found.p_adjusted[i])] for i in order[:MOST_PROFILES]]
-    text += table(("item", "score statistic", "degrees of freedom", "p", "p, all items (Holm)"), lines)
-    text += picture(lambda: plot_item_scores(found), "evidence that items function differently")
+    yield Table(("item", "score statistic", "degrees of freedom", "p", "p, all items (Holm)"), lines)
+    yield picture(lambda: plot_item_scores(found), "evidence that items function differently")
     tests = subject.once(apart)
     if isinstance(tests, Refused):
-        return text
-    text += paragraph("The clearest, fitted with a version for each group, all other items as anchors. The effect is the largest difference between groups of the expected answer, over all profiles.")
+        return
+    yield Paragraph("The clearest, fitted with a version for each group, all other items as anchors. The effect is the largest difference between groups of the expected answer, over all profiles.")
     lines = [
         [name, _chance(tests.p_value[i]), _chance(tests.uniform_p[i]), _chance(tests.non_uniform_p[i]), f"{tests.effect[i]:.3f}"]
         for i, name in enumerate(tests.items)
     ]
-    return text + table(("item", "p (likelihood ratio)", "p, equally for all profiles", "p, in what attributes do", "effect"), lines)
+    yield Table(("item", "p (likelihood ratio)", "p, equally for all profiles", "p, in what attributes do", "effect"), lines)
 
 
-def _items(structure: AttributeGroupsStructure, subject: Subject) -> str:
+def _items(structure: AttributeGroupsStructure, subject: Subject) -> Iterator[Part]:
     """What is expected of those with none and with all of an item's attributes, version by version."""
     model, layer, names = structure.model, structure.model.layer(), _names(subject)
     corners = next(iter(subject.fit.params.values())).new_tensor([[0.0], [1.0]]).expand(2, layer.num_parents)
     none, everything = model.expected_responses(subject.fit.params, corners)
     labels = model.entry_names["item"]
     rows = []
-    for v, (j, _) in enumerate(model.versions[:MOST_ITEMS]):
+    for v, (j, _) in enumerate(model.versions):
         asked = ", ".join(name for name, bit in zip(names, model.model.q_matrix[j], strict=True) if bit)
         rows.append([labels[v], asked, f"{float(none[v]):.3f}", f"{float(everything[v]):.3f}"])
-    text = table(("item (group)", "asks for", "expected with none of it", "with all of it"), rows)
     if all(isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_children)):
-        text = paragraph("Expected with none of an item's attributes is guessing, one less what is expected with all of them slipping.") + text
-    return text + (note(f"The first {MOST_ITEMS} of {len(model.versions)} are shown.") if len(model.versions) > MOST_ITEMS else "")
+        yield Paragraph("Expected with none of an item's attributes is guessing, one less what is expected with all of them slipping.")
+    yield from cut_table(("item (group)", "asks for", "expected with none of it", "with all of it"), rows, MOST_ITEMS)
 
 
-def _classification(subject: Subject) -> str:
+def _classification(subject: Subject) -> Iterator[Part]:
     found = subject.once(classified)
     if isinstance(found, Refused):
-        return note(f"Not worked out: {found.reason}.")
+        yield Note(f"Not worked out: {found.reason}.")
+        return
     groups = groups_of_fit(subject.fit, "page").model.groups
     rows = [[name, *(f"{own.attribute_accuracy[k]:.3f}" for own in found)] for k, name in enumerate(_names(subject))]
-    text = table(("attribute", *groups), [*rows, ["whole profile", *(f"{own.accuracy:.3f}" for own in found)]])
-    return text + note("Shares of rows that are expected to be classified rightly, by the posterior of the rows; with few rows a little too high, since parameters were estimated from the same rows.")
+    yield Table(("attribute", *groups), [*rows, ["whole profile", *(f"{own.accuracy:.3f}" for own in found)]])
+    yield Note("Shares of rows that are expected to be classified rightly, by the posterior of the rows; with few rows a little too high, since parameters were estimated from the same rows.")
 
 
 def _with_error(value: float, error: float) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 
 from inference.inspection.local_dependence import LocalDependence
 from inference.report.attribute_findings import (
-    Answer,
     Refused,
     absolute,
     attributes_of,
@@ -19,16 +18,15 @@ from inference.report.attribute_findings import (
     freed,
     graph,
     is_free,
-    listed,
-    on_convergence,
     q_validation,
     structure_of_page,
     undetermined,
     verdict_of_q,
 )
 from inference.report.causal import verdict_in_words
-from inference.report.page import bullets, finding, heading
+from inference.report.parts import Finding, Verdict
 from inference.report.sections import HasText, Subject, identified, verdict
+from inference.report.verdicts import listed, on_convergence, verdict_of
 from inference.structures.layers.attributes import AttributeStructure
 
 __all__: list[str] = []
@@ -39,27 +37,21 @@ GOOD_RMSEA, FAIR_RMSEA, GOOD_SRMSR = 0.03, 0.045, 0.05
 
 
 @verdict.register
-def _(structure: AttributeStructure, subject: Subject) -> str:
-    parts: list[str] = []
-    steps: list[str] = []
-    for ask in (_on_model, on_convergence, _on_identifiability, _on_fit, _on_items, _on_q, _on_law, _on_classification, _on_graph):
-        text, step = ask(subject)
-        parts.append(text)
-        steps += [step] if step else []
-    if not steps:
-        steps = ["Nothing stands in the way: report attributes and profiles with the shares of rows that are expected to be classified rightly."]
-    return "".join(parts) + heading("What to do next") + bullets(steps)
+def _(structure: AttributeStructure, subject: Subject) -> Verdict:
+    questions = (_on_model, on_convergence, _on_identifiability, _on_fit, _on_items, _on_q, _on_law, _on_classification, _on_graph)
+    nothing = "Nothing stands in the way: report attributes and profiles with the shares of rows that are expected to be classified rightly."
+    return verdict_of((ask(subject) for ask in questions), nothing=nothing)
 
 
-def _on_model(subject: Subject) -> Answer:
+def _on_model(subject: Subject) -> Finding | None:
     layer, names = structure_of_page(subject).layers[0], attributes_of(subject)
     rules = [rule for rule in dict.fromkeys(structure_of_page(subject).rule_names()) if rule != "one attribute"]
     shown = f"; items that ask for several are {' or '.join(rules)}" if rules else ""
     missing = "" if subject.data is None else _missing(subject)
-    return finding(
+    return Finding(
         "", "What was fitted?",
         f"{subject.fit.num_rows:,} rows, {layer.num_children} items and {len(names)} attributes ({listed(names)}){shown}{missing}.",
-    ), ""  # fmt: skip
+    )  # fmt: skip
 
 
 def _missing(subject: Subject) -> str:
@@ -76,40 +68,40 @@ MEANING = {
 }
 
 
-def _on_identifiability(subject: Subject) -> Answer:
+def _on_identifiability(subject: Subject) -> Finding | None:
     found = subject.once(verdict_of_q)
     record = {} if found is None else found.to_dict()
     said = record.get("verdict")
     if said not in MEANING:
-        return finding("", "Do the answers determine the model?", "That was not decided."), ""
+        return Finding("", "Do the answers determine the model?", "That was not decided.")
     mark, words = MEANING[said]
     if said in ("strict", "generic"):
-        return finding(mark, "Do the answers determine the model?", words), ""
+        return Finding(mark, "Do the answers determine the model?", words)
     reasons = " ".join(record.get("reasons", ())[:2])
     alike = record.get("alike")
     if alike:
         words += " No item tells some profiles apart, so shares of single profiles, and who has which of them, rest on the start and not on the data."
     step = "Give every attribute items that ask for it alone (the section on identifiability names them), or join attributes; until then read no single profile."
-    return finding("bad" if alike else mark, "Do the answers determine the model?", f"{words} {reasons}"), step
+    return Finding("bad" if alike else mark, "Do the answers determine the model?", f"{words} {reasons}", step)
 
 
-def _on_fit(subject: Subject) -> Answer:
+def _on_fit(subject: Subject) -> Finding | None:
     found = subject.once(absolute)
     pairs = subject.once(dependence)
     more = f" {_on_pairs(pairs)}" if isinstance(pairs, LocalDependence) else ""
     question = "Does the model fit?"
     if isinstance(found, Refused) or not math.isfinite(found.m2):
         if isinstance(pairs, Refused):
-            return finding("", question, "That could not be worked out here; the section on absolute fit says why."), ""
+            return Finding("", question, "That could not be worked out here; the section on absolute fit says why.")
         step = "Look at the pairs of items that share more than the attributes explain." if pairs.dependent else ""
-        return finding("care" if pairs.dependent else "good", question, more.strip()), step
+        return Finding("care" if pairs.dependent else "good", question, more.strip(), step)
     low, high = found.rmsea2_interval
     numbers = f"RMSEA2 {found.rmsea2:.3f} ({low:.3f} to {high:.3f}), SRMSR {found.srmsr:.3f}, M2 p = {found.p_value:.2g}"
     if found.rmsea2 < GOOD_RMSEA and found.srmsr < GOOD_SRMSR:
-        return finding("good", question, f"Well, by the usual marks: {numbers}.{more}"), ""
+        return Finding("good", question, f"Well, by the usual marks: {numbers}.{more}")
     fair = found.rmsea2 < FAIR_RMSEA and found.srmsr < GOOD_SRMSR
     step = "Find what the model misses before the profiles are used: items that misfit, entries of the Q-matrix, another rule (saturated items fit best)."
-    return finding("care" if fair else "bad", question, f"{'Fairly' if fair else 'Not well'}: {numbers}.{more}"), step
+    return Finding("care" if fair else "bad", question, f"{'Fairly' if fair else 'Not well'}: {numbers}.{more}", step)
 
 
 def _on_pairs(pairs: LocalDependence) -> str:
@@ -119,10 +111,10 @@ def _on_pairs(pairs: LocalDependence) -> str:
     return f"{len(pairs.dependent)} of {len(pairs.pairs):,} pairs of items share more or less than the attributes explain, most of all {one} with {other}."
 
 
-def _on_items(subject: Subject) -> Answer:
+def _on_items(subject: Subject) -> Finding | None:
     found, fallen = subject.once(fit_of_items), clear_falls(subject)
     if isinstance(found, Refused) and not fallen:
-        return "", ""
+        return None
     off = () if isinstance(found, Refused) else found.misfitting
     words = []
     if off:
@@ -136,44 +128,44 @@ def _on_items(subject: Subject) -> Answer:
     step = "So many items misfit that the Q-matrix, the rule or the law of the answers is the likelier cause than single items: try other ones and compare." if many else (
         f"Look at {listed(which)}: wording and key, and their rows of the Q-matrix." if which else ""
     )
-    return finding("care" if which else "good", "Do the items work?", " ".join(words)), step
+    return Finding("care" if which else "good", "Do the items work?", " ".join(words), step)
 
 
-def _on_q(subject: Subject) -> Answer:
+def _on_q(subject: Subject) -> Finding | None:
     found = subject.once(q_validation)
     if isinstance(found, Refused):
-        return "", ""
+        return None
     clear = [change.item for change in sorted(found.changes, key=lambda change: -change.gain) if change.gain > CLEAR_GAIN]
     if not clear:
-        return finding("good", "Does the Q-matrix hold?", "The answers speak clearly against no row of it."), ""
+        return Finding("good", "Does the Q-matrix hold?", "The answers speak clearly against no row of it.")
     words = f"The answers speak clearly against {len(clear)} of {len(found.items)} rows of it: {listed(clear)}."
     step = "Hold the rows of the Q-matrix that the answers speak against (section Q-matrix) against the wording of their items."
-    return finding("care", "Does the Q-matrix hold?", words), step
+    return Finding("care", "Does the Q-matrix hold?", words, step)
 
 
-def _on_law(subject: Subject) -> Answer:
+def _on_law(subject: Subject) -> Finding | None:
     fit, structure = subject.fit, structure_of_page(subject)
     question = "Does the law of the attributes fit?"
     size = structure.layers[0].num_parents
     if is_free(subject):
         if 2.0**size <= fit.num_rows / 2:
-            return "", ""
+            return None
         step = "Compare with root=HigherOrder() or another law of fewer numbers (smaller BIC is better): a free table is too large for so few rows."
-        return finding("care", question, f"It is a free table of {2**size:,} profiles, for {fit.num_rows:,} rows."), step
+        return Finding("care", question, f"It is a free table of {2**size:,} profiles, for {fit.num_rows:,} rows.", step)
     found = subject.once(freed)
     if found is None:
-        return "", ""
+        return None
     worth = 2 * found.gain - found.more * math.log(fit.num_rows)
     words = f"A free table of profiles would raise the log-likelihood by about {found.gain:.0f} nats, the items held, for {found.more:,} {'number' if found.more == 1 else 'numbers'} more"
     if worth <= 0:
-        return finding("good", question, f"{words}: by BIC it is not worth them."), ""
-    return finding("care", question, f"{words}, and by BIC it is worth them."), "Fit again with root=Saturated() (--root saturated) and compare."
+        return Finding("good", question, f"{words}: by BIC it is not worth them.")
+    return Finding("care", question, f"{words}, and by BIC it is worth them.", "Fit again with root=Saturated() (--root saturated) and compare.")
 
 
-def _on_classification(subject: Subject) -> Answer:
+def _on_classification(subject: Subject) -> Finding | None:
     found = subject.once(classified)
     if isinstance(found, Refused):
-        return "", ""
+        return None
     names = attributes_of(subject)
     worst = int(np.argmin(found.attribute_accuracy))
     words = (
@@ -185,18 +177,18 @@ def _on_classification(subject: Subject) -> Answer:
         words += f" The answers do not determine {listed(unknown)}, so that these figures say nothing there."
     doubtful = [name for name, share in zip(names, found.attribute_accuracy, strict=True) if share < LEAST_EXPECTED or name in unknown]
     if not doubtful:
-        return finding("good", "How surely are rows classified?", f"{words} That supposes that the model is right."), ""
+        return Finding("good", "How surely are rows classified?", f"{words} That supposes that the model is right.")
     low = [name for name in doubtful if name not in unknown]
     words += f" Below four in five: {', '.join(low)}." if low else ""
     step = f"Do not report single rows on {', '.join(doubtful)}; more items that ask for it alone would help most."
-    return finding("care", "How surely are rows classified?", words), step
+    return Finding("care", "How surely are rows classified?", words, step)
 
 
-def _on_graph(subject: Subject) -> Answer:
+def _on_graph(subject: Subject) -> Finding | None:
     found = subject.once(graph)
     if isinstance(found, Refused):
-        return "", ""
-    return finding("" if found.determined else "care", "What may cause what?", " ".join(verdict_in_words(found)[:3])), ""
+        return None
+    return Finding("" if found.determined else "care", "What may cause what?", " ".join(verdict_in_words(found)[:3]))
 
 
 @identified.register

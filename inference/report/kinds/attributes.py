@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -27,15 +28,16 @@ from inference.report.attribute_findings import (
     graph,
     is_scaled,
     items_of,
-    listed,
     q_validation,
     rules,
     shares,
     undetermined,
 )
-from inference.report.causal import causal_html
-from inference.report.page import note, number, paragraph, picture, table
-from inference.report.sections import Section, Subject, estimates, fitted, middle
+from inference.report.causal import causal_parts
+from inference.report.page import number, picture
+from inference.report.parts import Note, Paragraph, Part, Section, Table
+from inference.report.sections import NEEDS_DATA, Subject, cut_table, estimates, fitted, middle
+from inference.report.verdicts import listed
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.distributions import binary_configurations
@@ -51,15 +53,15 @@ ABSENT = 1e-5  # a profile's share below it is zero
 
 
 @fitted.register
-def _(structure: AttributeStructure, subject: Subject) -> str:
+def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     layer = structure.layers[0]
     names = attributes_of(subject)
     asked = "are asked for as the Q-matrix says" if layer.graph is not None else "may each be used by every item"
-    text = paragraph(
+    yield Paragraph(
         f"Each row has or lacks {layer.num_parents} attributes ({', '.join(names)}), which {asked}; {layer.num_children} items are "
         "independent once the attributes are known."
     )
-    text += fitted.dispatch(LayeredStructure)(structure, subject)
+    yield from fitted.dispatch(LayeredStructure)(structure, subject)
     forms = {
         "acdm": "each attribute adds to the chance of a right answer: P = (e^b + Σ a_k e^W_k) / (e^b + Σ e^W_k + 1)",
         "rrum": "each lacking attribute multiplies the chance of a right answer: P = σ(b) Π σ(-W_k)^(1 - a_k)",
@@ -68,34 +70,35 @@ def _(structure: AttributeStructure, subject: Subject) -> str:
     for curve, form in forms.items():
         own = [items[j] for group in layer.curved if group.curve == curve for j in group.items.tolist()]
         if own:
-            text += paragraph(f"Otherwise for {listed(own)}: {form}. Read their chances in the table of items, not their loadings.")
-    return text
+            yield Paragraph(f"Otherwise for {listed(own)}: {form}. Read their chances in the table of items, not their loadings.")
 
 
 @middle.register
 def _(structure: AttributeStructure, subject: Subject) -> list[Section]:
     found = subject.once(graph)
     return [
-        ("attributes", "Attributes", _prevalence(structure, subject)),
-        ("profiles", "Profiles", _profiles(structure, subject)),
-        ("graph", "What may cause what", note(f"Not looked for: {found.reason}.") if isinstance(found, Refused) else causal_html(found)),
-        ("q_matrix", "Q-matrix", _q_matrix(subject)),
-        ("items", "Items", _items(structure, subject)),
-        ("item_fit", "Fit of items and pairs", _fit_of_items(subject)),
-        ("absolute_fit", "Absolute fit", _absolute_fit(subject)),
+        Section("attributes", "Attributes", _prevalence(structure, subject)),
+        Section("profiles", "Profiles", _profiles(structure, subject)),
+        Section("graph", "What may cause what", [Note(f"Not looked for: {found.reason}.")] if isinstance(found, Refused) else causal_parts(found)),
+        Section("q_matrix", "Q-matrix", _q_matrix(subject)),
+        Section("items", "Items", _items(structure, subject)),
+        Section("item_fit", "Fit of items and pairs", _fit_of_items(subject)),
+        Section("absolute_fit", "Absolute fit", _absolute_fit(subject)),
         estimates(subject),
     ]
 
 
-def _q_matrix(subject: Subject) -> str:
+def _q_matrix(subject: Subject) -> Iterator[Part]:
     """The Q-matrix as a picture, and the rows that the answers speak against."""
-    text = picture(lambda: plot_q_matrix(subject.fit, names=subject.names), "the Q-matrix, coloured by what attributes add")
+    yield picture(lambda: plot_q_matrix(subject.fit, names=subject.names), "the Q-matrix, coloured by what attributes add")
     found = subject.once(q_validation)
     if isinstance(found, Refused):
-        return text + note(f"Whether the answers speak against rows of it is not worked out: {found.reason}.")
+        yield Note(f"Whether the answers speak against rows of it is not worked out: {found.reason}.")
+        return
     if not found.changes:
-        return text + paragraph("The answers speak against no row of it.")
-    text += paragraph(
+        yield Paragraph("The answers speak against no row of it.")
+        return
+    yield Paragraph(
         f"For {len(found.changes)} of {len(found.items)} items another row describes the answers better by BIC. Change a row only where that makes sense for the item: "
         "read its wording first. This is one round; inference.inspection.validate_q(fit, data) goes on until nothing changes."
     )
@@ -108,13 +111,12 @@ def _q_matrix(subject: Subject) -> str:
             f"{change.pvaf_suggested:.2f}",
             f"{change.gain:+.1f}",
         ]
-        for change in sorted(found.changes, key=lambda change: -change.gain)[:MOST_PAIRS]
+        for change in sorted(found.changes, key=lambda change: -change.gain)
     ]
-    text += table(("item", "asks for", "suggested", "variance of its answers explained", "by the suggested", "fall of BIC"), lines)
-    return text + (note(f"The first {MOST_PAIRS} of {len(found.changes)}.") if len(found.changes) > MOST_PAIRS else "")
+    yield from cut_table(("item", "asks for", "suggested", "variance of its answers explained", "by the suggested", "fall of BIC"), lines, MOST_PAIRS)
 
 
-def _prevalence(structure: AttributeStructure, subject: Subject) -> str:
+def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     """One line an attribute: how common it is, and how well rows are told apart."""
     names, chances = attributes_of(subject), structure.root.marginals(subject.fit.params)
     edges = structure.layers[0].edges
@@ -129,26 +131,28 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> str:
     ]
     found = subject.once(classified)
     if isinstance(found, Refused):
-        return table(head, rows) + note(f"{found.reason[0].upper()}{found.reason[1:]}.")
+        yield Table(head, rows)
+        yield Note(f"{found.reason[0].upper()}{found.reason[1:]}.")
+        return
     head += ["expected share of rows classified rightly", "consistency: agreement of two draws", "report single rows?"]
     for k, row in enumerate(rows):
         share = float(found.attribute_accuracy[k])
         row += [number(share, 3), number(float(found.attribute_consistency[k]), 3), _report(share, names[k] in open_ones)]
-    text = table(head, rows) + (note("In brackets standard errors.") if np.isfinite(errors).any() else "") + paragraph(
-        f"The whole profile of a row is expected to be right in {100 * found.accuracy:.1f} % of the rows, if the model is right."
-    )
-    text += note(_how_sure(found))
+    yield Table(head, rows)
+    if np.isfinite(errors).any():
+        yield Note("In brackets standard errors.")
+    yield Paragraph(f"The whole profile of a row is expected to be right in {100 * found.accuracy:.1f} % of the rows, if the model is right.")
+    yield Note(_how_sure(found))
     if open_ones:
-        text += paragraph(
+        yield Paragraph(
             f"The answers do not determine who has {listed(open_ones)}: other shares of them fit as well, so what stands here of them rests on where the fit began."
         )
     doubtful = [name for name, share in zip(names, found.attribute_accuracy, strict=True) if share < LEAST_EXPECTED]
     if doubtful:
-        text += paragraph(
+        yield Paragraph(
             f"Do not report single rows on {', '.join(doubtful)}: fewer than four rows in five are expected to be classified rightly. "
             "More items that ask for it alone would help most."
         )
-    return text
 
 
 def _report(share: float, is_open: bool) -> str:
@@ -173,11 +177,12 @@ def _share(value: float, error: float) -> str:
     return f"{value:.3f} ({error:.3f})" if math.isfinite(error) else f"{value:.3f}"
 
 
-def _profiles(structure: AttributeStructure, subject: Subject) -> str:
+def _profiles(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     """The most common profiles, and how attributes go together."""
     root, params, names = structure.root, subject.fit.params, attributes_of(subject)
     if root.profiles is None and len(names) > MOST_LISTED:
-        return note(f"The profiles of {len(names)} attributes are not listed.")
+        yield Note(f"The profiles of {len(names)} attributes are not listed.")
+        return
     like = next(iter(params.values()))
     profiles = root.profiles if root.profiles is not None else binary_configurations(len(names), like.dtype, like.device)
     chances = root.distribution(params).log_prob(profiles.to(like)).exp()
@@ -190,20 +195,19 @@ def _profiles(structure: AttributeStructure, subject: Subject) -> str:
             error = MOST_ERROR
         has = [name for name, bit in zip(names, profiles[c].tolist(), strict=True) if bit]
         rows.append(["none" if not has else "all" if len(has) == len(names) else ", ".join(has), _share(float(chances[c]), error)])
-    text = table(("attributes that a row has", "share of the population"), rows)
-    text += picture(lambda: plot_profiles(subject.fit, names=subject.names), "the most common profiles as bars")
+    yield Table(("attributes that a row has", "share of the population"), rows)
+    yield picture(lambda: plot_profiles(subject.fit, names=subject.names), "the most common profiles as bars")
     if len(chances) > len(order):
-        text += note(f"The {len(order)} most common of {len(chances):,}; the others hold {number(float(1 - chances[order].sum()), 3)} together.")
+        yield Note(f"The {len(order)} most common of {len(chances):,}; the others hold {number(float(1 - chances[order].sum()), 3)} together.")
     mean = chances @ profiles.to(like)
     centred = profiles.to(like) - mean
     covariance = (centred * chances.unsqueeze(-1)).mT @ centred
     spread = covariance.diagonal().clamp(min=0).sqrt()
     together = covariance / torch.outer(spread, spread)
     if len(names) > 1:
-        text += paragraph("Correlations of the attributes in the population, under the fitted law:")
+        yield Paragraph("Correlations of the attributes in the population, under the fitted law:")
         lines = [[name, *("" if other > k else number(float(together[k, other])) for other in range(len(names)))] for k, name in enumerate(names)]
-        text += table(("", *names), lines)
-    return text
+        yield Table(("", *names), lines)
 
 
 def _ends(structure: AttributeStructure, subject: Subject) -> tuple[Tensor, np.ndarray | None, str]:
@@ -227,7 +231,7 @@ def _ends(structure: AttributeStructure, subject: Subject) -> tuple[Tensor, np.n
     return values, errors, "standard errors"
 
 
-def _items(structure: AttributeStructure, subject: Subject) -> str:
+def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     """One line an item: what it asks for, and what is expected of those who have none or all of it."""
     fit, layer, names, items = subject.fit, structure.layers[0], attributes_of(subject), items_of(subject)
     values, errors, source = _ends(structure, subject)
@@ -235,41 +239,40 @@ def _items(structure: AttributeStructure, subject: Subject) -> str:
     edges = layer.edges if layer.edges is not None else fit.params[layer.loadings].cpu() != 0
     own, form = structure.rule_names(), ".3g" if is_scaled(subject) else ".3f"
     rows = []
-    for j, item in enumerate(items[:MOST_ITEMS]):
+    for j, item in enumerate(items):
         asked = ", ".join(name for name, edge in zip(names, edges[j].tolist(), strict=True) if edge)
         ends = [_with_error(float(value[j]), math.nan if errors is None else errors[r, j], form) for r, value in enumerate((none, everything))]
         rows.append([item, asked, own[j], *ends, _with_error(float(everything[j] - none[j]), math.nan, form)])
     words = f"In brackets {source}." if errors is not None else f"Without standard errors: {source}."
     if not is_scaled(subject):
         words = f"Expected with none of an item's attributes is guessing, one less what is expected with all of them slipping. {words}"
-    text = paragraph(words)
-    text += table(("item", "asks for", "rule", "expected with none of it", "with all of it", "difference"), rows)
-    if len(items) > MOST_ITEMS:
-        text += note(f"The first {MOST_ITEMS} of {len(items)} are shown.")
+    yield Paragraph(words)
+    yield from cut_table(("item", "asks for", "rule", "expected with none of it", "with all of it", "difference"), rows, MOST_ITEMS)
     tests = subject.once(rules) if "saturated" in own else None
     if isinstance(tests, ItemRules):
-        text += paragraph(f"Would simpler rules do? {tests.text()}")
+        yield Paragraph(f"Would simpler rules do? {tests.text()}")
     if not isinstance(subject.once(curves), Refused):
-        text += picture(lambda: plot_item_curves(fit, subject.data), "expected answers by profile, with 95 % intervals")
+        yield picture(lambda: plot_item_curves(fit, subject.data), "expected answers by profile, with 95 % intervals")
     fallen = subject.once(falls)
     if isinstance(fallen, Refused):
-        return text + note(f"Whether items fall where they should rise is not worked out: {fallen.reason}.")
+        yield Note(f"Whether items fall where they should rise is not worked out: {fallen.reason}.")
+        return
     if not fallen:
-        return text + paragraph("No item is expected to be done worse by those who have one attribute more.")
-    text += paragraph("Where an attribute more lowers what is expected of an item. Small falls are noise; look at large ones.")
-    lines = [[fall.item, fall.attribute, ", ".join(fall.having) or "none", f"{fall.fall:.3g}"] for fall in fallen[:MOST_FALLS]]
-    text += table(("item", "attribute that is added", "beside", "fall"), lines)
-    return text + (note(f"The largest {MOST_FALLS} of {len(fallen)}.") if len(fallen) > MOST_FALLS else "")
+        yield Paragraph("No item is expected to be done worse by those who have one attribute more.")
+        return
+    yield Paragraph("Where an attribute more lowers what is expected of an item. Small falls are noise; look at large ones.")
+    lines = [[fall.item, fall.attribute, ", ".join(fall.having) or "none", f"{fall.fall:.3g}"] for fall in fallen]
+    yield from cut_table(("item", "attribute that is added", "beside", "fall"), lines, MOST_FALLS, "largest")
 
 
 def _with_error(value: float, error: float, form: str) -> str:
     return f"{value:{form}} ({error:{form}})" if math.isfinite(error) else f"{value:{form}}"
 
 
-def _fit_of_items(subject: Subject) -> str:
+def _fit_of_items(subject: Subject) -> Iterator[Part]:
     """Items that are not answered as the model says, and pairs that share more than the attributes explain."""
     items, pairs = subject.once(fit_of_items), subject.once(dependence)
-    text = note(f"Fit of items is not worked out: {items.reason}.") if isinstance(items, Refused) else paragraph(items.text())
+    yield Note(f"Fit of items is not worked out: {items.reason}.") if isinstance(items, Refused) else Paragraph(items.text())
     if isinstance(items, ItemFit):
         order = [j for j in np.argsort(np.nan_to_num(items.p_value, nan=1.0), kind="stable").tolist() if items.p_value[j] < LEAST_P]
         lines = [
@@ -284,9 +287,9 @@ def _fit_of_items(subject: Subject) -> str:
             for j in order[:MOST_PAIRS]
         ]
         if lines:
-            text += paragraph("Items below 5 % one by one; corrected for the number of items, most of such findings go away.")
-            text += table(("item", "X2", "degrees of freedom", "p", "p, all items (Holm)", "attribute whose owners depart most (z)"), lines)
-    text += note(f"Local dependence is not worked out: {pairs.reason}.") if isinstance(pairs, Refused) else paragraph(pairs.text())
+            yield Paragraph("Items below 5 % one by one; corrected for the number of items, most of such findings go away.")
+            yield Table(("item", "X2", "degrees of freedom", "p", "p, all items (Holm)", "attribute whose owners depart most (z)"), lines)
+    yield Note(f"Local dependence is not worked out: {pairs.reason}.") if isinstance(pairs, Refused) else Paragraph(pairs.text())
     if isinstance(pairs, LocalDependence) and pairs.dependent:
         strongest = np.argsort(-np.nan_to_num(np.abs(pairs.z)), kind="stable")
         lines = [
@@ -300,17 +303,21 @@ def _fit_of_items(subject: Subject) -> str:
             for c in strongest[:MOST_PAIRS].tolist()
             if pairs.p_holm[c] < LEAST_P
         ]
-        text += table(("item", "item", "residual correlation", "z", "p, all pairs (Holm)"), lines)
-    return text
+        yield Table(("item", "item", "residual correlation", "z", "p, all pairs (Holm)"), lines)
 
 
-def _absolute_fit(subject: Subject) -> str:
+def _absolute_fit(subject: Subject) -> Iterator[Part]:
     """M2 and its relatives in words, where they can be had."""
     if subject.data is None:
-        return note("Needs the data.")
+        yield NEEDS_DATA
+        return
     found = subject.once(absolute)
     if isinstance(found, Refused):
-        return note(f"M2 is not worked out: {found.reason}.")
+        yield Note(f"M2 is not worked out: {found.reason}.")
+        return
+    if not math.isfinite(found.m2):
+        yield Note("M2 is not a number.")
+        return
     low, high = found.rmsea2_interval
     rows = [
         ["M2", number(found.m2), f"{found.degrees} degrees of freedom, p = {found.p_value:.3g}"],
@@ -324,4 +331,5 @@ def _absolute_fit(subject: Subject) -> str:
         else "Shares of pairs of items are not reproduced well by the usual marks (RMSEA2 below .03, SRMSR below .05): look at the Q-matrix, "
         "at the rules of the items, and at the law of the attributes."
     )
-    return table(("statistic", "value", ""), rows) + paragraph(words) if math.isfinite(found.m2) else note("M2 is not a number.")
+    yield Table(("statistic", "value", ""), rows)
+    yield Paragraph(words)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
@@ -9,9 +11,10 @@ from inference.fitting.names import labels_of
 from inference.fitting.observed import as_matrix
 from inference.plots.components import plot_signatures
 from inference.plots.layers import plot_loadings
-from inference.report.page import equations, finding, number, paragraph, picture, table
-from inference.report.sections import Section, Subject, estimates, fitted, middle, shape_text, verdict
-from inference.report.verdicts import Answer, listed, written
+from inference.report.page import number, picture
+from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
+from inference.report.sections import Subject, estimates, fitted, middle, sizes, verdict
+from inference.report.verdicts import listed, verdict_of
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
@@ -23,30 +26,29 @@ CLOSE = 1.0  # nats below the best start
 CLEAR_EXCESS = 1.5  # of the variance of counts over their mean
 
 
-
 # -------------------------------------------------------------------- the verdict
 
 
 @verdict.register
-def _(structure: FactorizationStructure, subject: Subject) -> str:
+def _(structure: FactorizationStructure, subject: Subject) -> Verdict:
     asked = [_on_parts(structure, subject), _on_starts(structure, subject), _on_uniqueness(structure, subject), _on_law(structure, subject)]
     choice = "ppl-models select pmf, or inference.selection.select_components" if structure.about.counts else "inference.selection.fit_grid and held-out rows"
     number_step = f"Ask whether this is the right number of components: fit several numbers and compare them ({choice})."
-    return written([answer for answer in asked if answer[0]] + [("", number_step)], "")
+    return verdict_of(asked, number_step)
 
 
-def _on_parts(structure: FactorizationStructure, subject: Subject) -> Answer:
+def _on_parts(structure: FactorizationStructure, subject: Subject) -> Finding | None:
     fit, about = subject.fit, structure.about
     words = f"{fit.num_rows:,} rows of {about.num_items} columns, each row as a sum of {about.num_components} components (signatures) in amounts of its own."
     means = _means(subject)
     if means is None:
-        return finding("", "What was fitted?", words), ""
+        return Finding("", "What was fitted?", words)
     values, fitted_means = means
     left, all_of_it = (_deviance(values, part, about.counts) for part in (fitted_means, _without_components(values, about.counts)))
     of = "deviance from rows that are all made alike" if about.counts else "variance of the columns"
     if all_of_it > 0:
         words += f" They account for {100 * (1 - left / all_of_it):.0f} % of the {of}."
-    return finding("", "What was fitted?", words), ""
+    return Finding("", "What was fitted?", words)
 
 
 def _means(subject: Subject) -> tuple[np.ndarray, np.ndarray] | None:
@@ -75,44 +77,44 @@ def _without_components(values: np.ndarray, counts: bool) -> np.ndarray:
     return np.nansum(values, 1)[:, None] / np.maximum(here, 1e-12)[:, None] * shares
 
 
-def _on_starts(structure: FactorizationStructure, subject: Subject) -> Answer:
+def _on_starts(structure: FactorizationStructure, subject: Subject) -> Finding | None:
     fit, question = subject.fit, "Did the fit converge?"
     ends = fit.restarts.objective.double()
     if not fit.converged:
-        return finding("bad", question, f"No, it stopped after {fit.num_iterations:,} iterations."), "Let the fit run on before anything is read from it: Factorize(max_sweeps=...), or more starts."
+        return Finding("bad", question, f"No, it stopped after {fit.num_iterations:,} iterations.", "Let the fit run on before anything is read from it: Factorize(max_sweeps=...), or more starts.")
     if not _is_bounded(structure):
-        return finding("good", question, "Yes: the best fit of this kind is known in one step (a singular value decomposition)."), ""
+        return Finding("good", question, "Yes: the best fit of this kind is known in one step (a singular value decomposition).")
     near = int((ends >= ends.max() - CLOSE).sum())
     words = f"{near} of {len(ends)} starts ended within {CLOSE:.0f} nat of the best; those that fell behind early were given up."
     if near > 1:
-        return finding("good", question, f"Yes. {words}"), ""
-    return finding("care", question, f"Yes, but only one start ended there. {words}"), "Fit again with more starts (--restarts 30, or num_restarts=30), and see whether the best comes again."
+        return Finding("good", question, f"Yes. {words}")
+    return Finding("care", question, f"Yes, but only one start ended there. {words}", "Fit again with more starts (--restarts 30, or num_restarts=30), and see whether the best comes again.")
 
 
 def _is_bounded(structure: FactorizationStructure) -> bool:
     return structure.about.counts or structure.about.nonnegative
 
 
-def _on_uniqueness(structure: FactorizationStructure, subject: Subject) -> Answer:
+def _on_uniqueness(structure: FactorizationStructure, subject: Subject) -> Finding | None:
     fit, question = subject.fit, "Are the signatures determined?"
     size = structure.about.num_components
     if not _is_bounded(structure):
         if size == 1:
-            return finding("good", question, "Yes, but for the sign."), ""
+            return Finding("good", question, "Yes, but for the sign.")
         words = "Not one by one: any rotation of them fits the rows as well. What is determined is the space that they span together, and what it says of every row."
-        return finding("care", question, words), "Read no single signature; rotate them to a simple shape first, or fit with --law normal-nonnegative where the data are not negative."
+        return Finding("care", question, words, "Read no single signature; rotate them to a simple shape first, or fit with --law normal-nonnegative where the data are not negative.")
     ends, signatures = fit.restarts.objective.double(), fit.restarts.params["signatures"].detach().cpu().double().numpy()
     close = [r for r in (ends >= ends.max() - CLOSE).nonzero().ravel().tolist() if r != fit.restarts.best]
     if not close:
-        return "", ""
+        return None
     best = fit.params["signatures"].detach().cpu().double().numpy()
     alike = np.min([_alike(best, signatures[r]) for r in close], 0)
     labels = _labels(subject, size)
     off = [f"component {labels[k]}" for k in np.argsort(alike) if alike[k] < LEAST_ALIKE]
     if not off:
-        return finding("good", question, f"Starts that fit equally well agree on every signature (cosine {alike.min():.2f} or more). That is no proof that no others would fit."), ""
+        return Finding("good", question, f"Starts that fit equally well agree on every signature (cosine {alike.min():.2f} or more). That is no proof that no others would fit.")
     words = f"Not all: starts that fit equally well disagree on {listed(off)} (cosine down to {alike.min():.2f})."
-    return finding("care", question, words), f"Do not interpret {listed(off)}; fewer components, or more rows, would settle them."
+    return Finding("care", question, words, f"Do not interpret {listed(off)}; fewer components, or more rows, would settle them.")
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -123,83 +125,75 @@ def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.asarray(cosines[rows, partners])
 
 
-def _on_law(structure: FactorizationStructure, subject: Subject) -> Answer:
+def _on_law(structure: FactorizationStructure, subject: Subject) -> Finding | None:
     about, means, question = structure.about, _means(subject), "Do the counts vary as Poisson counts do?"
     if not about.counts or about.dispersed or means is None:
-        return "", ""
+        return None
     values, expected = means
     used = ~np.isnan(values) & (expected > 1.0)  # cells of smaller means say little, and by few large terms
     size, signatures = about.num_components, subject.fit.params["signatures"]
     free = used.sum() / used.size * (subject.fit.num_rows * size + signatures.numel() - size)
     if used.sum() < 2 * free or not free:
-        return "", ""
+        return None
     excess = float((((values - expected) ** 2)[used] / expected[used]).sum() / (used.sum() - free))
     if excess < CLEAR_EXCESS:
-        return finding("good", question, f"Yes: about the fitted means they vary {excess:.1f} times as much as Poisson counts would (1 is exact)."), ""
+        return Finding("good", question, f"Yes: about the fitted means they vary {excess:.1f} times as much as Poisson counts would (1 is exact).")
     words = f"No: about the fitted means they vary {excess:.1f} times as much as Poisson counts would, so that small components may be noise."
-    return finding("care", question, words), "Fit with --law nb-linear (NegativeBinomialFactorization), whose counts vary more, and compare; or look for components that are still missing."
+    return Finding("care", question, words, "Fit with --law nb-linear (NegativeBinomialFactorization), whose counts vary more, and compare; or look for components that are still missing.")
 
 
 # -------------------------------------------------------------------- the sections
 
-def _written(subject: Subject, words: str, *lines: str) -> str:
-    text = paragraph(words) + equations(*lines)
-    rows = [[name, shape_text(value.shape)] for name, value in subject.fit.params.items()]
-    rows += [[f"{name}, of the rows", shape_text(value.shape)] for name, value in (subject.fit.local or {}).items()]
-    return text + table(("estimate", "size"), rows)
-
 
 @fitted.register
-def _(structure: FactorizationStructure, subject: Subject) -> str:
+def _(structure: FactorizationStructure, subject: Subject) -> list[Part]:
     about = structure.about
     law = f"NegativeBinomial, {about.variance} variance, mean" if about.dispersed else "Poisson, mean" if about.counts else "Normal, mean"
     words = f"Each of the {about.num_items} items of a row is a sum over {about.num_components} components: their signatures s, in amounts z of the row's own."
-    return _written(subject, words, f"x<sub>ij</sub> ~ {law} Σ<sub>k</sub> z<sub>ik</sub> s<sub>kj</sub>")
+    return [Paragraph(words), Equations((f"x_{{ij}} ~ {law} Σ_{{k}} z_{{ik}} s_{{kj}}",)), sizes(subject)]
 
 
 @fitted.register
-def _(structure: UsageStructure, subject: Subject) -> str:
-    about = structure.about
-    words = f"Each of {about.num_components} components is absent or present in a row (b), and if present, in an amount z of the row's own."
-    lines = (
-        "b<sub>ik</sub> ~ Bernoulli(π<sub>k</sub>)",
-        "z<sub>ik</sub> ~ Gamma, mean m<sub>k</sub>",
-        "x<sub>ij</sub> ~ Poisson(Σ<sub>k</sub> b<sub>ik</sub> z<sub>ik</sub> s<sub>kj</sub>)",
-    )
-    return _written(subject, words, *lines)
+def _(structure: UsageStructure, subject: Subject) -> list[Part]:
+    words = f"Each of {structure.about.num_components} components is absent or present in a row (b), and if present, in an amount z of the row's own."
+    lines = ("b_{ik} ~ Bernoulli(π_{k})", "z_{ik} ~ Gamma, mean m_{k}", "x_{ij} ~ Poisson(Σ_{k} b_{ik} z_{ik} s_{kj})")
+    return [Paragraph(words), Equations(lines), sizes(subject)]
 
 
 @fitted.register
-def _(structure: FactorAnalysisStructure, subject: Subject) -> str:
+def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Part]:
     words = "Rows are sums of factors z with a standard normal law, integrated out, and noise with a scale of its own for every item."
-    lines = ("z<sub>i</sub> ~ Normal(0, I)", "x<sub>ij</sub> ~ Normal(μ<sub>j</sub> + Σ<sub>k</sub> z<sub>ik</sub> s<sub>kj</sub>, σ<sub>j</sub>)")
-    return _written(subject, words, *lines)
+    lines = ("z_{i} ~ Normal(0, I)", "x_{ij} ~ Normal(μ_{j} + Σ_{k} z_{ik} s_{kj}, σ_{j})")
+    return [Paragraph(words), Equations(lines), sizes(subject)]
 
 
 @middle.register(FactorizationStructure)
 @middle.register(UsageStructure)
 def _(structure: FactorizationStructure | UsageStructure, subject: Subject) -> list[Section]:
+    return [Section("signatures", "Signatures", _signatures(subject)), estimates(subject)]
+
+
+def _signatures(subject: Subject) -> Iterator[Part]:
     fit = subject.fit
     signatures = fit.params["signatures"].detach().cpu().numpy()
     channels = fit.item_names or tuple(str(j) for j in range(signatures.shape[1]))
     names = [f"component {label}" for label in _labels(subject, len(signatures))]
-    text = picture(lambda: plot_signatures(signatures, channels, names), "signatures, one panel a component")
+    yield picture(lambda: plot_signatures(signatures, channels, names), "signatures, one panel a component")
     amounts = (fit.local or {}).get("activities")
     if amounts is not None:
         amounts = amounts.detach().abs()
         shares = amounts.sum(0) / amounts.sum()
         in_use = (amounts > 0.01 * amounts.sum(-1, keepdim=True)).double().mean(0)
         rows = [[names[k], number(float(shares[k]), 3), number(float(in_use[k]), 3)] for k in range(len(shares))]
-        text += paragraph("Components are in the order of falling total amount; their names 0, 1, ... are those of all files and pictures.")
-        text += table(("component", "share of all amounts", "share of rows that it makes more than 1 % of"), rows)
-    return [("signatures", "Signatures", text), estimates(subject)]
+        yield Paragraph("Components are in the order of falling total amount; their names 0, 1, ... are those of all files and pictures.")
+        yield Table(("component", "share of all amounts", "share of rows that it makes more than 1 % of"), rows)
 
 
 @middle.register
 def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Section]:
-    text = picture(lambda: plot_loadings(subject.fit, "signatures", names=subject.names), "heat map of the factors' signatures")
-    text += paragraph("Red raises, blue lowers an item as the factor grows. Factors are determined up to a rotation.")
-    return [("signatures", "Factors", text), estimates(subject)]
+    drawn = picture(lambda: plot_loadings(subject.fit, "signatures", names=subject.names), "heat map of the factors' signatures")
+    words = Paragraph("Red raises, blue lowers an item as the factor grows. Factors are determined up to a rotation.")
+    return [Section("signatures", "Factors", [drawn, words]), estimates(subject)]
 
 
 def _labels(subject: Subject, num_components: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -11,8 +12,9 @@ from inference.base.structure import Structure
 from inference.inspection.hidden_markov import chain_times, pseudo_residuals, viterbi_states
 from inference.plots.hidden_markov import plot_decoded_path, plot_dwell_times, plot_transitions, state_names
 from inference.report.mixture_findings import meanings_of
-from inference.report.page import equations, note, number, paragraph, picture, table
-from inference.report.sections import Section, Subject, estimates, fitted, middle, parameters, predictive
+from inference.report.page import number, picture
+from inference.report.parts import Equations, Note, Paragraph, Part, Section, Table
+from inference.report.sections import NEEDS_DATA, Subject, estimates, fitted, middle, parameters, predictive
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 
 __all__: list[str] = []
@@ -27,26 +29,25 @@ SPREAD = (0.9, 1.1)  # of residuals that say nothing against the model
 
 
 @fitted.register
-def _(structure: HiddenMarkovStructure, subject: Subject) -> str:
+def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     about = structure.about
     first = FIRST.get(str(about.initial), "is estimated" if about.initial == "free" else "is given")
-    text = paragraph(
+    yield Paragraph(
         f"At every step of a sequence a hidden state s, one of {about.num_states}, is on; it moves from step to step by the transitions and decides the law of the "
         f"{about.emission.num_items} item{'s' if about.emission.num_items > 1 else ''} x. The first state {first}. States are numbered in the order of falling share "
         "of time, and their numbers carry no meaning: name them by what is typical of them."
     )
     law = structure.law.equation.replace("component", "state")
-    text += equations("s<sub>t</sub> | s<sub>t-1</sub> = k ~ Categorical(transitions<sub>k</sub>)", f"x<sub>t</sub> | s<sub>t</sub> = k ~ {law}")
-    return text + parameters(subject, {**MOVES, **meanings_of("state")})
+    yield Equations(("s_{t} | s_{t-1} = k ~ Categorical(transitions_{k})", f"x_{{t}} | s_{{t}} = k ~ {law}"))
+    yield parameters(subject, {**MOVES, **meanings_of("state")})
 
 
 @middle.register
 def _(structure: HiddenMarkovStructure, subject: Subject) -> list[Section]:
-    sections = [("states", "States and moves", _states(subject)), ("path", "Decoded path", _path(subject)), estimates(subject)]
-    return [section for section in sections if section[2]]
+    return [Section("states", "States and moves", _states(subject)), Section("path", "Decoded path", _path(subject)), estimates(subject)]
 
 
-def _states(subject: Subject) -> str:
+def _states(subject: Subject) -> Iterator[Part]:
     fit, times = subject.fit, chain_times(subject.fit)
     labels = state_names(fit, subject.names)
     path = None if subject.data is None else viterbi_states(fit, subject.data).state
@@ -59,11 +60,11 @@ def _states(subject: Subject) -> str:
         rows.append(row)
     head = ["state", "share of time in the long run", "a visit lasts, on average"]
     head += [] if path is None else ["steps on the most probable path", "visits on it"]
-    text = table(head, rows)
-    text += picture(lambda: plot_transitions(fit, subject.names), "chance of every next state from every state")
-    text += paragraph("A row is a state, and its entries the chances of the next one; they add up to one. A dash is a move that cannot be.")
-    text += picture(lambda: plot_dwell_times(fit, subject.names), "how long visits last")
-    return text + paragraph(
+    yield Table(head, rows)
+    yield picture(lambda: plot_transitions(fit, subject.names), "chance of every next state from every state")
+    yield Paragraph("A row is a state, and its entries the chances of the next one; they add up to one. A dash is a move that cannot be.")
+    yield picture(lambda: plot_dwell_times(fit, subject.names), "how long visits last")
+    yield Paragraph(
         "In this model visits last for geometric times: the chance to leave does not depend on how long a visit has lasted. Where that is not so in your field, "
         "compare the lengths of decoded visits with these curves."
     )
@@ -75,25 +76,27 @@ def _visits(path: torch.Tensor, state: int) -> int:
     return int((own & ~before).sum())
 
 
-def _path(subject: Subject) -> str:
+def _path(subject: Subject) -> Iterator[Part]:
     if subject.data is None:
-        return note("Needs the data.")
-    text = picture(lambda: plot_decoded_path(subject.fit, subject.data, names=subject.names), "the first sequence and its decoded states")
-    return text + paragraph(
+        yield NEEDS_DATA
+        return
+    yield picture(lambda: plot_decoded_path(subject.fit, subject.data, names=subject.names), "the first sequence and its decoded states")
+    yield Paragraph(
         "The first sequence (its first 500 steps and four items, where it has more); the colours behind it are the most probable path of states, and the panel below shows "
         "how sure each state is at each step, given the whole sequence. Where two colours share the height, the data do not decide."
     )
 
 
 @predictive.register
-def _(structure: HiddenMarkovStructure, subject: Subject) -> str:
-    text = predictive.dispatch(Structure)(structure, subject)
+def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
+    yield from predictive.dispatch(Structure)(structure, subject)
     if subject.data is None:
-        return text
+        return
     try:
         residuals = pseudo_residuals(subject.fit, subject.data, discrete="random").numpy()
     except ValueError as error:
-        return text + note(f"No pseudo-residuals: {error}.")
+        yield Note(f"No pseudo-residuals: {error}.")
+        return
     rows, wide, far = [], [], 0
     for j, name in enumerate(subject.fit.item_names):
         values = residuals[..., j][~np.isnan(residuals[..., j])]
@@ -107,8 +110,9 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> str:
         far += out
         wide += [name] if not SPREAD[0] <= values.std() <= SPREAD[1] else []
         rows.append([name, number(float(values.mean()), 3), number(float(values.std()), 3), number(follows, 3), f"{out:,}"])
-    text += paragraph("Pseudo-residuals, each step judged from the steps before it: standard normal and without memory where the model is right.")
-    text += table(("item", "mean (0)", "standard deviation (1)", "correlation with the step before (0)", f"beyond {OUTLYING:g}"), rows)
+    yield Paragraph("Pseudo-residuals, each step judged from the steps before it: standard normal and without memory where the model is right.")
+    yield Table(("item", "mean (0)", "standard deviation (1)", "correlation with the step before (0)", f"beyond {OUTLYING:g}"), rows)
     words = f"The spread of {', '.join(wide[:5])} is not that of a right model: another response, or more states, may describe it better. " if wide else ""
     words += f"{far:,} entries are far from all that was expected: look at them before anything else." if far else ""
-    return text + (paragraph(words.strip()) if words else "")
+    if words:
+        yield Paragraph(words.strip())

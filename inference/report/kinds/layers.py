@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
+from collections.abc import Iterator
 from typing import Any
 
 from inference.base.structure import Structure
@@ -10,8 +10,9 @@ from inference.fitting.names import dims_of, labels_of
 from inference.fitting.result import Fit
 from inference.plots._common import present_edges
 from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings, plot_reconstructions
-from inference.report.page import equations, number, paragraph, picture, table
-from inference.report.sections import Section, Subject, estimates, fitted, middle, predictive, settings, shape_text
+from inference.report.page import number, picture
+from inference.report.parts import Equations, Paragraph, Part, Section, Table
+from inference.report.sections import Subject, estimates, fitted, middle, predictive, settings, shape_text
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.responses import Bernoulli, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily, sizes
@@ -22,22 +23,22 @@ MOST_EDGES_SHOWN = 60  # rows or columns of a graph as a table
 
 
 @fitted.register
-def _(structure: LayeredStructure, subject: Subject) -> str:
-    fit, text = subject.fit, ""
+def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
+    fit = subject.fit
     layers, root = structure.layers, structure.root
     depth = len(layers)
-    each = escape(root.law).replace("_k", "<sub>k</sub>")
-    lines = [f"a<sub>{depth},k</sub> ~ {each}" if "_k" in root.law else f"a<sub>{depth}</sub> ~ {each}"]
+    each = root.law.replace("_k", "_{k}")
+    lines = [f"a_{{{depth},k}} ~ {each}" if "_k" in root.law else f"a_{{{depth}}} ~ {each}"]
     rows = [["π", name, shape_text(shape), "probabilities"] for name, shape in root.sites().items()]
     for d in range(depth, 0, -1):
         layer = layers[d - 1]
-        eta = f"b<sub>{d},j</sub> + Σ<sub>k</sub> W<sub>{d},jk</sub> a<sub>{d},k</sub>"
+        eta = f"b_{{{d},j}} + Σ_{{k}} W_{{{d},jk}} a_{{{d},k}}"
         if layer.terms is not None:
-            eta = f"b<sub>{d},j</sub> + Σ<sub>S</sub> W<sub>{d},jS</sub> Π<sub>k∈S</sub> a<sub>{d},k</sub>"
+            eta = f"b_{{{d},j}} + Σ_{{S}} W_{{{d},jS}} Π_{{k∈S}} a_{{{d},k}}"
         if d > 1:
-            lines.append(f"a<sub>{d - 1},j</sub> | a<sub>{d}</sub> ~ Bernoulli(σ({eta}))")
+            lines.append(f"a_{{{d - 1},j}} | a_{{{d}}} ~ Bernoulli(σ({eta}))")
         else:
-            lines += [f"x<sub>j</sub> | a<sub>1</sub> ~ {line}" for line in _responses(layer, eta)]
+            lines += [f"x_{{j}} | a_{{1}} ~ {line}" for line in _responses(layer, eta)]
         prior, bounds = _priors(layer)
         if layer.graph is not None:
             found = "were found to be edges" if layer.estimated else "are free"
@@ -47,12 +48,12 @@ def _(structure: LayeredStructure, subject: Subject) -> str:
         if layer.dispersion is not None:
             rows.append(["γ", layer.dispersion, shape_text(fit.params[layer.dispersion].shape), _spreads(layer)])
     numbers = " and ".join(str(layer.num_parents) for layer in layers)
-    text += paragraph(
+    yield Paragraph(
         f"{layers[0].num_children} items x rest on {depth} layer{'s' if depth > 1 else ''} of binary latents a, "
         f"with {numbers} latents from the bottom up; σ is the logistic function."
     )
-    text += equations(*lines)
-    return text + table(("symbol", "name", "size", "prior or range"), rows)
+    yield Equations(lines)
+    yield Table(("symbol", "name", "size", "prior or range"), rows)
 
 
 def _spreads(layer: GeneralizedLinearLayer) -> str:
@@ -87,62 +88,63 @@ def _responses(layer: Any, eta: str) -> list[str]:
     out = []
     for family, columns, _ in blocks:
         where = "" if len(blocks) == 1 else f", items {columns.start} to {columns.stop - 1}"
-        out.append(_law(family).format(eta=eta) + where)
+        out.append(_law(family).replace("ETA", eta) + where)
     return out
 
 
 def _law(family: ResponseFamily) -> str:
+    """Of an item, with ETA for its predictor."""
     laws = {
-        Bernoulli: "Bernoulli(σ({eta}))",
-        Poisson: "Poisson(exp({eta}))",
-        NegativeBinomial: "NegativeBinomial(mean exp({eta}), size γ<sub>j</sub>)",
-        Normal: "Normal({eta}, variance γ<sub>j</sub>)",
-        LogNormal: "LogNormal({eta}, variance γ<sub>j</sub> of the log)",
+        Bernoulli: "Bernoulli(σ(ETA))",
+        Poisson: "Poisson(exp(ETA))",
+        NegativeBinomial: "NegativeBinomial(mean exp(ETA), size γ_{j})",
+        Normal: "Normal(ETA, variance γ_{j})",
+        LogNormal: "LogNormal(ETA, variance γ_{j} of the log)",
     }
-    return laws.get(type(family), escape(type(family).__name__) + "({eta})")
+    return laws.get(type(family), f"{type(family).__name__}(ETA)")
 
 
 @middle.register
 def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
     return [
-        ("loadings", "Loadings", _loadings(structure, subject)),
-        ("graph", "Latent graph", _graph(structure, subject)),
+        Section("loadings", "Loadings", _loadings(structure, subject)),
+        Section("graph", "Latent graph", _graph(structure, subject)),
         estimates(subject),
     ]
 
 
-def _loadings(structure: LayeredStructure, subject: Subject) -> str:
-    fit, shape, text = subject.fit, subject.image_shape, ""
+def _loadings(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
+    fit, shape = subject.fit, subject.image_shape
     for depth, layer in enumerate(structure.layers):
         if depth == 0 and shape is not None:
             alt = "intercepts and loadings of each latent as pictures"
-            text += picture(lambda: plot_loading_images(fit, shape, names=subject.names), alt)
+            yield picture(lambda: plot_loading_images(fit, shape, names=subject.names), alt)
         else:
             site = layer.loadings
-            text += picture(lambda site=site: plot_loadings(fit, site, names=subject.names), f"heat map of {site}")  # type: ignore[misc]
-    return text + paragraph("Red raises, blue lowers the chance (or mean) of an item or latent below; white is none.")
+            yield picture(lambda site=site: plot_loadings(fit, site, names=subject.names), f"heat map of {site}")  # type: ignore[misc]
+    yield Paragraph("Red raises, blue lowers the chance (or mean) of an item or latent below; white is none.")
 
 
-def _graph(structure: LayeredStructure, subject: Subject) -> str:
+def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     fit = subject.fit
-    text = _choice(fit) + _edges(structure, subject)
-    text += picture(lambda: plot_latent_graph(fit, names=subject.names), "graph of latents and items")
+    yield from _choice(fit)
+    yield from _edges(structure, subject)
+    yield picture(lambda: plot_latent_graph(fit, names=subject.names), "graph of latents and items")
     for layer in structure.layers:
         present, cut = present_edges(layer, layer.effects(layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]).detach().cpu().numpy())
         labels = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names)
         loose = [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied]
         if loose:
-            text += paragraph(f"In {layer.parent}, tied to nothing below (no loading over {cut:.3g}): {', '.join(loose)}.")
-    return text
+            yield Paragraph(f"In {layer.parent}, tied to nothing below (no loading over {cut:.3g}): {', '.join(loose)}.")
 
 
-def _choice(fit: Fit) -> str:
+def _choice(fit: Fit) -> Iterator[Part]:
     """How the graph was chosen, where it was."""
     choice = fit.choice
     if choice is None:
-        return ""
+        return
     edges = sum(int(graph.sum()) for graph in fit.graphs.values())
-    text = paragraph(
+    yield Paragraph(
         "The graph was found in this fit. Under each penalty below a graph was read off the loadings, and the model was fitted again "
         "on it without shrinkage; the smallest EBIC (log-likelihood against number of parameters) was kept. From there edges were added "
         f"and taken away as long as EBIC fell; {edges} are left. Standard errors and intervals on this page take the "
@@ -154,12 +156,12 @@ def _choice(fit: Fit) -> str:
             zip(*(column.tolist() for column in (choice.penalty, choice.num_edges, choice.log_likelihood, choice.ebic)), strict=True)
         )
     ]
-    return text + table(("penalty", "edges", "log-likelihood", "EBIC", ""), rows)
+    yield Table(("penalty", "edges", "log-likelihood", "EBIC", ""), rows)
 
 
-def _edges(structure: LayeredStructure, subject: Subject) -> str:
+def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     """Each layer's graph as a table of zeros and ones, where it says something and fits on a page."""
-    fit, text = subject.fit, ""
+    fit = subject.fit
     for layer in structure.layers:
         graph = fit.graphs[layer.loadings]
         if bool(graph.all()) or max(graph.shape) > MOST_EDGES_SHOWN:
@@ -167,15 +169,14 @@ def _edges(structure: LayeredStructure, subject: Subject) -> str:
         children = labels_of(fit, dims_of(fit, layer.intercepts, (layer.num_children,))[0], layer.num_children, subject.names)
         parents = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names)
         rows = [[str(child), *("1" if edge else "0" for edge in line)] for child, line in zip(children, graph.tolist(), strict=True)]
-        text += paragraph(f"Edges of {layer.loadings}: 1 where what stands on the left depends on the latent above.")
-        text += table(("", *map(str, parents)), rows)
-    return text
+        yield Paragraph(f"Edges of {layer.loadings}: 1 where what stands on the left depends on the latent above.")
+        yield Table(("", *map(str, parents)), rows)
 
 
 @predictive.register
-def _(structure: LayeredStructure, subject: Subject) -> str:
-    text, shape = predictive.dispatch(Structure)(structure, subject), subject.image_shape
+def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
+    yield from predictive.dispatch(Structure)(structure, subject)
+    shape = subject.image_shape
     if shape is not None and subject.data is not None:
         alt = "rows of the data and their reconstructions"
-        text += picture(lambda: plot_reconstructions(subject.fit, subject.data, shape), alt)
-    return text
+        yield picture(lambda: plot_reconstructions(subject.fit, subject.data, shape), alt)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from inference.base.structure import Structure
@@ -10,18 +12,10 @@ from inference.plots.categories import plot_categories
 from inference.plots.components import plot_groups
 from inference.plots.layers import plot_loadings
 from inference.report.mixture_findings import Groups, dependent_items, groups_of, meanings_of
-from inference.report.page import equations, finding, paragraph, picture, table
-from inference.report.sections import (
-    Section,
-    Subject,
-    estimates,
-    fitted,
-    middle,
-    parameters,
-    predictive,
-    verdict,
-)
-from inference.report.verdicts import Answer, listed, on_convergence, on_information, written
+from inference.report.page import picture
+from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
+from inference.report.sections import Subject, estimates, fitted, middle, parameters, predictive, verdict
+from inference.report.verdicts import listed, on_convergence, on_information, verdict_of
 from inference.structures.mixture.structure import MixtureStructure
 from ppl_models.parts.responses import ResponseFamily
 
@@ -36,26 +30,26 @@ MOST_ITEMS, MOST_GROUPS = 60, 12  # of the table of profiles
 
 
 @verdict.register
-def _(structure: MixtureStructure, subject: Subject) -> str:
+def _(structure: MixtureStructure, subject: Subject) -> Verdict:
     asked = [_on_groups(structure, subject), on_convergence(subject), on_information(subject)]
     groups = subject.once(groups_of)
     if groups is not None:
         asked += [_on_rows(subject, groups), _on_items(groups), _on_independence(structure, groups)]
     number_step = "Ask whether this is the right number of groups: fit several numbers and compare them (ppl-models fit mixture --choose 1..6, or inference.selection)."
-    return written([answer for answer in asked if answer[0]] + [("", number_step)], "")
+    return verdict_of(asked, number_step)
 
 
-def _on_groups(structure: MixtureStructure, subject: Subject) -> Answer:
+def _on_groups(structure: MixtureStructure, subject: Subject) -> Finding | None:
     about, shares = structure.about, subject.fit.params["weights"]
     many = f"{subject.fit.num_rows:,} rows of {about.num_items} {'column' if about.num_items == 1 else 'columns'}"
     if about.num_components == 1:
-        return finding("", "What was fitted?", f"{many}, as one group: what other numbers of groups are compared with."), ""
+        return Finding("", "What was fitted?", f"{many}, as one group: what other numbers of groups are compared with.")
     words = f"{many}, as {about.num_components} groups (components) that hold {_percents(shares.tolist())} of the rows."
     small = int((shares * subject.fit.num_rows < about.num_items + 2).sum())
     if not small:
-        return finding("", "What was fitted?", words), ""
+        return Finding("", "What was fitted?", words)
     words += f" {small} of them {'holds' if small == 1 else 'hold'} fewer rows than it takes to describe {'it' if small == 1 else 'each'}."
-    return finding("care", "What was fitted?", words), "Fit fewer groups, or look at the rows of the smallest one by one: it may be a handful of odd rows."
+    return Finding("care", "What was fitted?", words, "Fit fewer groups, or look at the rows of the smallest one by one: it may be a handful of odd rows.")
 
 
 def _percents(shares: list[float]) -> str:
@@ -65,24 +59,24 @@ def _percents(shares: list[float]) -> str:
     return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _on_rows(subject: Subject, groups: Groups) -> Answer:
+def _on_rows(subject: Subject, groups: Groups) -> Finding | None:
     question = "How surely are rows told apart?"
     if groups.chances.shape[1] == 1:
-        return "", ""
+        return None
     labels = _labels(subject, len(groups.means))
     right, overall = groups.right, float(groups.chances.max(-1).mean())
     words = f"A row that is put into its most probable group is expected to be right in {100 * overall:.0f} % of the rows."
     doubtful = [labels[k] for k in range(len(right)) if np.isnan(right[k]) or right[k] < LEAST_RIGHT]
     if not doubtful:
-        return finding("good", question, f"{words} That supposes that the model is right."), ""
+        return Finding("good", question, f"{words} That supposes that the model is right.")
     of = f"group {doubtful[0]}" if len(doubtful) == 1 else f"groups {listed(doubtful)}"
     step = f"Do not report single rows of {of}; work with the chances of all groups instead (the columns P(...) of posterior.csv, or fit.predict_proba(data))."
-    return finding("care", question, f"{words} It is less than four in five, or no row at all, in {of}."), step
+    return Finding("care", question, f"{words} It is less than four in five, or no row at all, in {of}.", step)
 
 
-def _on_items(groups: Groups) -> Answer:
+def _on_items(groups: Groups) -> Finding | None:
     if groups.chances.shape[1] == 1:
-        return "", ""
+        return None
     between = groups.between_by_item()
     order = sorted(between, key=lambda name: -between[name])
     clear = [f"{name} ({100 * between[name]:.0f} %)" for name in order if between[name] >= CLEAR]
@@ -91,84 +85,87 @@ def _on_items(groups: Groups) -> Answer:
     if faint:
         words += f" {listed(faint)} {'says' if len(faint) == 1 else 'say'} next to nothing of the groups."
     step = "Doubt the groups: they may only be a way to write a law of one group that has heavy tails or leans to one side." if not clear else ""
-    return finding("good" if clear else "care", "What tells the groups apart?", words), step
+    return Finding("good" if clear else "care", "What tells the groups apart?", words, step)
 
 
-def _on_independence(structure: MixtureStructure, groups: Groups) -> Answer:
+def _on_independence(structure: MixtureStructure, groups: Groups) -> Finding | None:
     if not isinstance(structure.about.component, ResponseFamily):
-        return "", ""  # laws of whole rows have correlations of their own
+        return None  # laws of whole rows have correlations of their own
     found, question = dependent_items(groups), "Are columns independent inside the groups, as the model says?"
     if found is None:
-        return "", ""
+        return None
     if not found:
-        return finding("good", question, "As far as these rows can tell: no two columns clearly go together inside the groups."), ""
+        return Finding("good", question, "As far as these rows can tell: no two columns clearly go together inside the groups.")
     shown = listed([f"{pair.one} and {pair.other} (correlation {pair.correlation:.2f})" for pair in found])
     step = "Columns that go together inside groups make up groups of their own: try more groups, a law with correlations (MultivariateNormal()) where columns are measurements, or leave one of the two out."
-    return finding("care", question, f"No: {shown}."), step
+    return Finding("care", question, f"No: {shown}.", step)
 
 
 # -------------------------------------------------------------------- the sections
 
 
 @fitted.register
-def _(structure: MixtureStructure, subject: Subject) -> str:
+def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
     about = structure.about
-    text = paragraph(
+    yield Paragraph(
         f"Every row belongs to one of {about.num_components} components (groups) c, and nobody has seen which; given its component its {about.num_items} items x "
         "follow the component's law."
     )
-    text += equations("c ~ Categorical(weights)", f"x | c = k ~ {structure.law.equation}")
-    return text + parameters(subject, {"weights": "share of each component", **meanings_of("component")})
+    yield Equations(("c ~ Categorical(weights)", f"x | c = k ~ {structure.law.equation}"))
+    yield parameters(subject, {"weights": "share of each component", **meanings_of("component")})
 
 
 @middle.register
 def _(structure: MixtureStructure, subject: Subject) -> list[Section]:
-    site, fit = structure.law.site, subject.fit
-    sections, groups = [estimates(subject)], subject.once(groups_of)
-    if fit.category_names:
-        text = picture(lambda: plot_categories(fit, subject.names), "probability of every answer in every class, one panel an item")
-        text += paragraph(
-            "Each bar is one class (component), cut into the probabilities of the answers; it fills up to one. An item whose bars look alike tells the "
-            "classes apart badly; one whose bars differ tells them apart well. Classes are in the order of falling share, and their names 0, 1, ... carry no "
-            "meaning of their own: name them by the answers that are typical of them."
-        )
-        sections.insert(0, ("answers", "Answers by class", text))
-    if groups is not None:
-        sections.insert(0, ("components", "Groups", _profiles(subject, groups)))
-    elif site != "probabilities" and fit.params[site].shape[1] > 1:
-        text = picture(lambda: plot_loadings(subject.fit, site, names=subject.names), f"heat map of {site}, component by component")
-        text += paragraph("Red is above zero, blue below. Components are in the order of falling weight.")
-        sections.insert(0, ("components", "Groups", text))
-    return sections
+    sections = [estimates(subject)]
+    if subject.fit.category_names:
+        sections.insert(0, Section("answers", "Answers by class", _answers(subject)))
+    return [Section("components", "Groups", _groups(structure, subject)), *sections]
 
 
 @predictive.register
-def _(structure: MixtureStructure, subject: Subject) -> str:
-    text = predictive.dispatch(Structure)(structure, subject)
+def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
+    yield from predictive.dispatch(Structure)(structure, subject)
     if subject.data is not None and subject.fit.category_names:
-        text += paragraph("Every category of an item but its first is a column of its own here, 1 in the rows that have it; its mean is the share of these rows.")
-    return text
+        yield Paragraph("Every category of an item but its first is a column of its own here, 1 in the rows that have it; its mean is the share of these rows.")
 
 
-def _profiles(subject: Subject, groups: Groups) -> str:
+def _answers(subject: Subject) -> Iterator[Part]:
+    yield picture(lambda: plot_categories(subject.fit, subject.names), "probability of every answer in every class, one panel an item")
+    yield Paragraph(
+        "Each bar is one class (component), cut into the probabilities of the answers; it fills up to one. An item whose bars look alike tells the "
+        "classes apart badly; one whose bars differ tells them apart well. Classes are in the order of falling share, and their names 0, 1, ... carry no "
+        "meaning of their own: name them by the answers that are typical of them."
+    )
+
+
+def _groups(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
+    groups, site = subject.once(groups_of), structure.law.site
+    if groups is not None:
+        yield from _profiles(subject, groups)
+    elif site != "probabilities" and subject.fit.params[site].shape[1] > 1:
+        yield picture(lambda: plot_loadings(subject.fit, site, names=subject.names), f"heat map of {site}, component by component")
+        yield Paragraph("Red is above zero, blue below. Components are in the order of falling weight.")
+
+
+def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
     labels = _labels(subject, len(groups.means))
     head = ["", *(f"group {label}" for label in labels[:MOST_GROUPS]), "all rows", "between groups"]
     shares = groups.chances.mean(0)
     rows = [["share of the rows", *(f"{100 * share:.1f} %" for share in shares[:MOST_GROUPS]), "100 %", ""]]
     for j, name in enumerate(groups.names[:MOST_ITEMS]):
         rows.append([name, *(f"{value:.4g}" for value in groups.means[:MOST_GROUPS, j]), f"{groups.overall[j]:.4g}", f"{100 * groups.between[j]:.0f} %"])
-    text = paragraph(
+    yield Paragraph(
         "The mean of every column in every group, each row counted by its chance to be in the group (of a column of 0 and 1, and of a category, that is a share), and "
         "the share of the column's variance that lies between the groups. Groups are in the order of falling share; their names 0, 1, ... are those of all files and "
         "pictures."
     )
-    text += table(head, rows)
+    yield Table(head, rows)
     if len(groups.names) > MOST_ITEMS or len(labels) > MOST_GROUPS:
-        text += paragraph(f"The first {MOST_ITEMS} columns and {MOST_GROUPS} groups are shown; summary.json and fit.frames have all.")
+        yield Paragraph(f"The first {MOST_ITEMS} columns and {MOST_GROUPS} groups are shown; summary.json and fit.frames have all.")
     if len(labels) > 1:
-        text += picture(lambda: plot_groups(groups.means, groups.overall, groups.spread, groups.names, labels), "profiles of the groups")
-        text += paragraph("Red is above the mean of all rows, blue below, in standard deviations of the column.")
-    return text
+        yield picture(lambda: plot_groups(groups.means, groups.overall, groups.spread, groups.names, labels), "profiles of the groups")
+        yield Paragraph("Red is above the mean of all rows, blue below, in standard deviations of the column.")
 
 
 def _labels(subject: Subject, num_components: int) -> list[str]:

@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policy_tables
-from inference.report.page import equations, note, paragraph, picture, table
-from inference.report.sections import Section, Subject, estimates, fitted, middle, shape_text
+from inference.report.page import picture
+from inference.report.parts import Equations, Paragraph, Part, Section
+from inference.report.sections import NEEDS_DATA, Subject, estimates, fitted, middle, sizes
 from inference.structures.options.continuous import ContinuousOptionsStructure
 from inference.structures.options.structure import OptionsStructure
 
 __all__: list[str] = []
 
 EQUATIONS = (
-    "a<sub>t</sub> ~ low-level policy of option o<sub>t</sub> in state s<sub>t</sub>",
-    "o<sub>t+1</sub> ~ high-level policy of option o<sub>t</sub> in the new state s<sub>t+1</sub>",
+    "a_{t} ~ low-level policy of option o_{t} in state s_{t}",
+    "o_{t+1} ~ high-level policy of option o_{t} in the new state s_{t+1}",
 )
 
 
 @fitted.register(OptionsStructure)
 @fitted.register(ContinuousOptionsStructure)
-def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> str:
-    text = equations(*EQUATIONS)
-    rows = [[name, shape_text(value.shape)] for name, value in subject.fit.params.items()]
-    return text + table(("parameter", "size"), rows)
+def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> list[Part]:
+    return [Equations(EQUATIONS), sizes(subject, "parameter")]
 
 
 @middle.register
 def _(structure: OptionsStructure, subject: Subject) -> list[Section]:
-    text = picture(lambda: plot_policy_tables(subject.fit), "what every option does")
-    text += picture(lambda: plot_option_switches(subject.fit), "where options are kept and where they end")
-    return [("policies", "Policies", text), ("time", "Options over time", _times(subject)), estimates(subject)]
+    pictures = [
+        picture(lambda: plot_policy_tables(subject.fit), "what every option does"),
+        picture(lambda: plot_option_switches(subject.fit), "where options are kept and where they end"),
+    ]
+    return [Section("policies", "Policies", pictures), Section("time", "Options over time", _times(subject)), estimates(subject)]
 
 
 @middle.register
 def _(structure: ContinuousOptionsStructure, subject: Subject) -> list[Section]:
     names = subject.fit.item_names[:-1]
-    text = picture(lambda: plot_policy_tables(subject.fit, names), "what every option does")
-    return [("policies", "Policies", text), ("time", "Options over time", _times(subject)), estimates(subject)]
+    drawn = picture(lambda: plot_policy_tables(subject.fit, names), "what every option does")
+    return [Section("policies", "Policies", [drawn]), Section("time", "Options over time", _times(subject)), estimates(subject)]
 
 
-def _times(subject: Subject) -> str:
+def _times(subject: Subject) -> Iterator[Part]:
     fit, data = subject.fit, subject.data
     if data is None:
-        return note("Needs the data.")
-    text = picture(lambda: plot_option_occupancy(fit, data, sequence=0), "options over the first sequence")
+        yield NEEDS_DATA
+        return
+    yield picture(lambda: plot_option_occupancy(fit, data, sequence=0), "options over the first sequence")
     if fit.num_rows > 1:
-        text += picture(lambda: plot_option_occupancy(fit, data), "share of every option over time")
-        text += paragraph(f"First the first sequence, then the average over all {fit.num_rows:,}.")
-    return text
+        yield picture(lambda: plot_option_occupancy(fit, data), "share of every option over time")
+        yield Paragraph(f"First the first sequence, then the average over all {fit.num_rows:,}.")

@@ -1,0 +1,167 @@
+"""What a page is made of: records that hold words and numbers, and leave how they look to the macros of their names in ``templates/parts.html``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+__all__ = [
+    "Bullets",
+    "Details",
+    "Equations",
+    "Finding",
+    "Heading",
+    "Note",
+    "Paragraph",
+    "Part",
+    "Picture",
+    "Section",
+    "Table",
+    "Verbatim",
+    "Verdict",
+    "Warned",
+]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a page."""
+
+    @property
+    def macro(self) -> str:
+        """Of the template, that lays it out."""
+        return type(self).__name__.lower()
+
+
+@dataclass(frozen=True)
+class Paragraph(Part):
+    """Sentences."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Note(Part):
+    """An aside, such as why something is not there."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Heading(Part):
+    """A title within a section."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Equations(Part):
+    r"""Lines of a model, each on its own, with indices written as in ``x_{j} | a_{1} ~ Bernoulli(π_{j})``, and above the line as ``β^{(i)}``."""
+
+    lines: Sequence[str]
+
+    def pieces(self) -> list[list[tuple[str, tuple[str, ...]]]]:
+        """Each line in pieces: a text, and what it is set as, ``("sub",)`` for an index, ``("sub", "sub")`` for one of an index."""
+        return [_pieces(line) for line in self.lines]
+
+
+@dataclass(frozen=True)
+class Finding(Part):
+    """A question and its answer.
+
+    Args:
+        mark: ``"good"``, ``"care"``, ``"bad"``, or ``""`` where nothing is judged.
+        question, answer: whole sentences.
+        step: what to do about it, "" for nothing.
+    """
+
+    mark: str
+    question: str
+    answer: str
+    step: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict(Part):
+    """Findings, and what to do next."""
+
+    findings: tuple[Finding, ...]
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Bullets(Part):
+    """A list of texts."""
+
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Warned(Part):
+    """Warnings, one under the other."""
+
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table(Part):
+    """A table of texts; ``head`` may be ()."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Picture(Part):
+    """A picture inside the page: what it shows in words, and the PNG in base 64."""
+
+    alt: str
+    png: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Verbatim(Part):
+    """A text whose lines are kept."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Details(Part):
+    """Parts that are opened by a click."""
+
+    title: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of a page.
+
+    Args:
+        key: what links name; title: its heading.
+        parts: what stands in it; a section without any is left out.
+    """
+
+    key: str
+    title: str
+    parts: Iterable[Part]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+
+
+def _pieces(line: str) -> list[tuple[str, tuple[str, ...]]]:
+    out: list[tuple[str, tuple[str, ...]]] = []
+    text, tags = "", list[str]()
+    for place, sign in enumerate(line):
+        before = line[place - 1] if place else ""
+        if sign == "{" and before in "_^":
+            out.append((text[:-1], tuple(tags)))
+            text, tags = "", [*tags, "sub" if before == "_" else "sup"]
+        elif sign == "}" and tags:
+            out.append((text, tuple(tags)))
+            text, tags = "", tags[:-1]
+        else:
+            text += sign
+    return [piece for piece in [*out, (text, tuple(tags))] if piece[0]]
