@@ -27,6 +27,7 @@ from ppl_models.parts.validation import (
     check_flag,
     check_kind,
     check_number,
+    check_reach,
     check_size,
     numbers_like,
     plain_fields,
@@ -278,7 +279,10 @@ class DeepDiscreteEncoder:
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`."""
-        return as_items(data, self.num_items, self.response, for_fit)
+        table, names = as_items(data, self.num_items, self.response, for_fit)
+        if for_fit:
+            check_reach(table, names, self.response)
+        return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program.

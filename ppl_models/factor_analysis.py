@@ -14,7 +14,15 @@ from ppl_models.descriptions.components import FactorDescription
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal
-from ppl_models.parts.validation import as_items, check_number, check_numbers, check_size, numbers_like, plain_fields
+from ppl_models.parts.validation import (
+    as_items,
+    check_number,
+    check_numbers,
+    check_reach,
+    check_size,
+    numbers_like,
+    plain_fields,
+)
 
 __all__ = ["FactorAnalysis"]
 
@@ -82,6 +90,8 @@ class FactorAnalysis:
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a tensor (N, J), NaN where missing, and the item names."""
         table, names = as_items(data, self.num_items, Normal(), for_fit)
+        if for_fit:
+            check_reach(table, names, Normal())
         if for_fit and len(table) <= self.num_components:
             raise ValueError(f"data: more than num_components = {self.num_components} rows were expected, got {len(table)}")
         return table, names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyro
@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from ppl_models.descriptions.component_sites import component_dims, draw_components, law_given, num_own_dims
-from ppl_models.descriptions.components import VARIANCE_RANGE, MixtureComponents
+from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_laws import RowLaw
+from ppl_models.descriptions.units import OWN_BOUND, Units, check_units
 from ppl_models.parts.responses import Normal, ResponseFamily
-from ppl_models.parts.validation import check_number, check_size, is_number, numbers_like, plain_fields
+from ppl_models.parts.validation import check_number, check_reach, check_size, is_number, numbers_like, plain_fields
 from ppl_models.sequences.hidden_chain import AllowedMoves, HiddenChain, stationary_law
 from ppl_models.sequences.item_sequences import as_item_sequences, inside_of
 
@@ -55,7 +56,7 @@ class HiddenMarkov:
         allowed: (K, K) of True and False, which moves are possible: left-right, banded, absorbing. Others have chance zero and are no parameters.
         stickiness: at least 0.
         concentration: at least 1; 1 is flat.
-        bound, variance_floor: of the emission, as in :class:`~ppl_models.Mixture`.
+        bound, variance_floor, units: of the emission, as in :class:`~ppl_models.Mixture`.
         num_steps: steps of a sequence that is drawn.
 
     Raises:
@@ -73,6 +74,7 @@ class HiddenMarkov:
     bound: float | None = None
     variance_floor: float = 1e-3
     num_steps: int = 100
+    units: Units | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         owner = "HiddenMarkov"
@@ -93,6 +95,7 @@ class HiddenMarkov:
         if self.bound is not None:
             check_number(owner, "bound", self.bound, "be positive and finite, or None", above=0)
         check_number(owner, "variance_floor", self.variance_floor, "lie in [0, 1)", least=0, below=1)
+        check_units(owner, self.units, self.num_items)
         self._check_initial(owner)
         if self.allowed is not None:
             self._check_allowed(owner)
@@ -136,9 +139,8 @@ class HiddenMarkov:
 
     def hidden_chain(self) -> HiddenMarkovDescription:
         """The model as engines see it."""
-        bound = float(self.bound if self.bound is not None else self._family.bound)
         emission = MixtureComponents(
-            self.num_states, self.num_items, self.emission, self.concentration, bound, VARIANCE_RANGE, self.variance_floor
+            self.num_states, self.num_items, self.emission, self.concentration, self.bound, self.variance_floor, self.units
         )
         return HiddenMarkovDescription(emission, self.initial, self.allowed, self.concentration, self.stickiness)
 
@@ -159,6 +161,8 @@ class HiddenMarkov:
         """``data`` packed, (B, T, J), and the names of the items; see :func:`ppl_models.sequences.item_sequences.as_item_sequences`."""
         packed, names = as_item_sequences(data, self.num_items, self._family, for_fit)
         seen = ~packed.isnan() & inside_of(packed).unsqueeze(-1)
+        if for_fit and self.bound is not None:
+            check_reach(packed[inside_of(packed)], names, self._family, self.bound, OWN_BOUND)
         if isinstance(self.emission, RowLaw) and bool((seen.any(-1) & ~seen.all(-1)).any()):
             row, step, column = (int(i) for i in (seen.any(-1, keepdim=True) & ~seen & inside_of(packed).unsqueeze(-1)).nonzero()[0])
             raise ValueError(

@@ -24,7 +24,15 @@ from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, Exp
 from ppl_models.parts.monotone import MonotoneItems, monotone_items
 from ppl_models.parts.penalties import Penalty, ToBeChosen, check_penalty
 from ppl_models.parts.responses import Bernoulli, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily
-from ppl_models.parts.validation import as_items, check_flag, check_number, check_size, numbers_like, plain_fields
+from ppl_models.parts.validation import (
+    as_items,
+    check_flag,
+    check_number,
+    check_reach,
+    check_size,
+    numbers_like,
+    plain_fields,
+)
 
 __all__ = ["LatentAttributeModel"]
 
@@ -391,6 +399,8 @@ class LatentAttributeModel:
             ValueError: also where the columns are named otherwise than the items of the Q-matrix.
         """
         table, names = as_items(data, self._sizes[0], self.response, for_fit)
+        if for_fit:
+            check_reach(table, names, self.response)
         if self.item_names is not None and hasattr(data, "columns") and names != self.item_names:
             j = next(j for j, (own, other) in enumerate(zip(names, self.item_names, strict=True)) if own != other)
             raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyro
@@ -12,10 +12,11 @@ from pyro.ops.indexing import Vindex
 from torch import Tensor
 
 from ppl_models.descriptions.component_sites import component_dims, draw_components, law_given, num_own_dims
-from ppl_models.descriptions.components import VARIANCE_RANGE, MixtureComponents
+from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, RowLaw, SkewNormal
+from ppl_models.descriptions.units import OWN_BOUND, Units, check_units
 from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, ResponseFamily
-from ppl_models.parts.validation import as_items, check_number, check_size, numbers_like, plain_fields
+from ppl_models.parts.validation import as_items, check_number, check_reach, check_size, numbers_like, plain_fields
 
 __all__ = ["Mixture"]
 
@@ -35,8 +36,9 @@ class Mixture:
     C_j - 2), gaps or steps that all classes share (:class:`~ppl_models.Ordinal`), uniform on their interval. Laws of whole rows add
     their own: ``means`` or ``locations`` (K, J), ``precisions`` (K, J, J), ``freedom`` (K,), ``skews`` (K, J).
 
-    Priors: weights Dirichlet(concentration); predictors and means uniform on [-bound, bound]; variances uniform on
-    [1e-6, 1e6], sizes as :class:`~ppl_models.NegativeBinomial` says, probabilities as :class:`~ppl_models.Categorical` does; precisions as
+    Priors: weights Dirichlet(concentration); predictors and means uniform on an interval, and variances too: those of Normal items and of whole rows on
+    [centre - 1000 width, centre + 1000 width] and [1e-6, 1e6] squared widths, with centre and width of the column, so that a change of unit changes
+    nothing else in a fit; sizes as :class:`~ppl_models.NegativeBinomial` says, probabilities as :class:`~ppl_models.Categorical` does; precisions as
     :class:`MultivariateNormal` says, and what else laws of whole rows have as they say. Fits name components in the order of falling weight.
     Missing entries (NaN) are marginalised for response families and refused for laws of whole rows.
 
@@ -45,11 +47,13 @@ class Mixture:
         component: a response family, or a law of the whole row.
         num_items: J; left at 1, as many as a component speaks of that knows its items, such as ``Categorical.from_frame(data)`` or ``Blocks(...)``.
         concentration: at least 1; 1 is flat.
-        bound: half-width of the interval of predictors or means; the family's own if None.
+        bound: half-width of the interval of all predictors or means about zero, in units of the data as they stand; each family's own if None.
         variance_floor: EM keeps the variances of Normal and LogNormal items at or above this share of the column's variance (or of
             the variance that its middle half suggests, if that is smaller), for the likelihood has no maximum where a component may
             shrink onto equal values (N. E. Day 1969, doi:10.1093/biomet/56.3.463). A component that ends there is no proper optimum, and a
             fit says so; groups that lie more than thirty times their width apart need a smaller share. 0 leaves only the interval.
+        units: centre and width of every item, J pairs, in which the priors above are said; a fit takes them from its data, and its model holds them.
+            Without a fit they are 0 and 1.
 
     Raises:
         ValueError: for sizes that are not positive integers, another component, or settings out of range.
@@ -61,6 +65,7 @@ class Mixture:
     concentration: float = 1.001
     bound: float | None = None
     variance_floor: float = 1e-3
+    units: Units | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -76,6 +81,7 @@ class Mixture:
         if self.bound is not None:
             check_number("Mixture", "bound", self.bound, "be positive and finite, or None", above=0)
         check_number("Mixture", "variance_floor", self.variance_floor, "lie in [0, 1)", least=0, below=1)
+        check_units("Mixture", self.units, self.num_items)
 
     @property
     def _family(self) -> ResponseFamily:
@@ -83,9 +89,8 @@ class Mixture:
 
     def components(self) -> MixtureComponents:
         """The components, as engines see them."""
-        bound = float(self.bound if self.bound is not None else self._family.bound)
         return MixtureComponents(
-            self.num_components, self.num_items, self.component, self.concentration, bound, VARIANCE_RANGE, self.variance_floor
+            self.num_components, self.num_items, self.component, self.concentration, self.bound, self.variance_floor, self.units
         )
 
     def laws(self) -> tuple[Mixture, ...]:
@@ -112,6 +117,8 @@ class Mixture:
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`."""
         table, names = as_items(data, self.num_items, self._family, for_fit)
+        if for_fit and self.bound is not None:
+            check_reach(table, names, self._family, self.bound, OWN_BOUND)
         if isinstance(self.component, RowLaw) and table.isnan().any():
             row, column = (int(i) for i in table.isnan().nonzero()[0])
             raise ValueError(

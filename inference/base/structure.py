@@ -42,7 +42,7 @@ MAX_VALUES = 2**16  # of one latent site
 OF_PROGRAMS = StartSearch(batch=10, short_iterations=5, finalists=4, least=4, cap=40, budget=3e7)  # an M-step costs a hundred E-steps
 ONE_BY_ONE = StartSearch(batch=6, short_iterations=4, finalists=3, least=3, replicates=2, cap=18, budget=1e7)
 
-__all__ = ["Recommendation", "Structure", "is_large", "is_method", "Method", "Problem", "sampled_sites", "open_sites", "refuse_open_sites"]
+__all__ = ["Recommendation", "Structure", "is_large", "is_method", "Method", "Problem", "sampled_sites", "open_sites", "refuse_open_sites", "Standard"]
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,14 @@ class Structure:
     def observed_sites(self) -> tuple[str, ...]:
         """Names of the observed sites where the description says them; () where only a run with data can tell."""
         return ()
+
+    def measured(self, data: Any) -> Any:
+        """The model with what a fit takes from its data before it begins, such as the units of columns; itself where that is nothing."""
+        return self.model
+
+    def standard(self, problem: Problem) -> Standard | None:
+        """The problem in units in which engines work best; None for those of the data."""
+        return None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params | None:
         """Parameters to start from, (R, ...); None for values drawn near zero on the unconstrained scale.
@@ -415,6 +423,12 @@ class Structure:
         """The most probable value of every latent, by latent site."""
         return program.latent_modes(params)
 
+    def expected_rows(self, program: Program, params: Params) -> Tensor | None:
+        """The program's rows as one expects their entries, latents averaged over their posterior, in the shape of the data; None where the description
+        does not say.
+        """
+        return None
+
     def laws(self) -> tuple[Any, ...]:
         """Models among which law and number of components are chosen together, the first contained in the others; () where no rule counts them."""
         return ()
@@ -492,3 +506,19 @@ class Problem:
             digest_of((self.seed, self.start_given), "the seed"),
         ]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Standard:
+    """A problem in other units of its columns.
+
+    Args:
+        problem: model and data in these units.
+        inward, outward: parameters (..., as the sites say) from the units of the data to these, and back.
+        log_volume: by how much the log-likelihood is larger in these units.
+    """
+
+    problem: Problem
+    inward: Callable[[Params], Params]
+    outward: Callable[[Params], Params]
+    log_volume: float

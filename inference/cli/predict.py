@@ -19,6 +19,7 @@ from inference.cli.app import (
     warn,
     write_rows,
 )
+from ppl_models.parts.showing import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +62,7 @@ def predict(
             said = write_rows(fit, rows, file, beside)
         for text in dict.fromkeys(str(warning.message) for warning in caught):
             warn(text)
-        typer.echo(f"{len(rows):,} {'steps' if fit.structure.row_columns else 'rows'}: {said}")
+        typer.echo(f"{counted(len(rows), 'time point' if fit.structure.row_columns else 'row')}: {said}")
 
 
 def _rows(fit: Fit, data: str) -> pd.DataFrame:

@@ -87,6 +87,11 @@ class SVI:
             raise ValueError(f"SVI: warm_start must be an engine such as EM(), or None, got {self.warm_start!r}")
 
     @property
+    def in_units_of_the_data(self) -> bool:
+        """Whether the settings speak of parameters in units of the data: a guide of the user's own does."""
+        return not hasattr(self.guide, "build")
+
+    @property
     def max_iterations(self) -> int:
         """Gradient steps."""
         return self.num_steps

@@ -19,13 +19,14 @@ from inference.base.checkpoint import usable_path
 from inference.base.optima import rank_restarts
 from inference.base.outcome import BoundWarning, DegenerateWarning, EstimateWarning, Outcome, StartsWarning
 from inference.base.progress import NoProgress, RichProgress
-from inference.base.structure import Method, Problem, is_method, sampled_sites
+from inference.base.structure import Method, Problem, Standard, is_method, sampled_sites
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
 from inference.engines.start_search import search_starts
 from inference.fitting.problem import problem_of
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
+from inference.fitting.units import in_units_of_the_data
 from inference.programs.alone import isolated, listening
 from inference.programs.data import checks_data
 from inference.programs.program import Params, Program
@@ -106,6 +107,8 @@ def fit(
             method = advice.method or (NUTS() if sampled_sites(problem.structure, problem.program_of_one_row()) else EM())
             init, num_restarts = advice.init if init is None else init, num_restarts or advice.num_restarts
         problem.structure.check_method(method)
+        standard = _standard(problem, method)
+        inner = problem if standard is None else standard.problem
         if path is not None:
             problem.fingerprint(method, {})  # a program whose contents cannot be read is refused before any work
         init = "spectral" if init is None else init
@@ -116,10 +119,10 @@ def fit(
         try:
             with bar, isolated(seed):
                 if search is None:
-                    state = method.run(problem, _start(problem, init, num_restarts or 1), bar, path)
+                    state = method.run(inner, _start(problem, standard, init, num_restarts or 1), bar, path)
                 else:
-                    state = search_starts(search, method, problem, _batches(problem, init, search.batch), bar, path)
-            result = assemble(problem, method, state, time.monotonic() - began)
+                    state = search_starts(search, method, inner, _batches(inner, init, search.batch), bar, path)
+            result = assemble(problem, method, state, time.monotonic() - began, standard)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
             raise ValueError(f"{NO_ANSWER} a matrix could not be worked with ({error}). {REMEDY}") from error
     ended = "converged" if result.converged else "stopped"
@@ -139,9 +142,16 @@ def fit_from(model: Any, data: Any, method: Method, starts: Callable[[Problem], 
     """
     began = time.monotonic()
     problem = problem_of(model, data, seed)
+    standard = _standard(problem, method)
     with NoProgress() as bar, isolated(seed):
-        outcome = method.run(problem, starts(problem), bar, None)
-    return assemble(problem, method, outcome, time.monotonic() - began)
+        start = starts(problem)
+        outcome = method.run(problem, start, bar, None) if standard is None else method.run(standard.problem, standard.inward(start), bar, None)
+    return assemble(problem, method, outcome, time.monotonic() - began, standard)
+
+
+def _standard(problem: Problem, method: Method) -> Standard | None:
+    """The problem in units in which engines work best; None where these are the data's, or where the engine's settings are in units of the data."""
+    return None if getattr(method, "in_units_of_the_data", False) else problem.structure.standard(problem)
 
 
 def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Params]:
@@ -164,12 +174,19 @@ def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Pa
     return draw
 
 
-def _start(problem: Problem, init: str | Params | Fit, num_restarts: int) -> Params:
+def _start(problem: Problem, standard: Standard | None, init: str | Params | Fit, num_restarts: int) -> Params:
+    """Where the engine starts, in the units in which it works; a user's own parameters are in those of the data."""
     if isinstance(init, str):
         if init not in ("spectral", "random"):
             raise ValueError(f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}")
-        start = problem.structure.start(problem, init, num_restarts)
-        return _unconstrained_start(problem, num_restarts) if start is None else start
+        inner = problem if standard is None else standard.problem
+        start = inner.structure.start(inner, init, num_restarts)
+        return _unconstrained_start(inner, num_restarts) if start is None else start
+    given = _given_start(problem, init, num_restarts)
+    return given if standard is None else standard.inward(given)
+
+
+def _given_start(problem: Problem, init: Params | Fit, num_restarts: int) -> Params:
     params = init.params if isinstance(init, Fit) else init
     program = problem.program_of_one_row()  # parameters alone matter, whatever the rows
     params = {name: torch.as_tensor(value) for name, value in params.items()}
@@ -220,11 +237,18 @@ def _nearby(program: Program, free: Params, num_restarts: int, seed: int, first_
     return {name: value.detach() for name, value in program.constrained(out).items()}
 
 
-def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float) -> Fit:
-    """The fit of the best restart, under the library's labels; warns of estimates on a bound."""
+def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float, standard: Standard | None = None) -> Fit:
+    """The fit of the best restart, under the library's labels; warns of estimates on a bound.
+
+    Args:
+        problem: as the user gave it; method: the engine.
+        outcome: what it found, for the standard problem where there is one; seconds: how long that took.
+        standard: in whose units the engine worked; None for those of the data.
+    """
     if outcome.model is not None:
         problem = dataclasses.replace(problem, model=outcome.model, structure=structure_of(outcome.model))
-    ranking = rank_restarts(problem, outcome.params, outcome.objective) if isinstance(method, EM) else None
+    inner = problem if standard is None else standard.problem
+    ranking = rank_restarts(inner, outcome.params, outcome.objective) if isinstance(method, EM) else None
     best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax()) if ranking is None else ranking.best
     if not math.isfinite(float(outcome.objective[best])):
         raise ValueError(
@@ -232,21 +256,24 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float)
             f"under the model that a computer can hold. {REMEDY}"
         )
     params = {name: value[best].clone() for name, value in outcome.params.items()}
-    params = params if outcome.is_named else problem.structure.canonical(params)
+    params = params if outcome.is_named else inner.structure.canonical(params)
+    at_bound, concerns = inner.structure.at_bound(params), inner.structure.concerns(inner, params)
+    if standard is not None:
+        params, outcome = standard.outward(params), in_units_of_the_data(outcome, problem, standard)
     one_row = problem.program_of_one_row()
     sites = one_row.names("local")
     local = {name: params.pop(name) for name in sites if name in params}
     draws = outcome.draws or {}
     kept = {name: value for name, value in outcome.params.items() if name not in sites}
     iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
-    _warn_bounds(problem.structure.at_bound(params))
+    _warn_bounds(at_bound)
     restarts = Restarts(outcome.objective, outcome.log_likelihood, outcome.converged, outcome.num_iterations, kept, best)
     if ranking is not None:
         restarts = dataclasses.replace(
             restarts, num_tried=outcome.num_tried, optimum=ranking.optimum, degenerate=ranking.degenerate
         )
         _warn_starts(restarts)
-    for text in problem.structure.concerns(problem, params):
+    for text in concerns:
         warnings.warn(text, EstimateWarning, stacklevel=3)
     return Fit(
         model=problem.model,

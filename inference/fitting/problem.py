@@ -33,4 +33,6 @@ def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: boo
     tensors, names = checked(model, data, for_fit=True)
     if not checks_data(model):
         check_program(Program(model, tensors))
-    return Problem(model, tensors, names, int(seed), start_given, structure_of(model))
+    structure = structure_of(model)
+    known = structure.measured(tensors)
+    return Problem(known, tensors, names, int(seed), start_given, structure if known is model else structure_of(known))

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from inference.base import drawing
-from inference.fitting import criteria, export, predicting, rows, showing, storage, tabular
+from inference.fitting import criteria, export, filling, predicting, rows, showing, storage, tabular
 from inference.fitting.names import Names
 from inference.fitting.record import FitRecord
 from ppl_models.parts.showing import html_table, lines_of
@@ -64,12 +64,19 @@ class Fit(FitRecord):
         return rows.log_likelihood_rows(self, data)
 
     def reconstruct(self, data: Any) -> Tensor:
-        """E[items | latents] averaged over the posterior of the latents, (N, J).
+        """Every entry as one expects it of its row, latents averaged over their posterior, (N, J); see :func:`inference.fitting.rows.reconstruct`.
+
+        Of a number its mean (of a yes-or-no item the probability of yes), of an item with categories the code of the most probable one; entries that
+        are missing have an expectation too.
 
         Raises:
-            ValueError: if the model's rows are not a finite mixture over one latent site.
+            ValueError: for a model of which such expectations are not known.
         """
         return rows.reconstruct(self, data)
+
+    def fill_missing(self, data: Any) -> Any:
+        """The data with what the fit expects in place of every missing entry; see :func:`inference.fitting.filling.fill_missing`."""
+        return filling.fill_missing(self, data)
 
     def simulate(self, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
         """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.

@@ -155,19 +155,24 @@ def log_likelihood_rows(fit: FitRecord, data: Any) -> Tensor:
 
 @torch.enable_grad()
 def reconstruct(fit: FitRecord, data: Any) -> Tensor:
-    """E[items | latents] averaged over the posterior of the latents, (N, J).
+    """Every entry as one expects it of the row's latents, averaged over their posterior, (N, J); of an item with categories the code of the most probable one.
 
     Raises:
-        ValueError: if the model's rows are not a finite mixture over one latent site.
+        ValueError: for a model of which such expectations are not known.
     """
     out = []
     for program in chunks(fit, data):
-        mixture = program.as_mixture(fit.params)
-        if mixture is None:
-            raise ValueError("reconstruct: the model's rows are not a finite mixture over one latent site")
-        weights = program.latent_marginals(fit.params)[mixture.latent]  # (n, C)
-        means = mixture.response.mean.reshape(weights.shape[1], -1)
-        out.append((weights @ means).detach())
+        refuse_open(fit, program)
+        own = fit.structure.expected_rows(program, fit.params)
+        if own is None and (mixture := program.as_mixture(fit.params)) is not None:
+            weights = program.latent_marginals(fit.params)[mixture.latent]  # (n, C)
+            own = weights @ mixture.response.mean.reshape(weights.shape[1], -1)
+        if own is None:
+            raise ValueError(
+                f"reconstruct: what to expect of a row is known for mixtures, hidden Markov models and models of binary latents over independent items, and not "
+                f"for {fit.model_name}; fit.simulate(num_rows) draws whole rows, whose mean is an expectation"
+            )
+        out.append(own.detach())
     return torch.cat(out)
 
 

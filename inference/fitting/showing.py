@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ppl_models.parts.showing import shown_settings
+from ppl_models.parts.showing import counted, shown_settings
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
 
-__all__ = ["facts_of"]
+__all__ = ["facts_of", "has_sequences", "rows_in_words"]
 
 MOST_SITES = 4
 
@@ -35,16 +35,26 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
 def _size(fit: FitRecord) -> tuple[str, str]:
     """BIC; where that does not apply, what was maximised."""
     if fit.why_no_criteria is None:
-        return "BIC", f"{_number(fit.bic)}, {fit.num_parameters:,} free parameters"
+        return "BIC", f"{_number(fit.bic)}, {counted(fit.num_parameters, 'free parameter')}"
     return "objective", f"{fit.objective:.5g}, {fit.objective_name} (BIC and AIC do not apply)"
 
 
+def rows_in_words(fit: FitRecord) -> str:
+    """How many rows a fit is of, or sequences of how many time points."""
+    if not has_sequences(fit):
+        return counted(fit.num_rows, "row")
+    points = counted(fit.num_observations or fit.num_rows, "time point")
+    return f"1 sequence of {points}" if fit.num_rows == 1 else f"{counted(fit.num_rows, 'sequence')}, {points} in all"
+
+
+def has_sequences(fit: FitRecord) -> bool:
+    """Whether a row is a sequence of steps."""
+    return bool(fit.structure.row_columns) or fit.num_observations not in (None, fit.num_rows)
+
+
 def _data(fit: FitRecord) -> str:
-    num_items = len(fit.item_names)
-    names = f" of {num_items:,} {'column' if num_items == 1 else 'columns'}" if num_items else ""
-    if fit.num_observations not in (None, fit.num_rows):
-        return f"{fit.num_rows:,} sequences, {fit.num_observations:,} steps in all"
-    return f"{fit.num_rows:,} {'row' if fit.num_rows == 1 else 'rows'}{names}"
+    names = f" of {counted(len(fit.item_names), 'column')}" if fit.item_names and not has_sequences(fit) else ""
+    return f"{rows_in_words(fit)}{names}"
 
 
 def _latents(fit: FitRecord) -> str:
@@ -65,10 +75,10 @@ def _values(count: int, num_values: int) -> str:
 def _course(fit: FitRecord) -> str:
     if fit.draws is not None:
         chains, draws = next(iter(fit.draws.values())).shape[:2]
-        return f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} draws, {'converged' if fit.converged else 'not converged'}"
+        return f"{counted(chains, 'chain')} of {counted(draws, 'draw')}, {'converged' if fit.converged else 'not converged'}"
     if fit.converged:
-        return f"converged after {fit.num_iterations:,} iterations"
-    return f"did not converge in {fit.num_iterations:,} iterations"
+        return f"converged after {counted(fit.num_iterations, 'iteration')}"
+    return f"did not converge in {counted(fit.num_iterations, 'iteration')}"
 
 
 def _given(fit: FitRecord) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.showing import counted, shows_briefly
 
 __all__ = ["Direction", "InformationReport", "information_from_jacobian", "information_from_scores"]
 
@@ -88,7 +88,7 @@ class InformationReport:
 
     def text(self) -> str:
         """The report in words."""
-        source = "" if self.num_rows is None else f", from the scores of {self.num_rows} rows"
+        source = "" if self.num_rows is None else f", from the scores of {counted(self.num_rows, 'row')}"
         if self.is_full_rank:
             lines = [
                 "The parameters are locally identified: no small change of them leaves the law of the data as it is.",

@@ -26,6 +26,7 @@ from inference.fitting.record import FitRecord
 from inference.fitting.rows import log_likelihood_rows
 from inference.identifiability.fisher import InformationReport, information_from_jacobian
 from inference.identifiability.scores import MOST_PARAMETERS, row_scores
+from inference.structures.mixture.tables import most_classes, table_too_small
 from ppl_models.parts.showing import shows_briefly
 
 __all__ = ["LatentClassReport", "check_latent_classes", "three_groups"]
@@ -42,11 +43,25 @@ class LatentClassReport:
         num_classes: K.
         groups: items of three groups under which the condition holds; () where there are none; None where it does not apply.
         information: rank of the derivatives of all cells at the estimate.
+        num_free: free numbers of the model.
+        sizes: categories of every item.
     """
 
     num_classes: int
     groups: tuple[tuple[str, ...], ...] | None
     information: InformationReport
+    num_free: int
+    sizes: tuple[int, ...]
+
+    @property
+    def num_cells(self) -> int:
+        """Different rows of answers that there can be."""
+        return math.prod(self.sizes)
+
+    @property
+    def is_too_small(self) -> bool:
+        """Whether the table of all answers has fewer free shares than the model has free numbers."""
+        return self.num_free > self.num_cells - 1
 
     @property
     def rank(self) -> int:
@@ -70,6 +85,20 @@ class LatentClassReport:
             return "not identified"
         return "generic" if self.groups else "local"
 
+    def why(self) -> str:
+        """Why the classes are not determined, where they are not."""
+        small = table_too_small(self.num_free, self.sizes)
+        return (
+            f"The answers do not determine these {self.num_classes} classes: {f'{small} Of' if small else 'of'} {self.num_parameters} free numbers only {self.rank} can "
+            "be learned, however many rows there are. Other classes describe the data exactly as well, so in these directions the estimates are arbitrary, and "
+            "errors mean nothing."
+        )
+
+    def remedy(self) -> str:
+        """What to do about it."""
+        most = f" (by that count at most {most_classes(self.sizes)} from these items)" if self.is_too_small else ""
+        return f"Take fewer classes{most}, or more items or categories."
+
     def text(self) -> str:
         """The report in words."""
         found, lines = self.information, []
@@ -81,11 +110,7 @@ class LatentClassReport:
             if found.weakest is not None:
                 lines.append(f"Least sure: {', '.join(found.weakest.names[:6])}.")
         else:
-            lines.append(
-                f"The answers do not determine these {self.num_classes} classes: of {found.num_parameters} free numbers only {found.rank} can be learned, however many "
-                "rows there are. Other classes describe the data exactly as well, so in these directions the estimates are arbitrary, and errors "
-                "mean nothing. Take fewer classes, or more items or categories. What may change together:"
-            )
+            lines.append(f"{self.why()} {self.remedy()} What may change together:")
             lines += [f"  {', '.join(direction.names[:8])}" for direction in found.null_directions]
         source = "(Allman, Matias and Rhodes 2009, doi:10.1214/09-AOS689)"
         if self.groups:
@@ -98,7 +123,9 @@ class LatentClassReport:
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""
         groups = None if self.groups is None else [list(group) for group in self.groups]
-        return {"num_classes": self.num_classes, "groups": groups, "information": self.information.to_dict(), "text": self.text()}
+        verdict = {"is_full_rank": self.is_full_rank, "why": None if self.is_full_rank else self.why(), "remedy": None if self.is_full_rank else self.remedy()}
+        counts = {"num_classes": self.num_classes, "num_free": self.num_free, "num_cells": self.num_cells}
+        return counts | verdict | {"groups": groups, "information": self.information.to_dict(), "text": self.text()}
 
 
 def check_latent_classes(fit: FitRecord, sizes: Sequence[int], free_tables: bool = True) -> LatentClassReport | None:
@@ -120,7 +147,8 @@ def check_latent_classes(fit: FitRecord, sizes: Sequence[int], free_tables: bool
     items = list(fit.item_names) or [str(j) for j in range(len(sizes))]
     k = len(fit.params["weights"])
     groups = three_groups(sizes, k) if free_tables and k > 1 else None
-    return LatentClassReport(k, None if groups is None else tuple(tuple(items[j] for j in group) for group in groups), information)
+    own = None if groups is None else tuple(tuple(items[j] for j in group) for group in groups)
+    return LatentClassReport(k, own, information, fit.num_parameters, tuple(sizes))
 
 
 def _named(fit: FitRecord, entry: str) -> str:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from inference.plots._common import short_name
 from inference.plots.fit import _axes
+from ppl_models.parts.showing import counted
 
 if TYPE_CHECKING:
     from inference.selection.attribute_groups import GroupComparison, ItemScores
@@ -36,7 +37,7 @@ def plot_group_mastery(comparison: GroupComparison, ax: Axes | None = None) -> A
         reach = np.nan_to_num(WIDTH * comparison.errors[g])
         low = np.minimum(reach, comparison.mastery[g])
         high = np.minimum(reach, 1 - comparison.mastery[g])
-        ax.errorbar(places + shift, comparison.mastery[g], np.stack([low, high]), fmt="o", capsize=3, label=f"{short_name(group, 24)} ({comparison.sizes[g]:,} rows)")
+        ax.errorbar(places + shift, comparison.mastery[g], np.stack([low, high]), fmt="o", capsize=3, label=f"{short_name(group, 24)} ({counted(int(comparison.sizes[g]), 'row')})")
     ax.set_xticks(places, [short_name(name, 18) for name in comparison.attributes], rotation=30 if size > 4 else 0, ha="right" if size > 4 else "center")
     ax.set(ylim=(0, 1), ylabel="share that has the attribute", title="Attributes by group, with 95 % intervals")
     ax.grid(axis="y", alpha=0.3)

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from inference.predictive import PredictiveCheck, predictive_check
+from ppl_models.parts.showing import counted
 
 if TYPE_CHECKING:
     from matplotlib.image import AxesImage
@@ -191,8 +192,8 @@ def _plot_one_column(check: PredictiveCheck, name: str) -> Figure:
 
 def _title(figure: Figure, check: PredictiveCheck, name: str) -> None:
     rows = len(check.observed)
-    of = f"{rows:,} rows" if rows == check.num_rows else f"{rows:,} of {check.num_rows:,} rows"
+    of = counted(rows, "row") if rows == check.num_rows else f"{rows:,} of {counted(check.num_rows, 'row')}"
     of = f"{name}: {of}" if name else of
-    figure.suptitle(f"Data simulated from the fit beside the data ({len(check.simulated)} simulations, {of})")
+    figure.suptitle(f"Data simulated from the fit beside the data ({counted(len(check.simulated), 'simulation')}, {of})")
 
 

@@ -15,6 +15,7 @@ from inference.inspection.classification import classify_rows
 from inference.inspection.item_curves import ItemCurves, item_curves
 from inference.plots._common import short_name, tick_labels
 from inference.plots.fit import _axes, _colour_bar
+from ppl_models.parts.showing import counted
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
@@ -98,6 +99,6 @@ def plot_mastery(fit: Fit, data: Any, ax: Axes | None = None, names: Names | Non
     ax.set_xticks(*tick_labels(attributes, 30), fontsize=8)
     if max(len(str(name)) for name in attributes) > 3:
         ax.tick_params("x", rotation=60)
-    ax.set(xlabel="attribute", ylabel=f"{len(chances):,} rows, from the most attributes to the fewest", title="Who has which attribute")
+    ax.set(xlabel="attribute", ylabel=f"{counted(len(chances), 'row')}, from the most attributes to the fewest", title="Who has which attribute")
     _colour_bar(ax, image, "probability given the row's answers", False)
     return ax

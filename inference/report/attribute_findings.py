@@ -12,7 +12,6 @@ import torch
 
 from inference.causal.of_fit import AttributeReport, discover_attributes, profile_posterior
 from inference.fitting.names import labels_of
-from inference.identifiability.of_fit import IdentifiabilityText, identifiability_of
 from inference.inspection.attribute_moments import all_bernoulli
 from inference.inspection.attributes import Reversal, reversals
 from inference.inspection.classification import Classification, classify_rows
@@ -49,7 +48,6 @@ __all__ = [
     "structure_of_page",
     "tried",
     "undetermined",
-    "verdict_of_q",
 ]
 
 MOST_ERROR = 0.5  # of a share: no number between 0 and 1 has a larger standard deviation
@@ -161,10 +159,6 @@ def clear_falls(subject: Subject) -> list[str]:
 
 def falls(subject: Subject) -> list[Reversal] | Refused:
     return tried(lambda: reversals(subject.fit))
-
-
-def verdict_of_q(subject: Subject) -> IdentifiabilityText | None:
-    return identifiability_of(subject.fit, subject.data)
 
 
 def is_free(subject: Subject) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from inference.acdc.choice import taken_beyond
 from inference.acdc.criterion import MISFIT
+from inference.fitting.showing import rows_in_words
 from inference.plots.components import plot_choice, plot_discrepancies, plot_return, plot_scree, plot_signatures
 from inference.report.how_many import how_many_sections
 from inference.report.page import number, picture, write_page
@@ -216,7 +217,7 @@ def write_selection_report(
         Section("rivals", "What other criteria say", _rivals(table)),
         Section("settings", "Settings", [_settings(best, result)]),
     ]
-    return write_page(file, f"How many components? {k}, for {best.num_rows} rows", sections)
+    return write_page(file, f"How many components? {k}, for {rows_in_words(best)}", sections)
 
 
 NOT_LOOKED_AT = Note("Not looked at.")

@@ -17,6 +17,7 @@ from inference.base.plugins import load_modules
 from inference.fitting.columns import as_fitted
 from inference.fitting.names import Names
 from inference.fitting.result import Fit
+from inference.fitting.showing import has_sequences, rows_in_words
 from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
 from inference.programs.data import checked
@@ -91,20 +92,20 @@ def _what(fit: Fit) -> Iterator[Part]:
     words = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", (inspect.getdoc(fit.model) or "").strip().split("\n\n")[0].replace("\n", " "))
     if words:
         yield Paragraph(words)
-    yield Paragraph(f"Fitted to {fit.num_rows:,} rows by {settings(fit.method)}.")
+    yield Paragraph(f"Fitted to {rows_in_words(fit)} by {settings(fit.method)}.")
 
 
 def _numbers(fit: Fit) -> Iterator[Part]:
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     ends = ends[np.isfinite(ends)]
-    digits = 4 if fit.objective_name.endswith("per row") else 2
+    digits, row = 4 if fit.objective_name.endswith("per row") else 2, "sequence" if has_sequences(fit) else "row"
     rows = [
         [f"{fit.likelihood_name} ({_given(fit)})", number(fit.log_likelihood)],
-        [f"{fit.likelihood_name}, a row", number(fit.log_likelihood / fit.num_rows, 4)],
+        [f"{fit.likelihood_name}, a {row}", number(fit.log_likelihood / fit.num_rows, 4)],
         [f"objective: {fit.objective_name}", number(fit.objective, digits)],
         *([["free parameters", f"{fit.num_parameters:,}"], ["BIC (smaller is better)", number(fit.bic)]] if fit.why_no_criteria is None else []),
-        ["rows", f"{fit.num_rows:,}"],
-        *([["steps of all sequences", f"{fit.num_observations:,}"]] if fit.num_observations not in (None, fit.num_rows) else []),
+        [f"{row}s", f"{fit.num_rows:,}"],
+        *([["time points of all sequences", f"{fit.num_observations:,}"]] if fit.num_observations not in (None, fit.num_rows) else []),
         ["converged", "yes" if fit.converged else "no"],
         ["iterations", f"{fit.num_iterations:,}"],
         ["seconds, whole call", number(fit.seconds)],
@@ -144,5 +145,5 @@ def _convergence(fit: Fit) -> Iterator[Part]:
 
 def _identifiability(found: str | HasText | None) -> Part:
     if found is None:
-        return Note("Not checked in this run: a good fit does not by itself mean that its latents are determined.")
+        return Note("Not decided: the rows of the fit are missing here, or too few for so many parameters, or cannot be judged one by one. A good fit does not by itself mean that its latents are determined.")
     return Verbatim(found if isinstance(found, str) else found.text())

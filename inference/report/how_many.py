@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inference.fitting.showing import rows_in_words
 from inference.plots.components import plot_discrepancies
 from inference.plots.selection import plot_how_many, plot_how_many_groups
 from inference.report.page import number, picture, write_page
@@ -50,7 +51,7 @@ def write_how_many_report(answer: HowMany, path: str | Path, result: AcdcResult 
         k = answer.fit.model.num_components  # type: ignore[attr-defined]
         drawn = picture(lambda: plot_discrepancies(result, k), "misfit of each component beside exact noise")
         sections.append(Section("components", "Noise of each component", [drawn, Note("A component far above its band has noise that its law does not know.")]))
-    return write_page(Path(path), f"How many components? {answer.num_components}, for {answer.fit.num_rows} rows", sections)
+    return write_page(Path(path), f"How many components? {answer.num_components}, for {rows_in_words(answer.fit)}", sections)
 
 
 def _words(answer: HowMany) -> Iterator[Part]:

@@ -19,6 +19,8 @@ from inference.estimates import EstimateTable, estimates_of
 from inference.fitting.draws import latents_of_draws
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.result import Fit
+from inference.fitting.showing import rows_in_words
+from inference.identifiability.of_fit import identifiability_of
 from inference.plots.estimates import plot_estimates
 from inference.plots.fit import plot_check
 from inference.predictive import predictive_checks
@@ -34,6 +36,7 @@ __all__ = [
     "HasText",
     "Subject",
     "cut_table",
+    "determined",
     "estimates",
     "fitted",
     "identified",
@@ -102,6 +105,11 @@ class Subject:
         return estimates_of(self.fit, self.data, names=self.names)
 
 
+def determined(subject: Subject) -> str | HasText | None:
+    """Whether the data determine the estimates: as the caller says, else worked out here; None where nothing can be said."""
+    return subject.identifiability if subject.identifiability is not None else identifiability_of(subject.fit, subject.data)
+
+
 def shape_text(shape: Sequence[int]) -> str:
     return " × ".join(map(str, shape)) or "1"
 
@@ -157,8 +165,8 @@ def verdict(structure: Structure, subject: Subject) -> Verdict | None:
 
 @functools.singledispatch
 def identified(structure: Structure, subject: Subject) -> str | HasText | None:
-    """The verdict on identifiability; None where it was not looked at."""
-    return subject.identifiability
+    """The verdict on identifiability; None where nothing can be said."""
+    return subject.once(determined)
 
 
 @functools.singledispatch
@@ -240,7 +248,7 @@ def latents(subject: Subject) -> Iterator[Part]:
         elif len(on):
             bits += _bits_of(site, labels, on)
     if bits or values:
-        yield Paragraph(f"Over the {fit.num_rows:,} rows given.")
+        yield Paragraph(f"Over the {rows_in_words(fit)} given.")
     head = ("site", "latent", "share of rows on", "mean posterior entropy (bits)", "share of rows unsure (0.1 to 0.9)")
     for heading, rows in ((head, bits), (("site", "value", "share", "most probable in", "mean probability where it is"), values)):
         if rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from inference.report.parts import Finding, Verdict
-from inference.report.sections import Subject
+from inference.report.sections import Subject, determined
 
 __all__ = ["listed", "on_convergence", "on_information", "verdict_of"]
 
@@ -45,12 +45,14 @@ def on_convergence(subject: Subject) -> Finding:
 
 def on_information(subject: Subject) -> Finding:
     """Do the data determine the parameters, as far as the information at the estimate says?"""
-    question, found = "Do the data determine the estimates?", subject.identifiability
+    question, found = "Do the data determine the estimates?", subject.once(determined)
     record = {} if found is None or isinstance(found, str) else found.to_dict()  # type: ignore[attr-defined]
     if "is_full_rank" not in record:
-        return Finding("", question, "That was not decided: there are too few rows for so many parameters, or the rows cannot be judged one by one.")
+        return Finding("", question, "That was not decided: the rows of the fit are missing here, or too few for so many parameters, or cannot be judged one by one.")
     if record["is_full_rank"]:
         return Finding("good", question, "Yes, near this estimate: no small change of it leaves the law of the data as it is.")
+    if "why" in record:
+        return Finding("bad", question, f"No. {record['why']}", f"{record['remedy']} Read no single one of these estimates before.")
     named = listed(list(record["null_directions"][0]["coefficients"]))
     words = f"No: some estimates can be changed together without any change of the law of the data ({named})."
     return Finding("bad", question, words, "Fit fewer components, or leave out columns, until the data determine the estimates; read no single one of them before.")

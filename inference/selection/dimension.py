@@ -272,7 +272,7 @@ class LikelihoodRatio:
         columns |= {name: list(unknown) for name in ("ratio_statistic", "p_value", "replicates", "negative_ratios")}
         stop = len(fits)
         for i, (small, large) in enumerate(zip(fits, fits[1:], strict=False), 1):
-            chosen = any(one.model is not model for one, model in zip((small, large), study.models[i - 1 : i + 1], strict=True))
+            chosen = any(one.choice is not None for one in (small, large))
             test = likelihood_ratio_test(
                 small, large, study.data, self.num_replicates, self.stop_after, study.seed, study.progress,
                 self._refit(study, small, large, i) if chosen else None,

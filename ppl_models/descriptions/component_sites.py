@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyro
@@ -15,9 +15,9 @@ from ppl_models.parts.categorical import joined, table_concentrations, threshold
 from ppl_models.parts.distributions import Dispersions, Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.probability_tables import DirichletTables
-from ppl_models.parts.responses import sizes
+from ppl_models.parts.responses import ResponseFamily, sizes
 
-__all__ = ["component_dims", "draw_components", "law_given", "num_own_dims"]
+__all__ = ["component_dims", "draw_components", "item_law", "law_given", "num_own_dims"]
 
 
 def component_dims(about: MixtureComponents, of: str = "component") -> dict[str, tuple[str, ...]]:
@@ -49,24 +49,23 @@ def draw_components(about: MixtureComponents, zero: Tensor) -> dict[str, Tensor]
         about: the components; zero: of the program's dtype and device.
     """
     if isinstance(about.component, RowLaw):
-        return about.component.draw(about.num_components, about.num_items, about.bound, zero)
+        return about.component.draw(about.num_components, _ends(about.limits, zero), zero + zero.new_tensor(about.widths))
     family, num = about.component, about.num_components
     num_categories = family.num_categories_of(about.num_items)
     num_numeric = about.num_items - len(num_categories)
     predictors = probabilities = None
     if num_numeric:
-        predictors = pyro.sample("predictors", Flat(zero - about.bound, zero + about.bound).expand([num, num_numeric]).to_event(2))
+        predictors = pyro.sample("predictors", Flat(*_ends(about.limits, zero)).expand([num, num_numeric]).to_event(2))
     if num_categories:
         concentrations = torch.tensor(table_concentrations(family, about.num_items), dtype=zero.dtype, device=zero.device)
         probabilities = pyro.sample("probabilities", DirichletTables(concentrations, num_categories).expand(torch.Size([num])).to_event(1))
     thresholds, limits = None, threshold_limits(family, about.num_items)
     if limits:
-        low, high = (torch.tensor(ends, dtype=zero.dtype, device=zero.device) for ends in zip(*limits, strict=True))
-        thresholds = pyro.sample("thresholds", Flat(low, high).to_event(1)).unsqueeze(-2)  # all components share them
+        thresholds = pyro.sample("thresholds", Flat(*_ends(limits, zero)).to_event(1)).unsqueeze(-2)  # all components share them
     own = {"predictor": joined(family, about.num_items, predictors, probabilities, thresholds)}  # (..., K, P)
     is_size = sizes(family, about.num_items).to(zero.device)
     if len(is_size):
-        ends = zero + about.variance_range[0], zero + about.variance_range[1]
+        ends = _ends(about.variance_limits, zero)
         prior: Any = Flat(*ends).expand([num, len(is_size)]).to_event(2)
         if bool(is_size.any()):
             prior = Dispersions(is_size.expand(num, -1), *ends)
@@ -74,9 +73,27 @@ def draw_components(about: MixtureComponents, zero: Tensor) -> dict[str, Tensor]
     return own
 
 
+def _ends(limits: Sequence[tuple[float, float]], zero: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower and upper ends of intervals, each (J,)."""
+    low, high = zip(*limits, strict=True)
+    return zero.new_tensor(low), zero.new_tensor(high)
+
+
 def num_own_dims(about: MixtureComponents, name: str) -> int:
     """Dims of what :func:`draw_components` returns, that of the components among them."""
     return len(about.component.site_dims[name]) if isinstance(about.component, RowLaw) else 2
+
+
+def item_law(about: MixtureComponents, predictor: Tensor, dispersion: Tensor | None) -> ItemResponse:
+    r"""The law of independent items, which are measured from the centres of their units.
+
+    Args:
+        about: the components.
+        predictor: (\*batch, P); dispersion: (\*batch, D), or None.
+    """
+    assert isinstance(about.component, ResponseFamily)
+    centres = [centre for centre, _ in about.item_units]
+    return ItemResponse(about.component, predictor, dispersion, predictor.new_tensor(centres) if any(centres) else None)
 
 
 def law_given(about: MixtureComponents, own: Mapping[str, Tensor]) -> Any:
@@ -88,4 +105,4 @@ def law_given(about: MixtureComponents, own: Mapping[str, Tensor]) -> Any:
     """
     if isinstance(about.component, RowLaw):
         return about.component.given(own)
-    return ItemResponse(about.component, own["predictor"], own.get("dispersion"))
+    return item_law(about, own["predictor"], own.get("dispersion"))

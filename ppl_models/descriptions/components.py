@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from torch import Tensor
+
 from ppl_models.descriptions.row_laws import RowLaw
-from ppl_models.parts.responses import ResponseFamily
+from ppl_models.descriptions.units import Units, column_units
+from ppl_models.parts.responses import NegativeBinomial, Normal, ResponseFamily
 
 __all__ = [
     "DictionaryDescription",
@@ -17,7 +20,7 @@ __all__ = [
     "VARIANCE_RANGE",
 ]
 
-VARIANCE_RANGE = (1e-6, 1e6)  # the flat prior of a variance is proper on it
+VARIANCE_RANGE = (1e-6, 1e6)  # the flat prior of a variance, in squared widths of its column, and of a size is proper on it
 
 
 @dataclass(frozen=True)
@@ -28,18 +31,67 @@ class MixtureComponents:
         num_components, num_items: K and J.
         component: the family of the components.
         concentration: of the symmetric Dirichlet prior of the weights.
-        bound: half-width of the interval of predictors or means.
-        variance_range: interval of the variances of a response family.
+        bound: half-width of the interval of predictors or means about zero; None for that of every item's family, about its centre and in its widths.
         variance_floor: least variance of a component, as a share of the column's.
+        units: centre and width of every item; None for 0 and 1. Of an item that is not Normal they are always that.
     """
 
     num_components: int
     num_items: int
     component: ResponseFamily | RowLaw
     concentration: float
-    bound: float
-    variance_range: tuple[float, float]
+    bound: float | None
     variance_floor: float = 0.0
+    units: Units | None = None
+
+    @property
+    def family(self) -> ResponseFamily:
+        """Of the items; Normal where the law is one of whole rows."""
+        return Normal() if isinstance(self.component, RowLaw) else self.component
+
+    @property
+    def scaled(self) -> tuple[bool, ...]:
+        """Which items have units of their own: those whose law is a normal one of the values as they stand."""
+        blocks = self.family.blocks(self.num_items)
+        return tuple(type(part) is Normal for part, columns, _ in blocks for _ in range(self.num_items)[columns])
+
+    @property
+    def item_units(self) -> Units:
+        """Centre and width of every item."""
+        own = self.units if self.units is not None else ((0.0, 1.0),) * self.num_items
+        return tuple(unit if is_scaled else (0.0, 1.0) for unit, is_scaled in zip(own, self.scaled, strict=True))
+
+    @property
+    def widths(self) -> tuple[float, ...]:
+        """Of every item."""
+        return tuple(width for _, width in self.item_units)
+
+    @property
+    def limits(self) -> tuple[tuple[float, float], ...]:
+        """Both ends of the interval of each predictor or mean, of the items that have one."""
+        tabled = [bool(part.num_categories_of(1)) for part, columns, _ in self.family.blocks(self.num_items) for _ in range(self.num_items)[columns]]
+        if self.bound is not None:
+            return ((-self.bound, self.bound),) * (self.num_items - sum(tabled))
+        bounds = zip(self.item_units, self.family.item_bounds(self.num_items), tabled, strict=True)
+        return tuple((centre - bound * width, centre + bound * width) for (centre, width), bound, is_table in bounds if not is_table)
+
+    @property
+    def variance_units(self) -> tuple[float, ...]:
+        """What each variance is measured in, of the items that have one: the squared width of its item; 1 for a size."""
+        blocks = [(part, columns) for part, columns, own in self.family.blocks(self.num_items) if own.stop > own.start]
+        return tuple(1.0 if isinstance(part, NegativeBinomial) else width**2 for part, columns in blocks for width in self.widths[columns])
+
+    @property
+    def variance_limits(self) -> tuple[tuple[float, float], ...]:
+        """Both ends of the interval of each variance or size, of the items that have one."""
+        low, high = VARIANCE_RANGE
+        return tuple((low * unit, high * unit) for unit in self.variance_units)
+
+    def measured(self, rows: Tensor) -> Units | None:
+        """The units that rows (N, J) suggest; None where they are given, or no item has any."""
+        if self.units is not None or not any(self.scaled):
+            return None
+        return tuple(unit if is_scaled else (0.0, 1.0) for unit, is_scaled in zip(column_units(rows), self.scaled, strict=True))
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal law ab
 class RowLaw(ABC):
     r"""A law of a whole row, with a matrix of precisions for each component.
 
-    Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale ``regularization`` times the identity,
-    so the estimate of a covariance is :math:`(S_k + \epsilon I) / N_k` with :math:`S_k` the scatter.
+    Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale :math:`\epsilon D`, D the diagonal of the items'
+    squared widths, so the estimate of a covariance is :math:`(S_k + \epsilon D) / N_k` with :math:`S_k` the scatter.
 
     Args:
-        regularization: :math:`\epsilon`, in squared units of the data.
+        regularization: :math:`\epsilon`, in squared widths of the items.
 
     Raises:
         ValueError: if it is not positive.
@@ -47,27 +47,27 @@ class RowLaw(ABC):
         """Named dims of every parameter."""
 
     @abstractmethod
-    def draw(self, num_components: int, num_items: int, bound: float, zero: Tensor) -> dict[str, Tensor]:
+    def draw(self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor) -> dict[str, Tensor]:
         """Sample sites of the parameters, (K, ...).
 
         Args:
-            bound: half-width of the interval of means.
-            zero: of the program's dtype and device.
+            ends: of the intervals of means, each (J,), of the program's dtype and device.
+            widths: units of the items, (J,).
         """
 
     @abstractmethod
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
         """The law of a row of the component whose parameters these are, (\\*batch, ...)."""
 
-    def _precisions(self, num_components: int, num_items: int, zero: Tensor) -> Tensor:
-        inverse_scale = self.regularization * torch.eye(num_items, dtype=zero.dtype, device=zero.device)
-        wishart = Precision(zero + num_items + 1, precision_matrix=inverse_scale)
+    def _precisions(self, num_components: int, widths: Tensor) -> Tensor:
+        inverse_scale = torch.diag(self.regularization * widths.square())
+        wishart = Precision(widths.new_tensor(len(widths) + 1.0), precision_matrix=inverse_scale)
         draw: Tensor = pyro.sample("precisions", wishart.expand([num_components]).to_event(1))
         return draw
 
 
-def _flat(name: str, num_components: int, num_items: int, bound: float, zero: Tensor) -> Tensor:
-    draw: Tensor = pyro.sample(name, Flat(zero - bound, zero + bound).expand([num_components, num_items]).to_event(2))
+def _flat(name: str, num_components: int, ends: tuple[Tensor, Tensor]) -> Tensor:
+    draw: Tensor = pyro.sample(name, Flat(*ends).expand([num_components, len(ends[0])]).to_event(2))
     return draw
 
 
@@ -75,11 +75,11 @@ def _flat(name: str, num_components: int, num_items: int, bound: float, zero: Te
 class MultivariateNormal(RowLaw):
     r"""Components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances; sites ``means`` (K, J), ``precisions`` (K, J, J).
 
-    Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale ``regularization`` times the identity,
-    so the estimate of a covariance is :math:`(S_k + \epsilon I) / N_k` with :math:`S_k` the scatter about the mean.
+    Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale :math:`\epsilon D`, D the diagonal of the items'
+    squared widths (``units`` of the model), so the estimate of a covariance is :math:`(S_k + \epsilon D) / N_k` with :math:`S_k` the scatter about the mean.
 
     Args:
-        regularization: :math:`\epsilon`, in squared units of the data.
+        regularization: :math:`\epsilon`, in squared widths of the items.
 
     Raises:
         ValueError: if it is not positive.
@@ -89,9 +89,9 @@ class MultivariateNormal(RowLaw):
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         return {"means": ("component", "item"), "precisions": ("component", "item", "item_2")}
 
-    def draw(self, num_components: int, num_items: int, bound: float, zero: Tensor) -> dict[str, Tensor]:
-        means = _flat("means", num_components, num_items, bound, zero)
-        return {"means": means, "precisions": self._precisions(num_components, num_items, zero)}
+    def draw(self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor) -> dict[str, Tensor]:
+        means = _flat("means", num_components, ends)
+        return {"means": means, "precisions": self._precisions(num_components, widths)}
 
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
         return dist.MultivariateNormal(picked["means"], precision_matrix=picked["precisions"])
@@ -107,7 +107,7 @@ class MultivariateT(RowLaw):
     :math:`\nu / (\nu - 2)` times; ``freedom`` :math:`\nu` (K,), degrees of freedom, uniform on [2.05, 200]. At 200 it is a normal law for all that data can tell.
 
     Args:
-        regularization: of the precisions, as in :class:`MultivariateNormal`, in squared units of the data.
+        regularization: of the precisions, as in :class:`MultivariateNormal`, in squared widths of the items.
 
     Raises:
         ValueError: if it is not positive.
@@ -117,10 +117,10 @@ class MultivariateT(RowLaw):
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         return {"means": ("component", "item"), "precisions": ("component", "item", "item_2"), "freedom": ("component",)}
 
-    def draw(self, num_components: int, num_items: int, bound: float, zero: Tensor) -> dict[str, Tensor]:
-        means = _flat("means", num_components, num_items, bound, zero)
-        precisions = self._precisions(num_components, num_items, zero)
-        freedom = pyro.sample("freedom", Flat(zero + FREEDOM[0], zero + FREEDOM[1]).expand([num_components]).to_event(1))
+    def draw(self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor) -> dict[str, Tensor]:
+        means = _flat("means", num_components, ends)
+        precisions = self._precisions(num_components, widths)
+        freedom = pyro.sample("freedom", Flat(*widths.new_tensor(FREEDOM)).expand([num_components]).to_event(1))
         return {"means": means, "precisions": precisions, "freedom": freedom}
 
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
@@ -138,7 +138,7 @@ class SkewNormal(RowLaw):
     ``precisions`` :math:`\Lambda` (K, J, J). The first two are uniform on the mixture's interval.
 
     Args:
-        regularization: of the precisions, as in :class:`MultivariateNormal`, in squared units of the data.
+        regularization: of the precisions, as in :class:`MultivariateNormal`, in squared widths of the items.
 
     Raises:
         ValueError: if it is not positive.
@@ -149,10 +149,11 @@ class SkewNormal(RowLaw):
         own = ("component", "item")
         return {"locations": own, "skews": own, "precisions": ("component", "item", "item_2")}
 
-    def draw(self, num_components: int, num_items: int, bound: float, zero: Tensor) -> dict[str, Tensor]:
-        locations = _flat("locations", num_components, num_items, bound, zero)
-        skews = _flat("skews", num_components, num_items, bound, zero)
-        return {"locations": locations, "skews": skews, "precisions": self._precisions(num_components, num_items, zero)}
+    def draw(self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor) -> dict[str, Tensor]:
+        locations = _flat("locations", num_components, ends)
+        half = (ends[1] - ends[0]) / 2
+        skews = _flat("skews", num_components, (-half, half))
+        return {"locations": locations, "skews": skews, "precisions": self._precisions(num_components, widths)}
 
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
         return SkewedRows(picked["locations"], picked["skews"], torch.linalg.cholesky(picked["precisions"]))

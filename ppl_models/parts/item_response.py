@@ -65,6 +65,8 @@ class ItemResponse(TorchDistribution):
         family: the response family.
         predictor: eta, (\*batch, P), P = J but for families of vector statistics; or a :class:`LinearPredictor` of that shape.
         dispersion: (\*batch, family.num_dispersed(J)), or None.
+        origin: (J,), from which values and predictors of Normal items are measured, 0 for other items: the same density, without the digits that
+            squares of far values cost; only beside a predictor that is a tensor.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
@@ -75,9 +77,10 @@ class ItemResponse(TorchDistribution):
         family: ResponseFamily,
         predictor: Tensor | LinearPredictor,
         dispersion: Tensor | None = None,
+        origin: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self.family, self.predictor, self.dispersion = family, predictor, dispersion
+        self.family, self.predictor, self.dispersion, self.origin = family, predictor, dispersion, origin
         self.eta = predictor.tensor() if isinstance(predictor, LinearPredictor) else predictor
         self._log_partition: Tensor | None = None
         batch_shape = self.eta.shape[:-1]
@@ -87,7 +90,7 @@ class ItemResponse(TorchDistribution):
 
     def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> ItemResponse:
         new = self._get_checked_instance(ItemResponse, _instance)
-        new.family, new.predictor, new.dispersion = self.family, self.predictor, self.dispersion
+        new.family, new.predictor, new.dispersion, new.origin = self.family, self.predictor, self.dispersion, self.origin
         new.eta, new._log_partition = self.eta, self._log_partition
         super(ItemResponse, new).__init__(torch.Size(batch_shape), self.event_shape, validate_args=False)
         return new
@@ -115,9 +118,12 @@ class ItemResponse(TorchDistribution):
             x: (\*rows, J) without missing entries; mask: the same shape, 0 where an entry is to be left out, or None.
         """
         scale = self.family.scale(self.dispersion, self.event_shape[0])  # (..., J)
+        eta = self.eta
+        if self.origin is not None:
+            x, eta = x - self.origin, eta - self.family.spread(self.origin)
         statistic = self.family.statistic(x)
         if self._log_partition is None:
-            partition = self.family.partition(self.eta, self.dispersion)
+            partition = self.family.partition(eta, self.dispersion)
             self._log_partition = partition if scale is None else partition * scale
         if mask is None:
             log_partition = self._log_partition.sum(-1)
@@ -126,11 +132,11 @@ class ItemResponse(TorchDistribution):
             log_partition = pairwise_dot(mask, self._log_partition)
         scale = None if scale is None else self.family.spread(scale)  # (..., P)
         if not self.family.is_canonical:
-            natural = self.family.natural(self.eta, self.dispersion)
+            natural = self.family.natural(eta, self.dispersion)
             inner = pairwise_dot(statistic, natural if scale is None else natural * scale)
-        elif isinstance(self.predictor, LinearPredictor) and self.predictor.loadings.shape[-1] <= self.eta.shape[-1]:
+        elif isinstance(self.predictor, LinearPredictor) and self.predictor.loadings.shape[-1] <= eta.shape[-1]:
             inner = self.predictor.dot(statistic, scale)
         else:
-            inner = pairwise_dot(statistic, self.eta if scale is None else self.eta * scale)
+            inner = pairwise_dot(statistic, eta if scale is None else eta * scale)
         base = self.family.base_measure(x, torch.ones_like(x) if mask is None else mask, self.dispersion)
         return inner, log_partition, base

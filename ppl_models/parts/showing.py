@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
-__all__ = ["html_table", "lines_of", "shown", "shown_settings", "shows_briefly"]
+__all__ = ["counted", "html_table", "lines_of", "shown", "shown_settings", "shows_briefly"]
 
 MOST_NUMBERS = 8  # of an array that is shown whole
 MOST_WIDTH = 72  # of a value
@@ -105,6 +105,11 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_plain, value))}]"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A count and what is counted, such as "1 row" and "2,000 rows"."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _mapping(value: Mapping[Any, Any]) -> str:

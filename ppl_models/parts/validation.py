@@ -16,7 +16,7 @@ from ppl_models.parts.frames import as_frame, coded, column_names
 from ppl_models.parts.responses import ResponseFamily
 
 __all__ = [
-    "ConstantColumnWarning", "as_items", "as_table", "check_complete", "check_flag", "check_kind", "check_number", "check_numbers", "check_size",
+    "ConstantColumnWarning", "as_items", "as_table", "check_complete", "check_flag", "check_kind", "check_number", "check_numbers", "check_reach", "check_size",
     "is_integer", "is_number", "numbers_like", "plain_fields",
 ]  # fmt: skip
 
@@ -237,13 +237,29 @@ def as_items(
                 raise ValueError(f"data: column {names[j]!r}: {problem}")
             if (observed == observed[0]).all():
                 constant.append(names[j])
-            elif for_fit and family.is_linear:
-                largest = float(family.statistic(observed).mean().abs())
-                if largest > family.bound / 2:
-                    raise ValueError(
-                        f"data: column {names[j]!r} has mean {largest:g} in size, too far from zero for loadings and "
-                        f"intercepts within {family.bound:g}: standardise it, or change its unit"
-                    )
     if constant and for_fit:
         warnings.warn(f"columns with one value only: {', '.join(constant)}", ConstantColumnWarning, stacklevel=3)
     return table, names
+
+
+def check_reach(table: Tensor, names: tuple[str, ...], response: ResponseFamily, bound: float | None = None, remedy: str = "") -> None:
+    """Columns that predictors are linear in must not lie too far from zero.
+
+    Args:
+        table: (N, J), NaN where missing; names: of the columns; response: their family.
+        bound: half-width of the interval of the predictors; each family's own if None.
+        remedy: what else to do than to change the data.
+
+    Raises:
+        ValueError: naming the column.
+    """
+    for family, columns, _ in response.blocks(table.shape[1]):
+        reach = family.bound if bound is None else bound
+        for j in range(columns.start, columns.stop) if family.is_linear else ():
+            observed = table[~table[:, j].isnan(), j]
+            mean = float(family.statistic(observed).mean()) if len(observed) else 0.0
+            if abs(mean) > reach / 2 and not bool((observed == observed[0]).all()):
+                raise ValueError(
+                    f"data: column {names[j]!r} has mean {abs(mean):g} in size, too far from zero for parameters within {reach:g}: "
+                    f"standardise it, or change its unit{remedy}"
+                )

@@ -62,7 +62,7 @@ def test_sequences_get_a_line_a_step(folders, tmp_path):
     steps.to_csv(tmp_path / "shuffled.csv", index=False)
     done = run("predict", folders / "options", tmp_path / "shuffled.csv", "--out", tmp_path / "answers.csv", "--keep", "action")
     assert done.exit_code == 0, done.stderr
-    assert "30 steps" in done.stdout
+    assert "30 time points" in done.stdout
     found, known = pd.read_csv(tmp_path / "answers.csv"), Fit.load(folders / "options" / "fit")
     assert found[["sequence", "time"]].to_numpy().tolist() == steps[["sequence", "time"]].to_numpy().tolist()
     for name, own in steps.groupby("sequence"):

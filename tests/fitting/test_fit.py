@@ -100,12 +100,12 @@ def test_restarts_from_a_given_start_begin_there_and_nearby():
     model = DeepDiscreteEncoder(6, (2,))
     first = fit(model, ANSWERS, EM(max_iterations=300))
     problem = problem_of(model, ANSWERS, 0)
-    start = _start(problem, first, 4)
+    start = _start(problem, None, first, 4)
     for name, value in first.params.items():
         assert torch.allclose(start[name][0], value, atol=1e-9)
         assert all((start[name][r] - value).abs().max() > 1e-3 for r in (1, 2, 3))
         assert all((start[name][r] - start[name][1]).abs().max() > 1e-3 for r in (2, 3))
-    other = _start(dataclasses.replace(problem, seed=1), first, 4)
+    other = _start(dataclasses.replace(problem, seed=1), None, first, 4)
     assert not torch.equal(other["loadings_1"][1], start["loadings_1"][1])
 
 

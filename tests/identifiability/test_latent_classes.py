@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
+import re
 import warnings
+from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 
-from inference import EM, Fit, compare, fit
+from inference import EM, EstimateWarning, Fit, compare, fit
 from inference.identifiability import check_identifiability, three_groups
 from ppl_models import Bernoulli, Categorical, Mixture, Ordinal
 
@@ -82,3 +85,21 @@ def test_three_groups_are_found_where_there_are_any(sizes: tuple[int, ...], num_
         assert sum(min(num_classes, math.prod(sizes[j] for j in group)) for group in groups) >= 2 * num_classes + 2
         members = [j for group in groups for j in group]
         assert len(members) == len(set(members))
+
+
+def test_a_table_with_too_few_cells_is_said_at_the_fit_and_on_the_page(tmp_path: Path) -> None:
+    rows = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=F64).repeat_interleave(torch.tensor([40, 10, 15, 35]), 0)
+    words = r"\(2 × 2\) has only 4 cells, whose shares are 3 free numbers, and the model has 5\."
+    with pytest.warns(EstimateWarning, match=f"cannot determine these 2 classes: the table of all possible answers {words}.*at most 1 from these items"):
+        result = fit(Mixture(2, Bernoulli(), 2), rows, EM(), num_restarts=2)
+    report = check_identifiability(result)
+    assert report.is_too_small
+    assert (report.num_free, report.num_cells, report.rank) == (5, 4, 3)
+    page = html.unescape(result.report(tmp_path / "page.html", rows).read_text(encoding="utf-8"))
+    assert re.search(f"Do the data determine the estimates\\?.*No\\. The answers do not determine these 2 classes.*{words}", page, re.DOTALL)
+    assert "Read no single one of these estimates before" in page
+    fine = check_identifiability(fitted(Bernoulli(), 3, 2))
+    assert not fine.is_too_small
+    goodman = check_identifiability(fitted(Bernoulli(), 4, 3))
+    assert not goodman.is_too_small  # 14 free numbers, 15 free shares, and yet rank 13
+    assert "of 14 free numbers only 13 can be learned" in goodman.text()

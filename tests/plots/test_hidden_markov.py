@@ -64,7 +64,7 @@ def test_what_cannot_be_drawn_is_named(result: Fit, frame: pd.DataFrame) -> None
 def test_a_report_tells_states_moves_and_residuals(result: Fit, frame: pd.DataFrame, tmp_path: Path) -> None:
     names = {"state": ["before <b>", "after"]}
     text = result.report(tmp_path / "with.html", frame, names=names).read_text(encoding="utf-8")
-    for words in ("States and moves", "before &lt;b&gt;", "never left", "Decoded path", "Pseudo-residuals", "steps of all sequences", "The first state is given"):
+    for words in ("States and moves", "before &lt;b&gt;", "never left", "Decoded path", "Pseudo-residuals", "time points of all sequences", "The first state is given"):
         assert words in text, words
     assert "left out" not in text
     assert "<b>" not in text

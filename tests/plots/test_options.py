@@ -70,7 +70,7 @@ def test_tables_of_policies_are_those_of_the_fit(tmp_path) -> None:
         assert text.count("<h2>Policies</h2>") == text.count("<h2>Options over time</h2>") == 1
         assert "Loadings" not in text
         assert text.count("Not drawn: what every option does") == missing
-        assert "steps of all sequences" in text
+        assert "time points of all sequences" in text
 
 
 def test_occupancy_is_the_posterior() -> None:

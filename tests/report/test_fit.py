@@ -170,8 +170,8 @@ def test_latents_are_summarised(page: Page) -> None:
     assert "Over the 60 rows given" in text
 
 
-def test_identifiability_is_a_placeholder_until_given(page: Page, tmp_path: Path) -> None:
-    assert "Not checked" in page.sections["identifiability"]
+def test_identifiability_is_worked_out_unless_given(page: Page, tmp_path: Path) -> None:
+    assert "Identifiability: not established" in page.sections["identifiability"]
     file = write_report(encoder_fit(), None, tmp_path / "given.html", identifiability="strictly identifiable")
     given = Page(file.read_text(encoding="utf-8"))
     assert given.sections["identifiability"].split("\n")[:2] == ["Identifiability", "strictly identifiable"]

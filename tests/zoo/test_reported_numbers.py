@@ -39,7 +39,7 @@ def log_prior(row: Row, fit: Fit, names: set[str]) -> float:
     """Pyro's own log density of the sites that were estimated."""
     point = fit.params | (fit.local or {})
     with torch.random.fork_rng(devices=[]):
-        trace = pyro.poutine.trace(pyro.poutine.condition(row.model, point)).get_trace(data_of(row))
+        trace = pyro.poutine.trace(pyro.poutine.condition(fit.model, point)).get_trace(data_of(row))
     return sum(float(trace.nodes[name]["fn"].log_prob(trace.nodes[name]["value"]).sum()) for name in names)
 
 

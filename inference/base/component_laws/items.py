@@ -11,14 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.law import ComponentLaw
+from inference.base.component_laws.law import ComponentLaw, ends
 from inference.base.component_laws.normal import EMPTY, rests_on
 from inference.base.component_laws.ordinal import maximise_ordinal
 from inference.base.component_noise import Cells, negative_binomial_scores, poisson_scores
 from inference.base.shared_values import listed
 from inference.programs.program import Params
+from ppl_models.descriptions.component_sites import item_law
+from ppl_models.descriptions.units import column_variances
 from ppl_models.parts.categorical import Categorical, Ordinal, joined, table_concentrations
-from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.probability_tables import Segments, segments_of
 from ppl_models.parts.responses import (
     Bernoulli,
@@ -35,7 +36,6 @@ from ppl_models.parts.sizes import MISSING, maximise_sizes, weighted_tally
 
 __all__ = ["ItemLaw"]
 
-NORMAL_WIDTH = 1.349  # between the quartiles, in standard deviations
 MOST_PATTERNS = 2**62  # that an integer can number
 KNOWN = (Normal, Poisson, NegativeBinomial, Bernoulli, Categorical)  # whose distribution functions are
 MEAN_EPSILON = 1e-9  # an estimated chance or rate is kept so far from the end of its range before its predictor is taken
@@ -102,11 +102,28 @@ class ItemLaw(ComponentLaw):
         """Columns that have a predictor, in the order of the predictors."""
         return [j for part, columns, _ in self._own if not part.num_categories_of(1) for j in range(self.about.num_items)[columns]]
 
+    def moved(self, params: Params, centres: Tensor, widths: Tensor) -> Params:
+        new = dict(params)
+        if "predictors" in params:
+            new["predictors"] = centres[self._numeric] + widths[self._numeric] * params["predictors"]
+        if "dispersion" in params:
+            columns = [j for part, own, _ in self._own if part.num_dispersed(1) for j in range(self.about.num_items)[own]]
+            new["dispersion"] = widths[columns].square() * params["dispersion"]  # of an item that has sizes the width is 1
+        return new
+
+    def expected_rows(self, params: Params, shares: Tensor) -> Tensor:
+        predictor, dispersion, parts = self.predictor(params), params.get("dispersion"), []
+        for (part, columns, own), (_, _, dispersed) in zip(self._own, self.family.blocks(self.about.num_items), strict=True):
+            if isinstance(part, Categorical | Ordinal):
+                items = part.segments(columns.stop - columns.start, shares.device)
+                parts.append(items.padded(shares @ part.mean(predictor[..., own]), -1.0).argmax(-1).to(shares))
+            else:
+                parts.append(shares @ part.expected_response(predictor[..., own], None if dispersion is None else dispersion[..., dispersed]))
+        return torch.cat(parts, -1)
+
     def patterns(self, data: Tensor) -> tuple[Tensor, Tensor] | None:
-        values = [2 if isinstance(part, Bernoulli) else 0 for part, columns, _ in self.family.blocks(self.about.num_items) for _ in range(columns.stop - columns.start)]
-        named = self.family.category_names(self.about.num_items)
-        values = [len(named[j]) if j in named else size for j, size in enumerate(values)]
-        if 0 in values or math.prod(size + 1 for size in values) > MOST_PATTERNS:
+        values = self.answers()
+        if values is None or math.prod(size + 1 for size in values) > MOST_PATTERNS:
             return None
         code = torch.zeros(len(data), dtype=torch.long, device=data.device)
         for j, size in enumerate(values):  # one digit an item, the last of them for what is missing
@@ -140,7 +157,7 @@ class ItemLaw(ComponentLaw):
     def scales(self, data: Tensor) -> Tensor:
         values, _ = self.statistic(data)
         values = torch.where(self.family.spread(data.isnan()), torch.nan, values)
-        scales = [_scale(values[:, own]) * part.is_canonical for part, own in self._dispersed]  # a size has no scale
+        scales = [column_variances(values[:, own]) * part.is_canonical for part, own in self._dispersed]  # a size has no scale
         return torch.cat(scales) if scales else values.new_zeros(0)
 
     @cached_property
@@ -152,8 +169,7 @@ class ItemLaw(ComponentLaw):
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         dispersion = params["dispersion"].unsqueeze(-3) if "dispersion" in params else None
-        law = ItemResponse(self.family, self.predictor(params).unsqueeze(-3), dispersion)
-        return law.log_prob(data.unsqueeze(-2))
+        return item_law(self.about, self.predictor(params).unsqueeze(-3), dispersion).log_prob(data.unsqueeze(-2))
 
     def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> ItemStatistics:
         statistic, mask = self.statistic(data)
@@ -182,7 +198,7 @@ class ItemLaw(ComponentLaw):
             gap = family.mean(self.predictor(new)) - statistics.centre
             variances = (statistics.squares - 2 * gap * statistics.sums) / number + gap.square()
             dispersed = torch.cat([variances[..., own] for _, own in self._dispersed], -1)
-            new["dispersion"] = torch.maximum(dispersed, floor).clamp(*about.variance_range)
+            new["dispersion"] = torch.maximum(dispersed, floor).clamp(*ends(about.variance_limits, dispersed))
         if statistics.values is not None and statistics.shares is not None:
             entries = sizes(family, about.num_items).nonzero().ravel().tolist()
             places = [self._numeric.index(column) for column in self._sized]
@@ -193,8 +209,8 @@ class ItemLaw(ComponentLaw):
 
     def _predictors(self, sums: Tensor, means: Tensor, empty: Tensor, params: Params) -> Params:
         """Predictors of all items without a table, and thresholds where ordinal items have a link; sums, means and ``empty`` (R, K, P)."""
-        bound, new = self.about.bound, params["predictors"].clone()
-        linear = self.family.linearise(means, MEAN_EPSILON).clamp(-bound, bound)
+        new, (low, high) = params["predictors"].clone(), ends(self.about.limits, means)
+        linear = self.family.linearise(means, MEAN_EPSILON)
         before = params.get("thresholds", new.new_zeros(*new.shape[:-2], 0))
         found, first, gap = [], 0, 0
         for part, columns, own in self._own:
@@ -204,10 +220,10 @@ class ItemLaw(ComponentLaw):
             place, first = slice(first, first + size), first + size
             if isinstance(part, Ordinal):
                 gaps, gap = slice(gap, gap + part.num_thresholds(size)), gap + part.num_thresholds(size)
-                new[..., place], threshold = maximise_ordinal(part, sums[..., own].clamp(min=0), new[..., place], before[..., gaps], bound)
+                new[..., place], threshold = maximise_ordinal(part, sums[..., own].clamp(min=0), new[..., place], before[..., gaps], part.bound if self.about.bound is None else self.about.bound)
                 found.append(threshold)
             else:
-                new[..., place] = torch.where(empty[..., own], new[..., place], linear[..., own])
+                new[..., place] = torch.where(empty[..., own], new[..., place], linear[..., own].clamp(low[place], high[place]))
         return {"predictors": new} | ({"thresholds": torch.cat(found, -1)} if "thresholds" in params else {})
 
     def _probabilities(self, counts: Tensor, totals: Tensor, before: Tensor) -> Tensor:
@@ -229,6 +245,12 @@ class ItemLaw(ComponentLaw):
 
     def at_bound(self, params: Params) -> list[str]:
         return super().at_bound(params) if self.site == "predictors" else []  # the prior of a table keeps it off zero
+
+    def answers(self) -> tuple[int, ...] | None:
+        named, out = self.family.category_names(self.about.num_items), []
+        for part, columns, _ in self._own:
+            out += [len(named[j]) if j in named else 2 if isinstance(part, Bernoulli) else 0 for j in range(self.about.num_items)[columns]]
+        return tuple(out) if all(out) else None
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         return {items[j]: names for j, names in self.family.category_names(self.about.num_items).items()}
@@ -335,7 +357,7 @@ class ItemLaw(ComponentLaw):
             return None
         patterns, index = torch.unique(data, dim=0, return_inverse=True)
         weights = responsibilities.new_zeros(len(patterns), self.about.num_components).index_add(0, index, responsibilities)
-        law = ItemResponse(self.family, self.predictor(params).unsqueeze(-3), None)
+        law = item_law(self.about, self.predictor(params).unsqueeze(-3), None)
         return Cells(weights.mT, law.log_prob(patterns.unsqueeze(-2)).mT)
 
 
@@ -347,13 +369,3 @@ def _sizes(values: Tensor, shares: Tensor, eta: Tensor, size: Tensor) -> Tensor:
     sums, counts = (often * x).sum(-1, keepdim=True), often.sum(-1, keepdim=True)
     return maximise_sizes(x, often, sums, counts, eta.unsqueeze(-1), size)
 
-
-def _scale(x: Tensor) -> Tensor:
-    """The variance of every column, or of a normal law with its quartiles where that is smaller and not zero, (J,); NaN is missing."""
-    centred = x - x.nanmean(0)
-    variance = centred.square().nanmean(0)
-    ordered = x.sort(0).values  # NaN last
-    number = (~x.isnan()).sum(0)
-    low, high = (ordered.gather(0, (share * (number - 1)).long().clamp(min=0).unsqueeze(0))[0] for share in (0.25, 0.75))
-    middle = ((high - low) / NORMAL_WIDTH).square()
-    return torch.where(middle > 0, torch.minimum(middle, variance), variance)

@@ -57,6 +57,11 @@ class ComponentLaw:
         """The variance of every column whose variance has a floor, over all components, (D,)."""
         return data.new_zeros(0)
 
+    def floor(self, data: Tensor) -> Tensor:
+        """The least variance of every column that has one, (D,): a share of its scale, inside the interval of variances."""
+        scales = self.scales(data)
+        return (self.about.variance_floor * scales).clamp(*ends(self.about.variance_limits, scales)) if len(scales) else scales
+
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         """Of every row under every component, (N, K) or (R, N, K).
 
@@ -95,6 +100,22 @@ class ComponentLaw:
         statistics = self.statistics(data, responsibilities, centre, None)
         return self.m_step(statistics, responsibilities.mT.sum(-1), blank, floor)
 
+    def moved(self, params: Params, centres: Tensor, widths: Tensor) -> Params:
+        r"""The law of :math:`c_j + w_j x_j` where these parameters, of any leading dims, are that of x.
+
+        Args:
+            centres, widths: c and w, each (J,); 0 and 1 for an item that has no units of its own.
+        """
+        raise NotImplementedError
+
+    def expected_rows(self, params: Params, shares: Tensor) -> Tensor:
+        """Every entry as one expects it of rows with these chances of the components, (..., J); of an item with categories the code of the most probable.
+
+        Args:
+            params: (K, ...); shares: (..., K).
+        """
+        raise NotImplementedError
+
     def patterns(self, data: Tensor) -> tuple[Tensor, Tensor] | None:
         """The distinct rows (P, J) and how many rows are like each, (P,); None where there is little to merge.
 
@@ -117,7 +138,8 @@ class ComponentLaw:
 
     def at_bound(self, params: Params) -> list[str]:
         """Entries that lie on the bound of their interval."""
-        return [f"{self.site}{index}" for index in (params[self.site].abs() >= 0.999 * self.about.bound).nonzero().tolist()]
+        low, high = ends(self.about.limits, params[self.site])
+        return [f"{self.site}{index}" for index in ((2 * params[self.site] - low - high).abs() >= 0.999 * (high - low)).nonzero().tolist()]
 
     def faults(self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str]) -> tuple[str, ...]:
         """Components that have shrunk onto a few rows or equal values, in words.
@@ -131,6 +153,10 @@ class ComponentLaw:
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         """The items whose family has a dispersion."""
         return []
+
+    def answers(self) -> tuple[int, ...] | None:
+        """How many answers every item has; None where one of them has no such number."""
+        return None
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Names of the categories of the items that have some, by item."""
@@ -184,6 +210,12 @@ class ComponentLaw:
     def cells(self, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:
         """Weights and log-probabilities of the distinct rows, where all items are discrete and complete."""
         return None
+
+
+def ends(limits: Sequence[tuple[float, float]], like: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower and upper ends of intervals, each (J,)."""
+    low, high = zip(*limits, strict=True)
+    return like.new_tensor(low), like.new_tensor(high)
 
 
 def outer_products(weight: Tensor, t: Tensor) -> Tensor:

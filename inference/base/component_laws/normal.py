@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.law import ComponentLaw, log_diagonal, log_two_pi, outer_products, whitened
+from inference.base.component_laws.law import ComponentLaw, ends, log_diagonal, log_two_pi, outer_products, whitened
 from inference.programs.program import Params
 from ppl_models.descriptions.row_laws import RowLaw
 
@@ -43,16 +43,26 @@ class FullLaw(ComponentLaw):
     def width(self) -> int:
         return self.about.num_items**2
 
-    @property
-    def regularization(self) -> float:
-        """Of the prior of the precisions."""
+    def ridge(self, like: Tensor) -> Tensor:
+        """Inverse scales of the prior of the precisions, a diagonal (J,)."""
         assert isinstance(self.about.component, RowLaw)
-        return self.about.component.regularization
+        return self.about.component.regularization * like.new_tensor(self.about.widths).square()
 
     def num_free(self, params: Params) -> int:
         """Symmetric matrices are counted once."""
         k, j = params[self.site].shape
         return sum(value.numel() for name, value in params.items() if name != "precisions") + k * j * (j + 1) // 2
+
+    def moved(self, params: Params, centres: Tensor, widths: Tensor) -> Params:
+        new = params | {self.site: centres + widths * params[self.site], "precisions": params["precisions"] / (widths.unsqueeze(-1) * widths)}
+        return new | ({"skews": widths * params["skews"]} if "skews" in params else {})
+
+    def means(self, params: Params) -> Tensor:
+        """Of the components, (K, J)."""
+        return params[self.site]
+
+    def expected_rows(self, params: Params, shares: Tensor) -> Tensor:
+        return shares @ self.means(params)
 
     def inverse_spread(self, params: Params) -> Tensor:
         """What is large in a direction in which a component has collapsed, in units of one over a variance, (K, J, J)."""
@@ -88,13 +98,12 @@ class NormalLaw(FullLaw):
         return NormalStatistics(weight @ t, outer_products(weight, t), centre)
 
     def m_step(self, statistics: NormalStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
-        bound = self.about.bound
         empty = (counts <= EMPTY).unsqueeze(-1)
         number = counts.clamp(min=EMPTY).unsqueeze(-1)
         centred = statistics.sums / number
-        means = torch.where(empty, params["means"], (centred + statistics.centre).clamp(-bound, bound))
+        means = torch.where(empty, params["means"], (centred + statistics.centre).clamp(*ends(self.about.limits, centred)))
         scatter = statistics.squares - number.unsqueeze(-1) * centred.unsqueeze(-1) * centred.unsqueeze(-2)
-        precisions = posterior_precisions(scatter, number, self.regularization)
+        precisions = posterior_precisions(scatter, number, self.ridge(scatter))
         return {"means": means, "precisions": torch.where(empty.unsqueeze(-1), params["precisions"], precisions)}
 
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
@@ -102,15 +111,14 @@ class NormalLaw(FullLaw):
         return torch.einsum("nkj,kji->nki", data.unsqueeze(-2) - params["means"], factor).numpy()
 
 
-def posterior_precisions(scatter: Tensor, number: Tensor, regularization: float) -> Tensor:
+def posterior_precisions(scatter: Tensor, number: Tensor, ridge: Tensor) -> Tensor:
     """The mode of the Wishart posterior with J + 1 degrees of freedom, (R, K, J, J).
 
     Args:
         scatter: about the means, (R, K, J, J); number: expected rows, (R, K, 1).
+        ridge: of the prior, (J,).
     """
-    j = scatter.shape[-1]
-    floor = regularization * torch.eye(j, dtype=scatter.dtype, device=scatter.device)
-    inverse = torch.linalg.inv((scatter + scatter.mT) / 2 + floor)
+    inverse = torch.linalg.inv((scatter + scatter.mT) / 2 + torch.diag(ridge))
     return number.unsqueeze(-1) * (inverse + inverse.mT) / 2
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.law import log_diagonal, log_two_pi, outer_products, whitened
+from inference.base.component_laws.law import ends, log_diagonal, log_two_pi, outer_products, whitened
 from inference.base.component_laws.normal import EMPTY, FullLaw, posterior_precisions
 from inference.programs.program import Params
 
@@ -83,13 +83,14 @@ class SkewNormalLaw(FullLaw):
         return SkewStatistics(first.sum(-1), second.sum(-1), share @ t, first @ t, outer_products(share, t), centre)
 
     def m_step(self, statistics: SkewStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
-        bound, s = self.about.bound, statistics
+        s, (low, high) = statistics, ends(self.about.limits, statistics.sums)
+        half = (high - low) / 2
         empty = (counts <= EMPTY).unsqueeze(-1)
         number = counts.clamp(min=EMPTY).unsqueeze(-1)
         one, two = s.first.unsqueeze(-1), s.second.unsqueeze(-1)
         spread = (number * two - one.square()).clamp(min=1e-300)
-        skews = ((number * s.slopes - one * s.sums) / spread).clamp(-bound, bound)
-        locations = ((s.sums - one * skews) / number + s.centre).clamp(-bound, bound)
+        skews = ((number * s.slopes - one * s.sums) / spread).clamp(-half, half)
+        locations = ((s.sums - one * skews) / number + s.centre).clamp(low, high)
         centred = locations - s.centre
 
         def product(a: Tensor, b: Tensor) -> Tensor:
@@ -98,8 +99,8 @@ class SkewNormalLaw(FullLaw):
 
         own = number.unsqueeze(-1) * product(centred, centred) / 2 + two.unsqueeze(-1) * product(skews, skews) / 2
         scatter = s.squares - product(centred, s.sums) - product(skews, s.slopes) + own + one.unsqueeze(-1) * product(skews, centred)
-        precisions = posterior_precisions(scatter, number, self.regularization)
-        widened = (skews * (two / number).sqrt()).clamp(-bound, bound)
+        precisions = posterior_precisions(scatter, number, self.ridge(scatter))
+        widened = (skews * (two / number).sqrt()).clamp(-half, half)
         return {
             "locations": torch.where(empty, params["locations"], locations),
             "skews": torch.where(empty, params["skews"], widened),
@@ -108,12 +109,13 @@ class SkewNormalLaw(FullLaw):
 
     def first(self, data: Tensor, responsibilities: Tensor, centre: Tensor, blank: Params, floor: Tensor) -> Params:
         """By the skewness of every column in every component, and its mean and covariance."""
-        share, bound = responsibilities.mT, self.about.bound
+        share, (low, high) = responsibilities.mT, ends(self.about.limits, centre)
+        half = (high - low) / 2
         number = share.sum(-1).clamp(min=EMPTY).unsqueeze(-1)
         t = data - centre
         mean = share @ t / number
         covariance = outer_products(share, t) / number.unsqueeze(-1) - mean.unsqueeze(-1) * mean.unsqueeze(-2)
-        covariance = covariance + self.regularization / number.unsqueeze(-1) * torch.eye(t.shape[-1], dtype=t.dtype, device=t.device)
+        covariance = covariance + torch.diag(self.ridge(t)) / number.unsqueeze(-1)
         variance = covariance.diagonal(dim1=-2, dim2=-1)
         third = share @ t**3 / number - 3 * mean * (variance + mean.square()) + 2 * mean**3
         skewness = third / variance**1.5
@@ -124,10 +126,13 @@ class SkewNormalLaw(FullLaw):
         inverse = torch.linalg.inv(left)
         empty = (number <= EMPTY).expand_as(mean)
         return {
-            "locations": torch.where(empty, blank["locations"], mean + centre - HALF_NORMAL * skews).clamp(-bound, bound),
-            "skews": torch.where(empty, blank["skews"], skews).clamp(-bound, bound),
+            "locations": torch.where(empty, blank["locations"], mean + centre - HALF_NORMAL * skews).clamp(low, high),
+            "skews": torch.where(empty, blank["skews"], skews).clamp(-half, half),
             "precisions": torch.where(empty.unsqueeze(-1), blank["precisions"], (inverse + inverse.mT) / 2),
         }
+
+    def means(self, params: Params) -> Tensor:
+        return params["locations"] + HALF_NORMAL * params["skews"]
 
     def inverse_spread(self, params: Params) -> Tensor:
         skews = params["skews"]

@@ -2,9 +2,9 @@ r"""Multivariate Student t components: ECME by a latent scale of every row (Peel
 
 Given its component, a row is :math:`N(\mu, \Lambda^{-1} / u)` with :math:`u \sim \mathrm{Gamma}(\nu/2, \nu/2)`, so that with
 :math:`d = (x - \mu)^\top \Lambda (x - \mu)` one expects :math:`g = (\nu + J) / (\nu + d)` of u. Means are averages weighted by r g; the scatter
-about them gives a matrix of precisions :math:`\Lambda^* = N (S + \epsilon I)^{-1}`. Letting u have any mean :math:`\alpha` is a
+about them gives a matrix of precisions :math:`\Lambda^* = N (S + \epsilon D)^{-1}`. Letting u have any mean :math:`\alpha` is a
 larger model that says the same of the rows at :math:`\Lambda = \alpha \Lambda^*` (the parameter expansion of Liu, Rubin and Wu 1998,
-doi:10.1093/biomet/85.4.755); the maximum over :math:`\alpha` solves :math:`\epsilon\, \mathrm{tr}(\Lambda^*) \alpha^2 + N \nu \alpha - \nu \sum r g = 0`. The degrees of
+doi:10.1093/biomet/85.4.755); the maximum over :math:`\alpha` solves :math:`\epsilon\, \mathrm{tr}(D \Lambda^*) \alpha^2 + N \nu \alpha - \nu \sum r g = 0`. The degrees of
 freedom then climb the density of the rows itself, u summed out, by Newton steps in :math:`\log \nu`, each halved until it does not fall.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.law import log_diagonal, outer_products, whitened
+from inference.base.component_laws.law import ends, log_diagonal, outer_products, whitened
 from inference.base.component_laws.normal import EMPTY, FullLaw, posterior_precisions
 from inference.programs.program import Params
 from ppl_models.descriptions.row_laws import FREEDOM
@@ -71,16 +71,16 @@ class TLaw(FullLaw):
         return TStatistics(weight.sum(-1), weight @ t, outer_products(weight, t), centre, data.mT, share)
 
     def m_step(self, statistics: TStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
-        bound = self.about.bound
         empty = (counts <= EMPTY).unsqueeze(-1)
         number, weight = counts.clamp(min=EMPTY).unsqueeze(-1), statistics.weights.clamp(min=1e-300).unsqueeze(-1)
-        kept = (statistics.sums / weight + statistics.centre).clamp(-bound, bound)
+        kept = (statistics.sums / weight + statistics.centre).clamp(*ends(self.about.limits, statistics.sums))
         centred = kept - statistics.centre
         crossed = centred.unsqueeze(-1) * statistics.sums.unsqueeze(-2)
         scatter = statistics.squares - crossed - crossed.mT + weight.unsqueeze(-1) * centred.unsqueeze(-1) * centred.unsqueeze(-2)
-        precisions = posterior_precisions(scatter, number, self.regularization)
+        ridge = self.ridge(scatter)
+        precisions = posterior_precisions(scatter, number, ridge)
         nu = params["freedom"].unsqueeze(-1)
-        prior = self.regularization * precisions.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
+        prior = (ridge * precisions.diagonal(dim1=-2, dim2=-1)).sum(-1, keepdim=True)
         root = (number * nu) + ((number * nu).square() + 4 * prior * nu * weight).sqrt()
         precisions = (2 * nu * weight / root).unsqueeze(-1) * precisions
         new = {

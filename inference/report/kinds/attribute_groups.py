@@ -19,6 +19,7 @@ from inference.selection.attribute_groups import GroupComparison, ItemScores, co
 from inference.selection.differential_items import DifferentialItems, differential_items, groups_of_fit
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from ppl_models.parts.responses import Bernoulli
+from ppl_models.parts.showing import counted
 
 __all__: list[str] = []
 
@@ -78,7 +79,7 @@ def _on_model(subject: Subject) -> Finding | None:
     model = groups_of_fit(subject.fit, "verdict").model
     names = _names(subject)
     sizes = _sizes(subject)
-    groups = ", ".join(f"{label} ({size:,} rows)" for label, size in zip(model.groups, sizes, strict=True)) if sizes else ", ".join(model.groups)
+    groups = ", ".join(f"{label} ({counted(size, 'row')})" for label, size in zip(model.groups, sizes, strict=True)) if sizes else ", ".join(model.groups)
     labels = _labels(subject)
     free = f"; {listed([labels[j] for j in model.free_items])} {'has' if len(model.free_items) == 1 else 'have'} parameters of their own in each group" if model.free_items else ""
     words = f"{len(model.groups)} groups, {groups}, answered {model.num_items} items that ask for {len(names)} attributes ({listed(names)}). Items mean the same in every group{free}."

@@ -21,13 +21,13 @@ from inference.report.attribute_findings import (
     q_validation,
     structure_of_page,
     undetermined,
-    verdict_of_q,
 )
 from inference.report.causal import verdict_in_words
 from inference.report.parts import Finding, Verdict
-from inference.report.sections import HasText, Subject, identified, verdict
+from inference.report.sections import Subject, determined, verdict
 from inference.report.verdicts import listed, on_convergence, verdict_of
 from inference.structures.layers.attributes import AttributeStructure
+from ppl_models.parts.showing import counted
 
 __all__: list[str] = []
 
@@ -50,7 +50,7 @@ def _on_model(subject: Subject) -> Finding | None:
     missing = "" if subject.data is None else _missing(subject)
     return Finding(
         "", "What was fitted?",
-        f"{subject.fit.num_rows:,} rows, {layer.num_children} items and {len(names)} attributes ({listed(names)}){shown}{missing}.",
+        f"{counted(subject.fit.num_rows, 'row')}, {counted(layer.num_children, 'item')} and {counted(len(names), 'attribute')} ({listed(names)}){shown}{missing}.",
     )  # fmt: skip
 
 
@@ -69,8 +69,8 @@ MEANING = {
 
 
 def _on_identifiability(subject: Subject) -> Finding | None:
-    found = subject.once(verdict_of_q)
-    record = {} if found is None else found.to_dict()
+    found = subject.once(determined)
+    record = {} if found is None or isinstance(found, str) else found.to_dict()  # type: ignore[attr-defined]
     said = record.get("verdict")
     if said not in MEANING:
         return Finding("", "Do the answers determine the model?", "That was not decided.")
@@ -151,7 +151,7 @@ def _on_law(subject: Subject) -> Finding | None:
         if 2.0**size <= fit.num_rows / 2:
             return None
         step = "Compare with root=HigherOrder() or another law of fewer numbers (smaller BIC is better): a free table is too large for so few rows."
-        return Finding("care", question, f"It is a free table of {2**size:,} profiles, for {fit.num_rows:,} rows.", step)
+        return Finding("care", question, f"It is a free table of {2**size:,} profiles, for {counted(fit.num_rows, 'row')}.", step)
     found = subject.once(freed)
     if found is None:
         return None
@@ -189,8 +189,3 @@ def _on_graph(subject: Subject) -> Finding | None:
     if isinstance(found, Refused):
         return None
     return Finding("" if found.determined else "care", "What may cause what?", " ".join(verdict_in_words(found)[:3]))
-
-
-@identified.register
-def _(structure: AttributeStructure, subject: Subject) -> str | HasText | None:
-    return subject.once(verdict_of_q) if subject.identifiability is None else subject.identifiability

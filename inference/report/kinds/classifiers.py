@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from inference.identifiability.classifiers import ClassifierIdentifiability
-from inference.identifiability.of_fit import identifiability_of
 from inference.inspection.classifier_curves import variate_names
 from inference.inspection.classifiers import read_classifiers
 from inference.plots.classifiers import plot_certainty, plot_classifiers, plot_component_densities
 from inference.report.page import number, picture
 from inference.report.parts import Bullets, Equations, Note, Paragraph, Part, Section, Table
-from inference.report.sections import NEEDS_DATA, Subject, fitted, middle, predictive, shape_text
+from inference.report.sections import NEEDS_DATA, Subject, determined, fitted, middle, predictive, shape_text
 from inference.structures.classifiers.structure import ClassifierStructure
 
 __all__: list[str] = []
@@ -57,7 +56,7 @@ def _(structure: ClassifierStructure, subject: Subject) -> list[Part]:
 def _verdict(subject: Subject) -> Part:
     if subject.data is None:
         return NEEDS_DATA
-    report = identifiability_of(subject.fit, subject.data)
+    report = subject.once(determined)
     return Bullets([*(report.sentences() if isinstance(report, ClassifierIdentifiability) else ()), _agreement(subject)])
 
 

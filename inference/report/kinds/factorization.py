@@ -18,6 +18,7 @@ from inference.report.verdicts import listed, verdict_of
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
+from ppl_models.parts.showing import counted
 
 __all__: list[str] = []
 
@@ -39,7 +40,7 @@ def _(structure: FactorizationStructure, subject: Subject) -> Verdict:
 
 def _on_parts(structure: FactorizationStructure, subject: Subject) -> Finding | None:
     fit, about = subject.fit, structure.about
-    words = f"{fit.num_rows:,} rows of {about.num_items} columns, each row as a sum of {about.num_components} components (signatures) in amounts of its own."
+    words = f"{counted(fit.num_rows, 'row')} of {counted(about.num_items, 'column')}, each row as a sum of {counted(about.num_components, 'component')} (signatures) in amounts of its own."
     means = _means(subject)
     if means is None:
         return Finding("", "What was fitted?", words)

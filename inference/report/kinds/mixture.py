@@ -18,6 +18,7 @@ from inference.report.sections import Subject, estimates, fitted, middle, parame
 from inference.report.verdicts import listed, on_convergence, on_information, verdict_of
 from inference.structures.mixture.structure import MixtureStructure
 from ppl_models.parts.responses import ResponseFamily
+from ppl_models.parts.showing import counted
 
 __all__: list[str] = []
 
@@ -41,7 +42,7 @@ def _(structure: MixtureStructure, subject: Subject) -> Verdict:
 
 def _on_groups(structure: MixtureStructure, subject: Subject) -> Finding | None:
     about, shares = structure.about, subject.fit.params["weights"]
-    many = f"{subject.fit.num_rows:,} rows of {about.num_items} {'column' if about.num_items == 1 else 'columns'}"
+    many = f"{counted(subject.fit.num_rows, 'row')} of {counted(about.num_items, 'column')}"
     if about.num_components == 1:
         return Finding("", "What was fitted?", f"{many}, as one group: what other numbers of groups are compared with.")
     words = f"{many}, as {about.num_components} groups (components) that hold {_percents(shares.tolist())} of the rows."

@@ -115,7 +115,7 @@ class HiddenMarkovSteps(Steps):
         """The least variance of every item that has one, (D,)."""
         if self.given_floor is not None:
             return self.given_floor
-        return (self.about.emission.variance_floor * self.law.scales(self.cut.rows)).clamp(*self.about.emission.variance_range)
+        return self.law.floor(self.cut.rows)
 
     @cached_property
     def centre(self) -> Tensor:

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
+from inference.base.component_laws.units import measured, standard
 from inference.base.relabelling import Alignment, Labels
 from inference.base.shared_values import shared_values
 from inference.base.starts import StartSearch
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import Recommendation, Standard, Structure
 from inference.programs.data import checked
 from inference.programs.program import Params, Program
 from inference.programs.replicates import replicate
@@ -63,6 +64,12 @@ class HiddenMarkovStructure(Structure):
         return ("sequences",)
 
     # ---------------------------------------------------------------- fitting
+
+    def measured(self, data: Any) -> Any:
+        return measured(self.model, self.law, data[inside_of(data)])
+
+    def standard(self, problem: Problem) -> Standard | None:
+        return standard(problem, self.law, type(self))
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> HiddenMarkovSteps:
         return HiddenMarkovSteps(self.about, problem.program_of_one_row(), problem.data, chunk_elements)
@@ -203,6 +210,11 @@ class HiddenMarkovStructure(Structure):
     def latent_modes(self, program: Program, params: Params) -> Params:
         """The most probable path of states, (B, T); -1 after the end."""
         return {"states": most_probable_path(self.about, params, program.args[0]).state}
+
+    def expected_rows(self, program: Program, params: Params) -> Tensor:
+        """Of every step, (B, T, J); NaN after the end of a sequence."""
+        expected = self.law.expected_rows(emission_of(params), self.latent_means(program, params)["states"])
+        return expected.masked_fill(~inside_of(program.args[0]).unsqueeze(-1), torch.nan)
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
         """Sequences as long as those of the data, with entries missing where they are."""

@@ -52,7 +52,7 @@ class MixtureSteps(Steps):
         """The least variance of every item that has one, (D,)."""
         if self.given_floor is not None:
             return self.given_floor
-        return (self.about.variance_floor * self.law.scales(self.data)).clamp(*self.about.variance_range)
+        return self.law.floor(self.data)
 
     @cached_property
     def centre(self) -> Tensor:

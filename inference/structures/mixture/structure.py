@@ -14,14 +14,16 @@ from torch import Generator, Tensor
 from inference.base.assigned_starts import centres
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
+from inference.base.component_laws.units import measured, standard
 from inference.base.component_noise import NoiseDraws, numpy_generator
 from inference.base.relabelling import Labels
 from inference.base.shared_values import shared_values
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps
-from inference.base.structure import Recommendation, Structure
-from inference.programs.program import Params
+from inference.base.structure import Recommendation, Standard, Structure
+from inference.programs.program import Params, Program
 from inference.structures.mixture.steps import MixtureSetSteps, MixtureSteps
+from inference.structures.mixture.tables import most_classes, table_too_small
 from ppl_models.descriptions.components import MixtureComponents
 
 if TYPE_CHECKING:
@@ -49,6 +51,12 @@ class MixtureStructure(Structure):
     @classmethod
     def of(cls, model: Callable[..., Any]) -> MixtureStructure | None:
         return cls(model) if isinstance(getattr(model, "components", lambda: None)(), MixtureComponents) else None
+
+    def measured(self, data: Any) -> Any:
+        return measured(self.model, self.law, data)
+
+    def standard(self, problem: Problem) -> Standard | None:
+        return standard(problem, self.law, type(self))
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> MixtureSteps:
         return MixtureSteps(self.about, problem.program_of_one_row(), problem.data, chunk_elements)
@@ -98,6 +106,17 @@ class MixtureStructure(Structure):
         spikes = self.law.faults(data, params, shares.sum(0), floor, names)
         return (*spikes, *shared_values(shares, "component"))
 
+    def concerns(self, problem: Problem, params: Params) -> list[str]:
+        """Classes of answers in a table with too few cells for them."""
+        sizes = self.law.answers()
+        small = "" if sizes is None or self.about.num_components == 1 else table_too_small(self.num_free(params), sizes)
+        if not small:
+            return []
+        return [
+            f"the answers cannot determine these {self.about.num_components} classes: {small} Other classes describe the data exactly as well, so their shares and "
+            f"chances mean nothing: take fewer classes (by that count at most {most_classes(sizes or ())} from these items), or more items or categories"
+        ]
+
     def set_steps(self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int) -> Steps:
         return MixtureSetSteps(MixtureSteps(self.about, problem.program_of_one_row(), sets[0], chunk_elements), sets)
 
@@ -129,6 +148,9 @@ class MixtureStructure(Structure):
     def laws(self) -> tuple[Any, ...]:
         """None where the noise of the components is not known, so that no law could be checked."""
         return tuple(self.model.laws()) if self.law.knows_noise else ()
+
+    def expected_rows(self, program: Program, params: Params) -> Tensor:
+        return self.law.expected_rows(params, self.latent_means(program, params)["assignments"])
 
     def labels(self) -> tuple[Labels, ...]:
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:

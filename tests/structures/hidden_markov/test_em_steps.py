@@ -93,7 +93,7 @@ def test_em_rises_to_a_point_without_slope(model: HiddenMarkov) -> None:
     data = drawn(model, truth, [40, 25, 60, 50], seed=4, missing=0.1)
     result = fit(model, data, EM(tolerance=1e-13, parameter_tolerance=1e-9, max_iterations=5000), init=truth)
     assert bool((result.trace.objective.diff() >= -1e-9).all())
-    program = Program(model, data)
+    program = Program(result.model, data)
     free = {name: value.detach().requires_grad_() for name, value in program.unconstrained(result.params).items()}
     params = program.constrained(free)
     value = program.log_marginal(params) + program.log_prior(params)

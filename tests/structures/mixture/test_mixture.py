@@ -43,8 +43,9 @@ def steps_of(row, chunk_elements=2**18):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_e_step_equals_the_program(row):
-    posteriors = program_of(row).factor_posteriors(params_of(row))
-    _, log_likelihood, log_prior = steps_of(row, chunk_elements=24).e_step(params_of(row))  # several chunks
+    steps = steps_of(row, chunk_elements=24)  # several chunks
+    posteriors = steps.program.with_data(data_of(row)).factor_posteriors(params_of(row))
+    _, log_likelihood, log_prior = steps.e_step(params_of(row))
     close(log_likelihood, posteriors.log_marginal)
     close(log_prior, posteriors.log_prior)
 
@@ -232,7 +233,7 @@ def test_the_floor_is_a_share_of_what_the_middle_half_suggests():
     assert float(steps.floor[0]) == pytest.approx(1e-3, rel=0.3)
     plain = EM().steps(problem_of(Mixture(2, Normal()), rounded(300), 0))
     assert float(plain.floor[0]) <= 1e-3 * float(rounded(300).var())
-    assert float(EM().steps(problem_of(Mixture(2, Normal(), 2, variance_floor=0.0), x, 0)).floor[0]) == 1e-6
+    assert float(EM().steps(problem_of(Mixture(2, Normal(), 2, variance_floor=0.0), x, 0)).floor[0]) < 1e-5  # the end of the interval of variances
     gaps = x.clone()
     gaps[5:40, 0] = torch.nan
     assert float(EM().steps(problem_of(Mixture(2, Normal(), 2), gaps, 0)).floor[0]) == pytest.approx(1e-3, rel=0.3)

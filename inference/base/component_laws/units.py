@@ -1,0 +1,57 @@
+"""Mixtures and hidden Markov models in units in which their real columns have mean 0 and width 1, where engines work, and the way back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.base.component_laws.law import ComponentLaw
+from inference.base.structure import Problem, Standard, Structure
+from inference.programs.program import Params
+
+__all__ = ["measured", "standard"]
+
+STANDARD = (0.0, 1.0)
+
+
+def measured(model: Any, law: ComponentLaw, rows: Tensor) -> Any:
+    """The model in units that these rows (N, J) suggest; itself where it has units, or takes none."""
+    names = {field.name for field in dataclasses.fields(model)} if dataclasses.is_dataclass(model) else set()
+    units = law.about.measured(rows) if "units" in names else None
+    return model if units is None else dataclasses.replace(model, units=units)
+
+
+def standard(problem: Problem, law: ComponentLaw, structure: Callable[[Any], Structure]) -> Standard | None:
+    """The problem with standardised columns; None where its columns have no units, or a bound of the user's own is in those of the data.
+
+    Args:
+        problem: whose data have the items in their last dim, NaN where missing, infinite where there is no row.
+        law: of the components or states.
+        structure: of another model of this kind.
+    """
+    units = law.about.item_units
+    if law.about.bound is not None or all(unit == STANDARD for unit in units):
+        return None
+    data: Tensor = problem.data
+    centres, widths = (torch.tensor(part, dtype=torch.float64, device=data.device) for part in zip(*units, strict=True))
+    given: Any = problem.model
+    model = dataclasses.replace(given, units=(STANDARD,) * len(units))
+    inner = dataclasses.replace(problem, model=model, data=((data.double() - centres) / widths).to(data), structure=structure(model), trial={})
+    seen = data.isfinite().flatten(0, -2).sum(0)
+
+    def outward(params: Params) -> Params:
+        return _moved(law, params, centres, widths)
+
+    def inward(params: Params) -> Params:
+        return _moved(law, params, -centres / widths, 1 / widths)
+
+    return Standard(inner, inward, outward, float((seen * widths.log()).sum()))
+
+
+def _moved(law: ComponentLaw, params: Params, centres: Tensor, widths: Tensor) -> Params:
+    own = law.moved({name: value.double() if value.is_floating_point() else value for name, value in params.items()}, centres, widths)
+    return {name: value.to(params[name].dtype) for name, value in own.items()}
