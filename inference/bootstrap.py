@@ -103,6 +103,7 @@ def bootstrap(
     check_size("bootstrap", "num_replicates", num_replicates, 2, "an integer of 2 or more")
     if estimate.draws is not None:
         raise ValueError("bootstrap: a point estimate was expected, got posterior draws")
+    estimate.refuse_weights("bootstrap")
     rows = simulated_data(estimate, estimate.num_rows, seed) if data is None else data
     with quiet():  # of the data's columns: said when the estimate was made
         problem = problem_of(estimate.model, rows, seed)

@@ -106,6 +106,7 @@ def compare(
         raise ValueError("compare: the data of the fits were expected, got None; a fit holds no rows: compare(fits, data)")
     _check_same_kind(fits)
     for name, one in fits.items():
+        one.refuse_weights("compare")
         _check_same_data(name, one, data)
     predictions = {name: _predict(one, data, num_folds, refit, seed) for name, one in fits.items()}
     notes = _notes(fits, predictions)

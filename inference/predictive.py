@@ -123,6 +123,7 @@ def predictive_checks(
     for name, value in (("num_simulations", num_simulations), ("max_rows", max_rows)):
         check_size("predictive_check", name, value)
     check_size("predictive_check", "seed", seed, least=0)
+    fit.refuse_weights("predictive_check")
     data = as_fitted(fit, data)
     table = _table_of(fit, data)
     if table is not None:

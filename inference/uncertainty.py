@@ -138,6 +138,7 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     """
     if kind not in KINDS:
         raise ValueError(f"standard_errors: kind must be one of {KINDS}, got {kind!r}")
+    fit.refuse_weights("standard_errors")
     data = as_fitted(fit, data)
     coordinates = _coordinates(fit, data)
     held = coordinates.at_bound()

@@ -11,7 +11,7 @@ __all__ = ["listed", "shared_values"]
 COPIES = 1e-3  # symmetrised Kullback-Leibler divergence below which two components are one
 
 
-def shared_values(probabilities: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
+def shared_values(probabilities: Tensor, what: str, first: int = 0, weights: Tensor | None = None) -> tuple[str, ...]:
     r"""Values of a latent that no row uses, or that no row tells apart, in words.
 
     With posteriors :math:`r_{nk}` and :math:`n_k = \sum_n r_{nk}`, the symmetrised Kullback-Leibler divergence of the components k and
@@ -21,12 +21,14 @@ def shared_values(probabilities: Tensor, what: str, first: int = 0) -> tuple[str
         probabilities: posterior of each value, (N, K).
         what: a value is called, such as "component".
         first: number of the first value.
+        weights: how often each row counts, (N,); None for once.
     """
     r = probabilities.detach().double().cpu()
-    counts = r.sum(0)  # (K,)
+    often = r if weights is None else r * weights.double().cpu().unsqueeze(-1)
+    counts = often.sum(0)  # (K,)
     used = counts >= 1.0
     words = [f"{what} {k + first} is empty: {float(counts[k]):.2g} rows expected" for k in (~used).nonzero().ravel().tolist()]
-    share = r / counts.clamp(min=1e-300)
+    share = often / counts.clamp(min=1e-300)
     logs = r.clamp(min=1e-300).log()
     inner = share.mT @ logs  # (K, K)
     own = inner.diagonal()

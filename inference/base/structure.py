@@ -102,6 +102,7 @@ class Structure:
     integrated_sites: tuple[str, ...] = ()  # those that are integrated in closed form
     relative_to: str | None = None  # what the likelihood is a ratio to, in words; None where it is a density or probability of the data
     given_columns = False  # whether a table holds columns that are given and not drawn, such as labels of groups
+    takes_weights = False  # whether the steps of EM count rows by weights
     row_columns: tuple[str, ...] = ()  # of a data frame: what says where a line belongs, where a row is more than one line
 
     def __init__(self, model: Any) -> None:
@@ -131,8 +132,12 @@ class Structure:
         """Names of the observed sites where the description says them; () where only a run with data can tell."""
         return ()
 
-    def measured(self, data: Any) -> Any:
-        """The model with what a fit takes from its data before it begins, such as the units of columns; itself where that is nothing."""
+    def measured(self, data: Any, weights: Tensor | None = None) -> Any:
+        """The model with what a fit takes from its data before it begins, such as the units of columns; itself where that is nothing.
+
+        Args:
+            data: checked; weights: how often each row counts, (N,); None for once.
+        """
         return self.model
 
     def standard(self, problem: Problem) -> Standard | None:
@@ -220,6 +225,10 @@ class Structure:
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         """Log-likelihood and log-posterior, latents summed out, each (R,); None where that takes too long."""
+        if problem.weights is not None and (steps := self.steps(problem, 2**18, 1)) is not None:
+            with torch.no_grad():
+                _, log_likelihood, log_prior = steps.e_step(params)
+                return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()
         program = problem.program()
         sizes = [program.site(name).num_values for name in program.names("latent")]
         if None in sizes or problem.num_rows * max([1, *(size for size in sizes if size)]) > MAX_SUMMED:
@@ -365,8 +374,8 @@ class Structure:
         return 0
 
     def num_observations(self, problem: Problem) -> int:
-        """Sample size in an information criterion: rows, unless rows are sequences."""
-        return problem.num_rows
+        """Sample size in an information criterion: rows, or the sum of their weights; unless rows are sequences."""
+        return problem.num_rows if problem.weights is None else round(float(problem.weights.double().sum()))
 
     def num_free(self, params: Params) -> int:
         """Free parameters at the estimate."""
@@ -466,6 +475,7 @@ class Problem:
         start_given: whether the user gave the parameters to start from.
         structure: what the model says of itself.
         trial: what a trial of the program found out, kept so that there is one.
+        weights: how often each row counts, (N,); None for once.
     """
 
     model: Callable[..., Any]
@@ -475,6 +485,7 @@ class Problem:
     start_given: bool
     structure: Structure
     trial: dict[str, bool] = dataclasses.field(default_factory=dict, repr=False)
+    weights: Tensor | None = None
 
     def program(self) -> Program:
         """The program with all the data."""
@@ -504,6 +515,7 @@ class Problem:
             digest_of(method, "the method", skip_fitted=True),
             digest_of({name: torch.as_tensor(start[name]) for name in sorted(start)}, "the start"),
             digest_of((self.seed, self.start_given), "the seed"),
+            *([] if self.weights is None else [digest_of(self.weights, "the weights")]),
         ]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 

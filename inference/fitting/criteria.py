@@ -92,7 +92,8 @@ def entropy_r2(fit: FitRecord, data: Any) -> float:
     Args, Raises: as :func:`icl`.
     """
     entropy, num_classes = _entropy("entropy_r2", fit, data)
-    return 1 - entropy / (fit.num_rows * math.log(num_classes))
+    rows = fit.num_rows if fit.row_weights is None else float(fit.row_weights.sum())
+    return 1 - entropy / (rows * math.log(num_classes))
 
 
 def _rows(fit: FitRecord) -> int:
@@ -110,4 +111,5 @@ def _entropy(caller: str, fit: FitRecord, data: Any) -> tuple[float, int]:
         raise ValueError(f"{caller}: the {fit.num_rows:,} rows of the fit were expected, got {len(shares):,}")
     if shares.shape[1] == 1:  # one bit, whose probability stands alone
         shares = torch.cat([1 - shares, shares], 1)
-    return float(-torch.special.xlogy(shares, shares).sum()), shares.shape[1]
+    entropies = -torch.special.xlogy(shares, shares).sum(-1)  # (N,)
+    return float(entropies.sum() if fit.row_weights is None else fit.row_weights.to(entropies) @ entropies), shares.shape[1]

@@ -27,6 +27,7 @@ from inference.fitting.problem import problem_of
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.fitting.units import in_units_of_the_data
+from inference.fitting.weights import check_weighing
 from inference.programs.alone import isolated, listening
 from inference.programs.data import checks_data
 from inference.programs.program import Params, Program
@@ -52,6 +53,7 @@ def fit(
     seed: int = 0,
     progress: bool = False,
     checkpoint: str | Path | None = None,
+    weights: Any = None,
 ) -> Fit:
     """Fit a model to data.
 
@@ -78,6 +80,9 @@ def fit(
         seed: one seed, one answer, on one machine and thread count.
         progress: show a progress bar on standard error.
         checkpoint: file that holds the running fit; an interrupted fit called again resumes from it.
+        weights: how often each row counts, one number of at least zero a row; None for once. Whole numbers give what repeated rows would, and BIC takes the
+            sum of the weights for the number of rows, so scale weights of a survey to the size of the sample. :class:`~inference.engines.em.EM` of
+            mixtures takes them; all others refuse. Standard errors, and pages about the rows, are not worked out for weighted rows.
 
     Raises:
         ValueError: for data the model cannot have made (see the model), or settings out of range; before any work.
@@ -99,7 +104,7 @@ def fit(
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     began = time.monotonic()
     with listening() as caught, torch.enable_grad(), np.errstate(all="warn", under="ignore"):  # whatever the caller has set
-        problem = problem_of(model, data, seed, start_given=not (init is None or isinstance(init, str)))
+        problem = problem_of(model, data, seed, not (init is None or isinstance(init, str)), weights)
         search = None
         if method is None:
             advice = problem.structure.recommended(problem)
@@ -107,6 +112,8 @@ def fit(
             method = advice.method or (NUTS() if sampled_sites(problem.structure, problem.program_of_one_row()) else EM())
             init, num_restarts = advice.init if init is None else init, num_restarts or advice.num_restarts
         problem.structure.check_method(method)
+        if problem.weights is not None:
+            check_weighing(method)
         standard = _standard(problem, method)
         inner = problem if standard is None else standard.problem
         if path is not None:
@@ -301,6 +308,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
         bic_price=problem.structure.bic_price(problem, params),
         choice=outcome.choice,
         latents=_latents(problem, one_row),
+        row_weights=problem.weights,
     )
 
 

@@ -142,6 +142,7 @@ class FitRecord:
             intervals take that graph as given.
         latents: by discrete latent site, how many there are in a row and how many values each has; None where the model sums them out
             inside a law of its own.
+        row_weights: how often each row counted, (N,); None for once.
     """
 
     model: Callable[..., Any]
@@ -169,6 +170,7 @@ class FitRecord:
     local_draws: Params | None = None
     choice: PenaltyChoice | None = None
     latents: dict[str, tuple[int, ...]] | None = None
+    row_weights: Tensor | None = None
 
     @property
     def structure(self) -> Structure:
@@ -211,6 +213,15 @@ class FitRecord:
         if self.structure.relative_to is None:
             raise ValueError(f"log_likelihood_ratio: the likelihood of {self.model_name} is that of the data, not a ratio; see log_likelihood")
         return self.log_likelihood
+
+    def refuse_weights(self, caller: str) -> None:
+        """Refuse a question over rows, each of which would count once, to a fit whose rows were weighted.
+
+        Raises:
+            ValueError: saying what to do instead.
+        """
+        if self.row_weights is not None:
+            raise ValueError(f"{caller}: not worked out for weighted rows; where weights are counts, fit repeated rows (data.loc[data.index.repeat(weights)]) without weights")
 
     @property
     def likelihood_name(self) -> str:

@@ -41,6 +41,8 @@ def _size(fit: FitRecord) -> tuple[str, str]:
 
 def rows_in_words(fit: FitRecord) -> str:
     """How many rows a fit is of, or sequences of how many time points."""
+    if fit.row_weights is not None:
+        return f"{counted(fit.num_rows, 'row')} whose weights add up to {float(fit.row_weights.sum()):,.6g}"
     if not has_sequences(fit):
         return counted(fit.num_rows, "row")
     points = counted(fit.num_observations or fit.num_rows, "time point")
@@ -49,11 +51,13 @@ def rows_in_words(fit: FitRecord) -> str:
 
 def has_sequences(fit: FitRecord) -> bool:
     """Whether a row is a sequence of steps."""
-    return bool(fit.structure.row_columns) or fit.num_observations not in (None, fit.num_rows)
+    return bool(fit.structure.row_columns)
 
 
 def _data(fit: FitRecord) -> str:
     names = f" of {counted(len(fit.item_names), 'column')}" if fit.item_names and not has_sequences(fit) else ""
+    if names and fit.row_weights is not None:
+        return rows_in_words(fit).replace(" whose", f"{names} whose")
     return f"{rows_in_words(fit)}{names}"
 
 

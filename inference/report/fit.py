@@ -68,6 +68,7 @@ def write_report(
     file = Path(path)
     file = file / "report.html" if file.is_dir() else file
     if data is not None:
+        fit.refuse_weights("report with rows (without data= there is a page of the estimates)")
         data = as_fitted(fit, data)
         checked(fit.model, data)
     if image_shape is not None and fit.item_names:
@@ -105,7 +106,7 @@ def _numbers(fit: Fit) -> Iterator[Part]:
         [f"objective: {fit.objective_name}", number(fit.objective, digits)],
         *([["free parameters", f"{fit.num_parameters:,}"], ["BIC (smaller is better)", number(fit.bic)]] if fit.why_no_criteria is None else []),
         [f"{row}s", f"{fit.num_rows:,}"],
-        *([["time points of all sequences", f"{fit.num_observations:,}"]] if fit.num_observations not in (None, fit.num_rows) else []),
+        *([["time points of all sequences", f"{fit.num_observations:,}"]] if has_sequences(fit) else []),
         ["converged", "yes" if fit.converged else "no"],
         ["iterations", f"{fit.num_iterations:,}"],
         ["seconds, whole call", number(fit.seconds)],

@@ -112,6 +112,7 @@ def likelihood_ratio_test(
     check_size("likelihood_ratio_test", "num_replicates", num_replicates)
     check_size("likelihood_ratio_test", "stop_after", stop_after)
     for name, one in (("small", small), ("large", large)):
+        one.refuse_weights("likelihood_ratio_test")
         if one.draws is not None:
             raise ValueError(f"likelihood_ratio_test: {name} must be a point estimate, got posterior draws")
         if not math.isfinite(one.log_likelihood):

@@ -87,11 +87,11 @@ class MixtureComponents:
         low, high = VARIANCE_RANGE
         return tuple((low * unit, high * unit) for unit in self.variance_units)
 
-    def measured(self, rows: Tensor) -> Units | None:
-        """The units that rows (N, J) suggest; None where they are given, or no item has any."""
+    def measured(self, rows: Tensor, weights: Tensor | None = None) -> Units | None:
+        """The units that rows (N, J), counted as often as weights (N,) say, suggest; None where they are given, or no item has any."""
         if self.units is not None or not any(self.scaled):
             return None
-        return tuple(unit if is_scaled else (0.0, 1.0) for unit, is_scaled in zip(column_units(rows), self.scaled, strict=True))
+        return tuple(unit if is_scaled else (0.0, 1.0) for unit, is_scaled in zip(column_units(rows, weights), self.scaled, strict=True))
 
 
 @dataclass(frozen=True)

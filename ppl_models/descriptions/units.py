@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ppl_models.parts.validation import is_number
 
-__all__ = ["OWN_BOUND", "Units", "check_units", "column_units", "column_variances"]
+__all__ = ["OWN_BOUND", "Units", "check_units", "column_means", "column_units", "column_variances"]
 
 NORMAL_WIDTH = 1.349  # between the quartiles, in standard deviations
 FARTHEST = 500.0  # widths from its centre that a value may lie: half of what means of components may
@@ -27,25 +27,49 @@ def check_units(owner: str, units: Any, num_items: int) -> None:
         raise ValueError(f"{owner}: units must be a centre and a positive width for each of the {num_items} items, or None, got {units!r}")
 
 
-def column_variances(x: Tensor) -> Tensor:
-    """The variance of every column, or of a normal law with its quartiles where that is smaller and not zero, (J,); NaN is missing."""
-    centred = x - x.nanmean(0)
-    variance = centred.square().nanmean(0)
-    ordered = x.sort(0).values  # NaN last
-    number = (~x.isnan()).sum(0)
-    low, high = (ordered.gather(0, (share * (number - 1)).long().clamp(min=0).unsqueeze(0))[0] for share in (0.25, 0.75))
+def column_means(x: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The mean of every column, (J,); NaN is missing.
+
+    Args:
+        x: (N, J); weights: how often each row counts, (N,); None for once.
+    """
+    if weights is None:
+        return x.nanmean(0)
+    seen = (~x.isnan()) * weights.unsqueeze(-1)
+    return (x.nan_to_num(0.0) * seen).sum(0) / seen.sum(0)
+
+
+def column_variances(x: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The variance of every column, or of a normal law with its quartiles where that is smaller and not zero, (J,); NaN is missing.
+
+    Args:
+        x, weights: as :func:`column_means`.
+    """
+    variance = column_means((x - column_means(x, weights)).square(), weights)
+    ordered, order = x.sort(0)  # NaN last
+    often = torch.ones_like(x) if weights is None else weights[order]
+    up_to = (often * ~ordered.isnan()).cumsum(0)  # rows up to each, (N, J)
+    number = up_to[-1]
+    low, high = (
+        ordered.gather(0, (up_to <= (share * (number - 1)).floor().clamp(min=0)).sum(0, keepdim=True).clamp(max=len(x) - 1))[0] for share in (0.25, 0.75)
+    )
     middle = ((high - low) / NORMAL_WIDTH).square()
     return torch.where(middle > 0, torch.minimum(middle, variance), variance)
 
 
-def column_units(x: Tensor) -> Units:
+def column_units(x: Tensor, weights: Tensor | None = None) -> Units:
     """Mean and standard deviation of every column of (N, J), the latter as :func:`column_variances` has it, and large enough for the farthest value.
 
     A column of one value has width 1. NaN is missing.
+
+    Args:
+        x, weights: as :func:`column_means`.
     """
     x = x.double()
-    centre = x.nanmean(0)
+    weights = None if weights is None else weights.double()
+    x = x if weights is None else x.masked_fill((weights == 0).unsqueeze(-1), torch.nan)
+    centre = column_means(x, weights)
     farthest = (x - centre).abs().nan_to_num(0.0).amax(0)
-    width = torch.maximum(column_variances(x).sqrt(), farthest / FARTHEST)
+    width = torch.maximum(column_variances(x, weights).sqrt(), farthest / FARTHEST)
     width = torch.where(farthest > 0, width, 1.0)
     return tuple(zip(centre.tolist(), width.tolist(), strict=True))

@@ -474,6 +474,27 @@ def test_statistics_are_sums_over_rows(row: Row) -> None:
             close(value, moved[name], 1e-9)
 
 
+@pytest.mark.parametrize("row", [row for row in ZOO if structure_of(row.model).takes_weights], ids=lambda row: row.name)
+def test_whole_weights_are_repeated_rows(row: Row) -> None:
+    """Units, floors, both halves of EM, what is degenerate, and the sample size."""
+    rows = data_of(row)
+    weights = torch.arange(len(rows)) % 3  # a weight of zero leaves a row out
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        weighted, repeated = problem_of(row.model, rows, 0, weights=weights), problem_of(row.model, rows.repeat_interleave(weights, 0), 0)
+    ours, theirs = EM().steps(weighted), EM().steps(repeated)
+    params = near(row, NUM_RESTARTS, seed=6, size=0.3)
+    params = weighted.structure.complete_start(weighted, params)
+    found, expected = ours.e_step(params), theirs.e_step(params)
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        close(one, other)
+    for name, value in ours.m_step(found[0], params).items():
+        close(value, theirs.m_step(expected[0], params)[name], 1e-8)
+    first = {name: value[0] for name, value in params.items()}
+    assert weighted.structure.degenerate(weighted, first) == repeated.structure.degenerate(repeated, first)
+    assert weighted.structure.num_observations(weighted) == repeated.num_rows
+
+
 @every_row
 def test_a_saved_fit_is_the_same_fit(row: Row, tmp_path: Path) -> None:
     result = quick_fit(row)

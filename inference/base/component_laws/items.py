@@ -121,7 +121,7 @@ class ItemLaw(ComponentLaw):
                 parts.append(shares @ part.expected_response(predictor[..., own], None if dispersion is None else dispersion[..., dispersed]))
         return torch.cat(parts, -1)
 
-    def patterns(self, data: Tensor) -> tuple[Tensor, Tensor] | None:
+    def patterns(self, data: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
         values = self.answers()
         if values is None or math.prod(size + 1 for size in values) > MOST_PATTERNS:
             return None
@@ -132,7 +132,7 @@ class ItemLaw(ComponentLaw):
         if 2 * len(found) > len(data):
             return None
         first = torch.full_like(found, len(data)).scatter_reduce(0, index, torch.arange(len(data), device=data.device), "amin")
-        return data[first], counts.to(data)
+        return data[first], counts.to(data) if weights is None else weights.new_zeros(len(found)).index_add(0, index, weights)
 
     def features(self, params: Params) -> Tensor:
         return torch.cat([params[name] for name in ("predictors", "probabilities") if name in params], -1)
@@ -154,10 +154,10 @@ class ItemLaw(ComponentLaw):
         x, mask = filled(self.family, data)
         return self.family.statistic(x), None if mask is None else self.family.spread(mask)
 
-    def scales(self, data: Tensor) -> Tensor:
+    def scales(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
         values, _ = self.statistic(data)
         values = torch.where(self.family.spread(data.isnan()), torch.nan, values)
-        scales = [column_variances(values[:, own]) * part.is_canonical for part, own in self._dispersed]  # a size has no scale
+        scales = [column_variances(values[:, own], weights) * part.is_canonical for part, own in self._dispersed]  # a size has no scale
         return torch.cat(scales) if scales else values.new_zeros(0)
 
     @cached_property
@@ -283,12 +283,14 @@ class ItemLaw(ComponentLaw):
             parts.append(own)
         return torch.cat(parts, -1)
 
-    def faults(self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str]) -> tuple[str, ...]:
+    def faults(
+        self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str], weights: Tensor | None = None
+    ) -> tuple[str, ...]:
         if "dispersion" not in params:
             return ()
         few = (counts < 2) & (counts >= 1)
         dispersed, found = self.dispersed_items(names), []
-        at_floor = (params["dispersion"] <= 1.001 * floor) & (self.scales(data) > 1.001 * floor)
+        at_floor = (params["dispersion"] <= 1.001 * floor) & (self.scales(data, weights) > 1.001 * floor)
         for k in at_floor.any(-1).nonzero().ravel().tolist():
             items = [dispersed[j] for j in at_floor[k].nonzero().ravel().tolist()]
             shown = listed([*items[:3], *([f"{len(items) - 3} more"] if len(items) > 3 else [])])

@@ -53,13 +53,17 @@ class ComponentLaw:
         """The columns that means are taken of, and which entries are there (None if all), each as ``data``."""
         return data, None
 
-    def scales(self, data: Tensor) -> Tensor:
-        """The variance of every column whose variance has a floor, over all components, (D,)."""
+    def scales(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The variance of every column whose variance has a floor, over all components, (D,).
+
+        Args:
+            data: (N, J); weights: how often each row counts, (N,); None for once.
+        """
         return data.new_zeros(0)
 
-    def floor(self, data: Tensor) -> Tensor:
+    def floor(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
         """The least variance of every column that has one, (D,): a share of its scale, inside the interval of variances."""
-        scales = self.scales(data)
+        scales = self.scales(data, weights)
         return (self.about.variance_floor * scales).clamp(*ends(self.about.variance_limits, scales)) if len(scales) else scales
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
@@ -116,11 +120,11 @@ class ComponentLaw:
         """
         raise NotImplementedError
 
-    def patterns(self, data: Tensor) -> tuple[Tensor, Tensor] | None:
+    def patterns(self, data: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
         """The distinct rows (P, J) and how many rows are like each, (P,); None where there is little to merge.
 
         Args:
-            data: (N, J).
+            data, weights: as :meth:`scales`.
         """
         return None
 
@@ -141,12 +145,14 @@ class ComponentLaw:
         low, high = ends(self.about.limits, params[self.site])
         return [f"{self.site}{index}" for index in ((2 * params[self.site] - low - high).abs() >= 0.999 * (high - low)).nonzero().tolist()]
 
-    def faults(self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str]) -> tuple[str, ...]:
+    def faults(
+        self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str], weights: Tensor | None = None
+    ) -> tuple[str, ...]:
         """Components that have shrunk onto a few rows or equal values, in words.
 
         Args:
             data: (N, J); params: (K, ...); counts: expected rows, (K,).
-            floor: least variances, (D,); names: of the items.
+            floor: least variances, (D,); names: of the items; weights: as :meth:`scales`.
         """
         return ()
 

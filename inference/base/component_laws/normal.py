@@ -68,9 +68,11 @@ class FullLaw(ComponentLaw):
         """What is large in a direction in which a component has collapsed, in units of one over a variance, (K, J, J)."""
         return params["precisions"]
 
-    def faults(self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str]) -> tuple[str, ...]:
+    def faults(
+        self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str], weights: Tensor | None = None
+    ) -> tuple[str, ...]:
         few = (counts < self.about.num_items + 1) & (counts >= 1)
-        values, vectors = torch.linalg.eigh(torch.atleast_2d(data.mT.cov(correction=0)))  # the data may have no width in a direction themselves
+        values, vectors = torch.linalg.eigh(torch.atleast_2d(data.mT.cov(correction=0, aweights=weights)))  # the data may have no width in a direction themselves
         factor = vectors * values.clamp(min=0).sqrt()  # of their covariance C = L L^T
         widths = torch.linalg.eigvalsh(factor.mT @ self.inverse_spread(params) @ factor).amax(-1).reciprocal()  # least variance, as a share
         found = [

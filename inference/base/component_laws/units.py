@@ -18,10 +18,10 @@ __all__ = ["measured", "standard"]
 STANDARD = (0.0, 1.0)
 
 
-def measured(model: Any, law: ComponentLaw, rows: Tensor) -> Any:
-    """The model in units that these rows (N, J) suggest; itself where it has units, or takes none."""
+def measured(model: Any, law: ComponentLaw, rows: Tensor, weights: Tensor | None = None) -> Any:
+    """The model in units that these rows (N, J), counted as often as weights (N,) say, suggest; itself where it has units, or takes none."""
     names = {field.name for field in dataclasses.fields(model)} if dataclasses.is_dataclass(model) else set()
-    units = law.about.measured(rows) if "units" in names else None
+    units = law.about.measured(rows, weights) if "units" in names else None
     return model if units is None else dataclasses.replace(model, units=units)
 
 
@@ -41,7 +41,8 @@ def standard(problem: Problem, law: ComponentLaw, structure: Callable[[Any], Str
     given: Any = problem.model
     model = dataclasses.replace(given, units=(STANDARD,) * len(units))
     inner = dataclasses.replace(problem, model=model, data=((data.double() - centres) / widths).to(data), structure=structure(model), trial={})
-    seen = data.isfinite().flatten(0, -2).sum(0)
+    seen = data.isfinite().flatten(0, -2)
+    often = seen.sum(0) if problem.weights is None else problem.weights.double() @ seen.double()
 
     def outward(params: Params) -> Params:
         return _moved(law, params, centres, widths)
@@ -49,7 +50,7 @@ def standard(problem: Problem, law: ComponentLaw, structure: Callable[[Any], Str
     def inward(params: Params) -> Params:
         return _moved(law, params, -centres / widths, 1 / widths)
 
-    return Standard(inner, inward, outward, float((seen * widths.log()).sum()))
+    return Standard(inner, inward, outward, float((often * widths.log()).sum()))
 
 
 def _moved(law: ComponentLaw, params: Params, centres: Tensor, widths: Tensor) -> Params:

@@ -65,7 +65,7 @@ class HiddenMarkovStructure(Structure):
 
     # ---------------------------------------------------------------- fitting
 
-    def measured(self, data: Any) -> Any:
+    def measured(self, data: Any, weights: Tensor | None = None) -> Any:
         return measured(self.model, self.law, data[inside_of(data)])
 
     def standard(self, problem: Problem) -> Standard | None:

@@ -29,6 +29,7 @@ class MixtureSteps(Steps):
         chunk_elements: rows times components times restarts in memory at once.
         given_centre: about which sums are taken, (J,); the mean of these rows if None.
         given_floor: least variances, one a dispersed item; those that these rows suggest if None.
+        weights: how often each row counts, (N,); None for once.
     """
 
     about: MixtureComponents
@@ -37,10 +38,11 @@ class MixtureSteps(Steps):
     chunk_elements: int
     given_centre: Tensor | None = None
     given_floor: Tensor | None = None
+    weights: Tensor | None = None
 
     def on(self, data: Tensor) -> MixtureSteps:
-        """Sums stay about the same centre, or they could not be added."""
-        return replace(self, data=data, given_centre=self.centre, given_floor=self.floor)
+        """Sums stay about the same centre, or they could not be added. Each of these rows counts once."""
+        return replace(self, data=data, given_centre=self.centre, given_floor=self.floor, weights=None)
 
     @cached_property
     def law(self) -> ComponentLaw:
@@ -52,7 +54,7 @@ class MixtureSteps(Steps):
         """The least variance of every item that has one, (D,)."""
         if self.given_floor is not None:
             return self.given_floor
-        return self.law.floor(self.data)
+        return self.law.floor(self.data, self.weights)
 
     @cached_property
     def centre(self) -> Tensor:
@@ -61,8 +63,8 @@ class MixtureSteps(Steps):
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor | None]:
-        """Rows that differ, (n, J), and how often each is there, (n,); all rows and None where little can be merged."""
-        return self.law.patterns(self.data) or (self.data, None)
+        """Rows that differ, (n, J), and how often each is there, (n,); all rows, and their weights, where little can be merged."""
+        return self.law.patterns(self.data, self.weights) or (self.data, self.weights)
 
     def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
         restarts = len(params["weights"])
@@ -88,6 +90,7 @@ class MixtureSteps(Steps):
             share: responsibilities, (R, N, K).
             blank: any values, (R, ...).
         """
+        share = share if self.weights is None else share * self.weights.unsqueeze(-1)
         return blank | self._weights(share.mT.sum(-1)) | self.law.first(self.data, share, self.centre, blank, self.floor)
 
     def _weights(self, counts: Tensor) -> Params:

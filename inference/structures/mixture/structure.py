@@ -37,6 +37,8 @@ SEARCH = StartSearch()
 class MixtureStructure(Structure):
     """A model that offers ``components()``."""
 
+    takes_weights = True
+
     @property
     def about(self) -> MixtureComponents:
         """The model's description."""
@@ -52,14 +54,14 @@ class MixtureStructure(Structure):
     def of(cls, model: Callable[..., Any]) -> MixtureStructure | None:
         return cls(model) if isinstance(getattr(model, "components", lambda: None)(), MixtureComponents) else None
 
-    def measured(self, data: Any) -> Any:
-        return measured(self.model, self.law, data)
+    def measured(self, data: Any, weights: Tensor | None = None) -> Any:
+        return measured(self.model, self.law, data, weights)
 
     def standard(self, problem: Problem) -> Standard | None:
         return standard(problem, self.law, type(self))
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> MixtureSteps:
-        return MixtureSteps(self.about, problem.program_of_one_row(), problem.data, chunk_elements)
+        return MixtureSteps(self.about, problem.program_of_one_row(), problem.data, chunk_elements, weights=problem.weights)
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """Centres by k-means++ (Arthur and Vassilvitskii 2007) on standardised columns for "spectral", else random rows."""
@@ -80,7 +82,7 @@ class MixtureStructure(Structure):
         """Parameters (R, ...) where every row has these chances of being of each component, (R, N, K)."""
         program = problem.program_of_one_row()
         blank = {name: value.expand(len(share), *value.shape[1:]) for name, value in program.draw_prior(1, 0).items()}
-        return MixtureSteps(self.about, program, problem.data, 2**18).first(share, blank)
+        return self.steps(problem, 2**18, 1).first(share, blank)
 
     def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
         """Every other start from random rows: k-means++ spreads the centres, and misses components that lie inside another."""
@@ -91,7 +93,7 @@ class MixtureStructure(Structure):
         """Variances at or above their floor, below which the objective of EM is not defined."""
         if "dispersion" not in params:
             return params
-        floor = MixtureSteps(self.about, problem.program_of_one_row(), problem.data, 2**18).floor
+        floor = self.steps(problem, 2**18, 1).floor
         return params | {"dispersion": torch.maximum(params["dispersion"], floor)}
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
@@ -101,10 +103,11 @@ class MixtureStructure(Structure):
         for rows in data.split(max(1, 2**22 // (about.num_components * about.num_items))):
             parts.append((self.law.log_densities(params, rows) + params["weights"].log()).softmax(-1))
         shares = torch.cat(parts)
-        floor = MixtureSteps(about, problem.program_of_one_row(), data, 2**18).floor
+        floor, weights = self.steps(problem, 2**18, 1).floor, problem.weights
         names = problem.item_names or [str(j) for j in range(about.num_items)]
-        spikes = self.law.faults(data, params, shares.sum(0), floor, names)
-        return (*spikes, *shared_values(shares, "component"))
+        counts = shares.sum(0) if weights is None else weights @ shares
+        spikes = self.law.faults(data, params, counts, floor, names, weights)
+        return (*spikes, *shared_values(shares, "component", weights=weights))
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Classes of answers in a table with too few cells for them."""

@@ -1,0 +1,112 @@
+"""Weights of rows: as many rows as the weight says; wrong ones named before any work; questions that would count each row once refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from inference import EM, NUTS, SVI, Fit, compare, fit
+from inference.bootstrap import bootstrap
+from inference.uncertainty import standard_errors
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    HiddenMarkov,
+    LatentAttributeModel,
+    Mixture,
+    MultivariateT,
+    NegativeBinomial,
+    Normal,
+)
+
+MODEL = Mixture(2, Bernoulli(), 3)
+
+
+def answers(num: int = 120) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    knows = rng.random((num, 1)) < 0.5
+    return pd.DataFrame((rng.random((num, 3)) < np.where(knows, 0.85, 0.2)) * 1.0, columns=list("abc"))
+
+
+def test_counts_of_patterns_say_what_the_table_says() -> None:
+    rows = answers()
+    patterns = rows.value_counts().reset_index()
+    method, start = EM(tolerance=1e-12, parameter_tolerance=1e-8), fit(MODEL, rows, EM(), num_restarts=2)
+    whole = fit(MODEL, rows, method, init=start)
+    one = fit(MODEL, patterns[["a", "b", "c"]], method, init=start, weights=patterns["count"])
+    assert one.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-8)
+    assert one.bic == pytest.approx(whole.bic, abs=1e-8)
+    for name, value in whole.params.items():
+        torch.testing.assert_close(one.params[name], value, rtol=1e-6, atol=1e-6)
+    assert one.entropy_r2(patterns[["a", "b", "c"]]) == pytest.approx(whole.entropy_r2(rows), abs=1e-6)
+    assert one.icl(patterns[["a", "b", "c"]]) == pytest.approx(whole.icl(rows), abs=1e-5)
+    assert "8 rows of 3 columns whose weights add up to 120" in str(one)
+
+
+@pytest.mark.parametrize("component", [Blocks((Normal(), 1), (NegativeBinomial(), 1)), MultivariateT()], ids=["blocks", "t"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_whole_fit_of_weighted_rows_is_that_of_repeated_rows(component) -> None:
+    rng = np.random.default_rng(0)
+    high = rng.random(60) < 0.5
+    rows = np.column_stack([np.where(high, 50_000, 20_000) + 3_000 * rng.normal(size=60), rng.poisson(np.where(high, 9, 2))])
+    weights = rng.integers(0, 4, 60)
+    model, method = Mixture(2, component, 2), EM(max_iterations=40)
+    start = fit(model, rows, method, num_restarts=1)
+    one, other = fit(model, rows, method, init=start, weights=weights), fit(model, rows.repeat(weights, 0), method, init=start)
+    assert one.log_likelihood == pytest.approx(other.log_likelihood, abs=1e-6)
+    assert (one.num_iterations, one.num_observations) == (other.num_iterations, other.num_rows)
+    for name, value in other.params.items():
+        torch.testing.assert_close(one.params[name], value, rtol=1e-6, atol=1e-8)
+    half = fit(model, rows, method, init=start, weights=weights / 2)
+    torch.testing.assert_close(half.params["weights"], one.params["weights"], rtol=1e-3, atol=1e-3)
+    assert half.log_likelihood == pytest.approx(one.log_likelihood / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        (np.ones(119), r"one number for each of the 120 rows was expected, got shape \(119,\)"),
+        (np.ones((120, 1)), "got shape"),
+        (1.0, "got shape"),
+        (np.r_[-1.0, np.ones(119)], "at least zero were expected, got -1 in row 0"),
+        (np.r_[np.ones(119), np.nan], "got nan in row 119"),
+        (np.r_[np.ones(119), np.inf], "got inf in row 119"),
+        (np.zeros(120), "at least one weight above zero"),
+        (["a"] * 120, "one number a row was expected"),
+        (pd.Series(np.ones(120), index=range(1, 121)), "the index of the rows was expected"),
+    ],
+)
+def test_wrong_weights_are_named(weights, words: str) -> None:
+    with pytest.raises(ValueError, match=f"weights: .*{words}"):
+        fit(MODEL, answers(), weights=weights)
+
+
+@pytest.mark.parametrize("method", [NUTS(), SVI(), EM(accelerate=False)], ids=lambda method: type(method).__name__)
+def test_engines_that_do_not_count_by_weights_refuse(method) -> None:
+    with pytest.raises(ValueError, match=r"weights: EM\(\) takes weights of rows, and .* does not"):
+        fit(MODEL, answers(), method, weights=np.ones(120))
+
+
+def test_families_that_do_not_count_by_weights_refuse() -> None:
+    with pytest.raises(ValueError, match="and HiddenMarkov does not"):
+        fit(HiddenMarkov(2, Bernoulli(), 3), answers(), weights=np.ones(120))
+    with pytest.raises(ValueError, match="and LatentAttributeModel does not"):
+        fit(LatentAttributeModel([[1, 0], [0, 1], [1, 1]]), answers(), EM(), weights=np.ones(120))
+
+
+def test_questions_that_count_every_row_once_refuse(tmp_path: Path) -> None:
+    rows = answers()
+    one = fit(MODEL, rows, EM(), num_restarts=2, weights=np.full(120, 2.0))
+    for ask in (
+        lambda: standard_errors(one, rows), lambda: bootstrap(one, rows), lambda: compare({"a": one, "b": one}, rows), lambda: one.report(tmp_path / "page.html", rows),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="not worked out for weighted rows"):
+            ask()
+    assert one.summary(rows)["error"].isna().all()
+    assert "weights add up to 240" in one.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    one.save(tmp_path / "fit")
+    assert torch.equal(Fit.load(tmp_path / "fit").row_weights, torch.full((120,), 2.0, dtype=torch.float64))
