@@ -33,6 +33,7 @@ from inference.cli.app import (
     write_csv,
     write_rows,
 )
+from ppl_models.parts.frames import holds_texts, kind_of_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +50,6 @@ KINDS = {
 }  # fmt: skip
 MOST_NAMED = 6
 FEW_CATEGORIES, MOST_CATEGORIES = 10, 50  # of a column of texts: so many always may be, and never more (else half of the rows)
-LEAST_VARIANCE = 0.7  # of counts, as a share of their mean: what chance leaves of 1
 
 
 @fit_app.command("mixture")
@@ -146,7 +146,7 @@ def component_of(text: str | None, asked: dict[str, str] | None, frame: pd.DataF
     for name in asked:
         if name not in frame.columns:
             raise ValueError(f"--response: {name!r} is no column of the table; the columns used are {_listed(list(frame.columns))}")
-    kinds = [asked.get(name) or _kind(frame[name]) for name in frame.columns]
+    kinds = [asked.get(name) or kind_of_column(frame[name]) for name in frame.columns]
     left = [(name, kind) for name, kind in zip(frame.columns, kinds, strict=True) if name not in asked]
     said = [f"{_listed([name for name, own in left if own == kind])} as {words}" for kind, words in KINDS.items() if any(own == kind for _, own in left)]
     if said:
@@ -164,7 +164,7 @@ def _blocks(frame: pd.DataFrame, kinds: list[str]) -> ResponseFamily:
         for name in names:
             if kind == CATEGORIES and frame[name].nunique() > max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(frame) // 2)):
                 raise ValueError(f"column {name!r} holds {frame[name].nunique():,} different texts, too many for categories; leave it out with --columns")
-            if kind != CATEGORIES and _holds_texts(frame[name]):
+            if kind != CATEGORIES and holds_texts(frame[name]):
                 raise ValueError(f"--response: column {name!r} holds texts, which {kind} items cannot be; leave it out with --columns, or say {name}={CATEGORIES}")
         runs.append((ppl_models.Categorical.from_frame(frame[names]) if kind == CATEGORIES else getattr(ppl_models, RESPONSES[kind])(), len(names)))
     return runs[0][0] if len(runs) == 1 else ppl_models.Blocks(*runs)
@@ -185,27 +185,6 @@ def asked_of(text: str) -> dict[str, str]:
     return out
 
 
-def _kind(column: pd.Series) -> str:
-    """What a column looks like: texts are categories; counts have zeros among them and, of a mixture of Poisson laws, a variance of at least their mean (ages and ratings do not)."""
-    import numpy as np
-
-    if _holds_texts(column):
-        return CATEGORIES
-    values = column.to_numpy()
-    seen = values[~np.isnan(values)]
-    if np.isin(seen, (0.0, 1.0)).all():
-        return "bernoulli"
-    with np.errstate(all="ignore"):  # values beyond all bounds are refused by the model
-        whole = bool((seen == np.floor(seen)).all()) and seen.min() == 0
-        return "poisson" if whole and seen.var() >= LEAST_VARIANCE * seen.mean() else "normal"
-
-
-def _holds_texts(column: pd.Series) -> bool:
-    import pandas as pd
-
-    return not pd.api.types.is_numeric_dtype(column)
-
-
 def _doubts(frame: pd.DataFrame) -> list[str]:
     """What a stranger to the table would ask."""
     import numpy as np
@@ -213,7 +192,7 @@ def _doubts(frame: pd.DataFrame) -> list[str]:
     out = []
     for name in frame.columns:
         values = frame[name].to_numpy()
-        if not _holds_texts(frame[name]) and len(values) > 2 and (values == values[0] + np.arange(len(values))).all():
+        if not holds_texts(frame[name]) and len(values) > 2 and (values == values[0] + np.arange(len(values))).all():
             out.append(f"column {name!r} counts the rows; it says nothing of groups, and --columns leaves it out")
     return out
 

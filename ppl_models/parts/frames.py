@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MAX_LEVELS", "UnusedLevelWarning", "as_frame", "coded", "column_names", "levels_of_frame"]
+__all__ = ["MAX_LEVELS", "UnusedLevelWarning", "as_frame", "coded", "column_names", "holds_texts", "kind_of_column", "levels_of_frame"]
 
+LEAST_VARIANCE = 0.7  # of counts, as a share of their mean: what chance leaves of 1
 MAX_LEVELS = 50  # of a column; one with more is likely a number or an identifier
 
 OWN = ("builtins", "inference", "numpy", "pandas", "ppl_models", "torch")  # what these define is never another library's frame
@@ -42,6 +43,30 @@ def column_names(frame: Any) -> tuple[str, ...]:
     names = tuple(str(name) for name in frame.columns)
     _refuse_copies(names)
     return names
+
+
+def holds_texts(column: Any) -> bool:
+    """Whether a pandas column holds names and not numbers."""
+    import pandas as pd
+
+    return not pd.api.types.is_numeric_dtype(column)
+
+
+def kind_of_column(column: Any) -> str:
+    """What a pandas column looks like: "categorical", "bernoulli", "poisson" or "normal".
+
+    Texts are categories, 0 and 1 are yes or no; counts have zeros among them and, of a mixture of Poisson laws, a variance of at least their mean (ages
+    and ratings do not); all other numbers are measurements.
+    """
+    if holds_texts(column):
+        return "categorical"
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    seen = values[~np.isnan(values)]
+    if np.isin(seen, (0.0, 1.0)).all():
+        return "bernoulli"
+    with np.errstate(all="ignore"):  # values beyond all bounds are refused by the model
+        whole = bool((seen == np.floor(seen)).all()) and seen.min() == 0
+        return "poisson" if whole and seen.var() >= LEAST_VARIANCE * seen.mean() else "normal"
 
 
 def _as_pandas(data: Any) -> Any:
