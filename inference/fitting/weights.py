@@ -28,7 +28,10 @@ def row_weights(weights: Any, data: Any, tensors: Any, structure: Structure) -> 
             zero, or that have another index than the rows.
     """
     if not structure.takes_weights:
-        raise ValueError(f"weights: Mixture takes weights of rows, and {type(structure.model).__name__} does not; repeat rows instead where weights are counts")
+        raise ValueError(
+            "weights: mixtures, and encoders and latent attribute models without negative binomial items, take weights of rows, and this "
+            f"{type(structure.model).__name__} does not; repeat rows instead where weights are counts"
+        )
     if is_frame(data) and hasattr(weights, "to_numpy") and len(weights) == len(data) and not data.index.equals(getattr(weights, "index", data.index)):
         raise ValueError("weights: the index of the rows was expected, got another one: give weights in the order of the rows, as an array if need be")
     like, num_rows = first_tensor(tensors), len(first_tensor(tensors))

@@ -15,6 +15,7 @@ from inference.uncertainty import standard_errors
 from ppl_models import (
     Bernoulli,
     Blocks,
+    DeepDiscreteEncoder,
     HiddenMarkov,
     LatentAttributeModel,
     Mixture,
@@ -92,10 +93,23 @@ def test_engines_that_do_not_count_by_weights_refuse(method) -> None:
 
 
 def test_families_that_do_not_count_by_weights_refuse() -> None:
-    with pytest.raises(ValueError, match="and HiddenMarkov does not"):
+    with pytest.raises(ValueError, match="and this HiddenMarkov does not"):
         fit(HiddenMarkov(2, Bernoulli(), 3), answers(), weights=np.ones(120))
-    with pytest.raises(ValueError, match="and LatentAttributeModel does not"):
-        fit(LatentAttributeModel([[1, 0], [0, 1], [1, 1]]), answers(), EM(), weights=np.ones(120))
+    with pytest.raises(ValueError, match="and this LatentAttributeModel does not"):
+        fit(LatentAttributeModel([[1, 0], [0, 1], [1, 1]], NegativeBinomial()), answers(), EM(), weights=np.ones(120))
+    with pytest.raises(ValueError, match=r"EM\(\) takes weights of rows, and ChoosePenalty"):
+        fit(DeepDiscreteEncoder(3, (1,)), answers(), weights=np.ones(120))
+
+
+def test_skills_of_weighted_patterns() -> None:
+    rows, model = answers(), LatentAttributeModel([[1, 0], [0, 1], [1, 1]])
+    patterns = rows.value_counts().reset_index()
+    start = fit(model, rows, EM(max_iterations=3, tolerance=1.0, parameter_tolerance=10.0), num_restarts=1)
+    method = EM(max_iterations=30, tolerance=1e-3, parameter_tolerance=1.0)
+    whole = fit(model, rows, method, init=start)
+    one = fit(model, patterns[["a", "b", "c"]], method, init=start, weights=patterns["count"])
+    assert one.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-7)
+    assert one.bic == pytest.approx(whole.bic, abs=1e-6)
 
 
 def test_questions_that_count_every_row_once_refuse(tmp_path: Path) -> None:

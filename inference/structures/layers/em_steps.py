@@ -42,6 +42,7 @@ class LayeredSteps:
         chunk_elements: rows times configurations times restarts held at once.
         num_newton: Newton steps of one M-step.
         relaxed: put the Lasso of the same slope in the place of each penalty.
+        weights: how often each row counts, (N,); None for once.
     """
 
     program: Program
@@ -52,16 +53,19 @@ class LayeredSteps:
     chunk_elements: int = 2**18
     num_newton: int = 3
     relaxed: bool = False
+    weights: Tensor | None = None
 
     @classmethod
-    def build(cls, model: Any, data: Tensor, chunk_elements: int = 2**18, num_newton: int = 3) -> LayeredSteps | None:
+    def build(
+        cls, model: Any, data: Tensor, chunk_elements: int = 2**18, num_newton: int = 3, weights: Tensor | None = None
+    ) -> LayeredSteps | None:
         """Steps for a model that offers ``layers()`` and ``root_law()``, or None."""
         if not (hasattr(model, "layers") and hasattr(model, "root_law")):
             return None
         layers, root = model.layers(), model.root_law()
         complete, mask = filled(layers[0].response, data)
         one = complete.reshape(-1, complete.shape[-1])[:1]
-        return cls(Program(model, one), layers, root, complete, mask, chunk_elements, num_newton)
+        return cls(Program(model, one), layers, root, complete, mask, chunk_elements, num_newton, weights=weights)
 
     def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
         mixture = self.program.as_mixture(params)
@@ -77,6 +81,7 @@ class LayeredSteps:
             mixture.values,
             self.chunk_elements,
             None if self.layers[0].terms is None else self.layers[0].features(mixture.values),
+            self.weights,
         )
         layers = {self.layers[0].loadings: bottom}
         counts = bottom.counts if bottom.row_counts is None else bottom.row_counts
@@ -101,7 +106,7 @@ class LayeredSteps:
 
     def on(self, data: Tensor) -> LayeredSteps:
         complete, mask = filled(self.layers[0].response, data, with_mask=self.mask is not None)
-        return replace(self, data=complete, mask=mask)
+        return replace(self, data=complete, mask=mask, weights=None)  # each of these rows counts once
 
     def relax(self) -> LayeredSteps | None:
         """The same steps under convex penalties, or None where no layer is penalised."""
@@ -135,6 +140,7 @@ def expected_statistics(
     values: Tensor,
     chunk_elements: int,
     features: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> tuple[LayerStatistics, Tensor]:
     """Statistics of the observed layer, streaming over rows: three matrix products and one exponential a chunk.
 
@@ -143,6 +149,7 @@ def expected_statistics(
         response: the observed site's distribution, batch shape (C, R, 1).
         log_weights: (R, C); values: (C, K).
         features: (C, P), what the predictor is linear in; ``values`` if None.
+        weights: how often each row counts, (N,), of families whose predictor is the natural parameter; None for once.
 
     Returns:
         The statistics, and the log-likelihood (R,).
@@ -170,7 +177,13 @@ def expected_statistics(
             likelihood.sub_(peak).exp_()  # not normalised: dividing (R, n) numbers later is cheaper
             weighted = likelihood @ (design[:, :1] if is_wide else design)  # (R, n, 1 + K), total first
             inverse = weighted[..., :1].reciprocal()
-            log_likelihood += (peak.squeeze(-1) - inverse.squeeze(-1).log() + base).sum(-1)
+            of_rows = peak.squeeze(-1) - inverse.squeeze(-1).log() + base  # (R, n)
+            if weights is None:
+                log_likelihood += of_rows.sum(-1)
+            else:
+                often = weights[start : start + chunk]
+                log_likelihood += of_rows @ often
+                inverse = inverse * often.unsqueeze(-1)
             row_counts += (inverse.mT @ likelihood).squeeze(-2)
             statistic = family.statistic(x)
             statistic = statistic if m is None else statistic * m
@@ -181,7 +194,8 @@ def expected_statistics(
                 item_counts += (m * inverse).mT @ likelihood
     squares = None
     if family.num_dispersed(num_items):
-        squares = (family.statistic(data) if mask is None else family.statistic(data) * mask).square().sum(-2)
+        each = (family.statistic(data) if mask is None else family.statistic(data) * mask).square()
+        squares = each.sum(-2) if weights is None else weights @ each
     counts = row_counts if item_counts is None else item_counts
     items = None
     if sums is not None:

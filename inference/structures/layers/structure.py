@@ -112,10 +112,15 @@ class LayeredStructure(Structure):
     def split_start(self, problem: Problem, smaller: Params) -> Params | None:
         return split_latent(self.layers, self.root, smaller, problem.seed)
 
+    @property
+    def takes_weights(self) -> bool:  # type: ignore[override]
+        """Where items are read from sums alone, and not from the rows once more, as sizes of negative binomial ones are."""
+        return self.layers[0].response.is_canonical
+
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         if not isinstance(problem.data, Tensor):
             return None
-        return LayeredSteps.build(self.model, problem.data, chunk_elements, num_inner)
+        return LayeredSteps.build(self.model, problem.data, chunk_elements, num_inner, problem.weights)
 
     def set_steps(self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int) -> Steps | None:
         base = LayeredSteps.build(self.model, sets, chunk_elements, num_inner)
@@ -135,7 +140,7 @@ class LayeredStructure(Structure):
         cells = problem.num_rows * sizes[0] * len(next(iter(params.values())))
         if max(cells, math.prod(sizes[:2])) > MAX_SUMMED or not isinstance(problem.data, Tensor):
             return None
-        steps = LayeredSteps.build(self.model, problem.data)
+        steps = LayeredSteps.build(self.model, problem.data, weights=problem.weights)
         if steps is None:
             return None
         _, log_likelihood, log_prior = steps.e_step(params)
@@ -203,7 +208,7 @@ class LayeredStructure(Structure):
         (layer, *deeper), size = self.layers, self.layers[0].num_parents
         if deeper or size < 2 or size > MOST_TABLED or layer.graph is None or getattr(self.model, "graphs_estimated", False):
             return []
-        if problem.num_rows * 2**size > MOST_CELLS:
+        if problem.num_rows * 2**size > MOST_CELLS or problem.weights is not None:
             return []
         program = problem.program()
         profiles = program.latent_values(params)[layer.parent]
