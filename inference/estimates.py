@@ -16,7 +16,7 @@ from inference.fitting.columns import as_fitted, checked_as_fitted
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.record import FitRecord
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK
-from inference.programs.curvature import data_chunks
+from inference.programs.curvature import Undetermined, data_chunks
 from inference.programs.data import checked, checks_data, first_tensor
 from inference.uncertainty import Uncertainty, standard_errors
 from ppl_models.parts.showing import shows_briefly
@@ -61,12 +61,14 @@ class EstimateTable:
         level: of the intervals.
         source: where the intervals come from, in words; "" where there are none.
         note: why there are none, in words; "" where there are.
+        is_flat: whether there are none because the likelihood does not fall in every direction from the estimate.
     """
 
     rows: tuple[Estimate, ...]
     level: float
     source: str
     note: str
+    is_flat: bool = False
 
     def of(self, site: str) -> tuple[Estimate, ...]:
         """The entries of one site."""
@@ -112,9 +114,9 @@ def estimates_of(
         means, spread = {n: v.mean(0) for n, v in flat.items()}, {n: v.std(0) for n, v in flat.items()}
         quantiles = {n: tuple(torch.from_numpy(np.quantile(v.cpu().numpy(), ends, axis=0))) for n, v in flat.items()}  # torch's stops at 2^24 numbers
         return EstimateTable(_rows(fit, names, means, spread, quantiles), level, "posterior draws", "")
-    errors, limits, note = _standard_errors(fit, data, level, always)
+    errors, limits, note, is_flat = _standard_errors(fit, data, level, always)
     source = "standard errors from the curvature of the log-likelihood" if errors else ""
-    return EstimateTable(_rows(fit, names, fit.params, errors, limits), level, source, note)
+    return EstimateTable(_rows(fit, names, fit.params, errors, limits), level, source, note, is_flat)
 
 
 def summary_of(
@@ -156,8 +158,8 @@ def summary_of(
 Limits = Mapping[str, tuple[Tensor, ...]]
 
 
-def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> tuple[Mapping[str, Tensor], Limits, str]:
-    """Standard errors and limits by site, or why there are none."""
+def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> tuple[Mapping[str, Tensor], Limits, str, bool]:
+    """Standard errors and limits by site, or why there are none, and whether the likelihood is flat."""
     seen, what = fit.num_observations or fit.num_rows, "rows" if fit.num_observations in (None, fit.num_rows) else "steps"
     reason = fit.structure.why_no_standard_errors(fit.params)
     size = sum(value.numel() for value in fit.params.values())
@@ -176,14 +178,14 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
         try:
             found = standard_errors(fit, data, hold_bounds=True)
             if _is_maximum(fit, data, found):
-                return found.standard_errors, found.intervals(level), ""
+                return found.standard_errors, found.intervals(level), "", False
             reason = (
                 "the estimate is not at a maximum of the likelihood, since the prior counts or the fit has not converged; "
                 "NUTS() and Laplace() give intervals that take the prior in"
             )
         except (ValueError, RuntimeError) as error:  # RuntimeError: an operation of the program without second derivatives
-            reason = str(error).removeprefix("standard_errors: ")
-    return {}, {}, reason
+            return {}, {}, str(error).removeprefix("standard_errors: "), isinstance(error, Undetermined)
+    return {}, {}, reason, False
 
 
 def _is_maximum(fit: FitRecord, data: Any, found: Uncertainty) -> bool:

@@ -1,13 +1,25 @@
-"""Posterior predictive check: data sets drawn from the fit, set beside the data it was fitted to."""
+r"""Posterior predictive check: data sets drawn from the fit, set beside the data it was fitted to.
+
+A statistic t of the data stands out beside those of S simulated data sets, of mean m and standard deviation s, if
+
+.. math:: |t - m| > q \, s \sqrt{1 + 1/S}
+
+where q is the quantile of Student's t with S - 1 degrees of freedom (for correlations, whose s is shared by all pairs, of the normal law) that leaves a chance
+of 1 % to all columns, or pairs, together; and if it differs by enough to speak of, a tenth of a standard deviation, or of a correlation. The s of a mean is at
+least what independent rows have, so that a column which the simulations never vary is not one that stands out.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from scipy import stats
 
 from inference.fitting.columns import as_fitted
 from inference.fitting.observed import as_matrix, can_simulate, observed_sites, replicated_tables
@@ -17,7 +29,30 @@ from inference.programs.data import checks_data
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
-__all__ = ["PredictiveCheck", "predictive_check", "predictive_checks"]
+__all__ = ["Departure", "PredictiveCheck", "predictive_check", "predictive_checks"]
+
+LEVEL = 0.01  # chance that a right model has any column, or pair, called outstanding
+LEAST = 0.1  # standard deviations of a column, or of a correlation: less is not worth words
+LEAST_ROWS = 20
+MOST_PAIRED = 5  # simulations whose correlations are worked out: J^2 N work each
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A statistic of the data that the fit does not reproduce.
+
+    Args:
+        columns: one column, or the two of a pair.
+        what: "mean", "spread" (the mean distance from the mean, which a few odd rows do not decide) or "correlation".
+        observed: of the data; simulated: its mean over data drawn from the fit.
+        size: the difference in standard deviations of the column, as the log of a ratio, or of correlations.
+    """
+
+    columns: tuple[int, ...]
+    what: str
+    observed: float
+    simulated: float
+    size: float
 
 
 @shows_briefly
@@ -73,15 +108,65 @@ class PredictiveCheck:
         room = 0.5 if np.ptp(pooled) == 0 else 0.0  # one value only: one bin around it
         return np.linspace(pooled.min() - room, pooled.max() + room, 31).tolist()
 
+    @functools.cached_property
+    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Correlations of all pairs, upper triangle: observed (P,), and of a few simulations (S', P); NaN where there is none."""
+        return _correlations(self.observed), np.stack([_correlations(x) for x in self.simulated[:MOST_PAIRED]])
+
     def correlations(self) -> tuple[np.ndarray, np.ndarray]:
         """Correlation of every pair of items over rows where both are observed, (P,) and the mean over simulations (P,).
 
         Pairs without a correlation (a constant item) are left out of both.
         """
-        observed = _correlations(self.observed)
-        simulated = np.mean([_correlations(x) for x in self.simulated[:5]], axis=0)  # J^2 N work each
+        observed, simulated = self._pairs[0], self._pairs[1].mean(0)
         kept = np.isfinite(observed) & np.isfinite(simulated)
         return observed[kept], simulated[kept]
+
+    def departures(self) -> tuple[Departure, ...]:
+        """Means and spreads of columns, and correlations of pairs, that clearly differ from those of the simulated data, the largest of each kind first.
+
+        Empty where there are too few rows or simulations to say so.
+        """
+        if len(self.observed) < LEAST_ROWS or len(self.simulated) < 3:
+            return ()
+        sets = [self.observed, *self.simulated]  # one after the other: together they may be large
+        means = np.stack([_mean(x, 0) for x in sets])  # (1 + S, J)
+        spreads = np.stack([_mean(np.abs(x - mean), 0) for x, mean in zip(sets, means, strict=True)])
+        deviations = np.sqrt(np.mean([_mean((x - mean) ** 2, 0) for x, mean in zip(sets, means, strict=True)], 0))
+        deviations[~(deviations > 0)] = 1.0
+        is_binary = np.all([((x == 0) | (x == 1) | np.isnan(x)).all(0) for x in sets], 0)
+        spreads[:, is_binary | ~(spreads > 0).all(0)] = np.nan  # of zeros and ones it says what the mean says
+        counts = np.maximum((~np.isnan(self.observed)).sum(0), 1)
+        found = _outstanding("mean", means, means, (means[0] - means[1:].mean(0)) / deviations, deviations / np.sqrt(counts))
+        logs = np.log(spreads)
+        found += _outstanding("spread", spreads, logs, logs[0] - logs[1:].mean(0), np.zeros(len(counts)))
+        return tuple(found + self._unlike_pairs())
+
+    def _unlike_pairs(self) -> list[Departure]:
+        observed, simulated = self._pairs
+        centre, known = simulated.mean(0), np.isfinite(observed) & np.isfinite(simulated).all(0)
+        if not known.any() or len(simulated) < 2:
+            return []
+        variances = simulated[:, known].var(0, ddof=1)
+        errors = np.full(len(observed), np.nan)
+        errors[known] = np.sqrt(np.maximum(variances, variances.mean()) * (1 + 1 / len(simulated)))
+        sizes = observed - centre
+        with np.errstate(invalid="ignore"):
+            clear = known & (np.abs(sizes) > stats.norm.isf(LEVEL / (2 * known.sum())) * errors) & (np.abs(sizes) >= LEAST)
+        one, other = np.triu_indices(self.observed.shape[1], 1)
+        order = sorted(np.flatnonzero(clear).tolist(), key=lambda p: -abs(sizes[p]))
+        return [Departure((int(one[p]), int(other[p])), "correlation", float(observed[p]), float(centre[p]), float(sizes[p])) for p in order]
+
+
+def _outstanding(what: str, values: np.ndarray, judged: np.ndarray, sizes: np.ndarray, floor: np.ndarray) -> list[Departure]:
+    """Columns whose statistic, (1 + S, J) with that of the data first, stands out on the scale on which it is judged."""
+    num_simulations, num_columns = len(values) - 1, values.shape[1]
+    errors = np.maximum(judged[1:].std(0, ddof=1), floor) * math.sqrt(1 + 1 / num_simulations)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(judged[0] - judged[1:].mean(0)) > stats.t.isf(LEVEL / (2 * num_columns), num_simulations - 1) * errors
+        clear = off & (np.abs(sizes) >= LEAST)
+    order = sorted(np.flatnonzero(clear).tolist(), key=lambda j: -abs(sizes[j]))
+    return [Departure((j,), what, float(values[0, j]), float(values[1:, j].mean()), float(sizes[j])) for j in order]
 
 
 def predictive_check(

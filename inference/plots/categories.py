@@ -45,7 +45,7 @@ def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
     items = list(categories.items())[:MOST_ITEMS]
     width = min(MOST_COLUMNS, len(items))
     height = -(-len(items) // width)
-    deep = 0.32 * len(classes) + 0.9 + 0.16 * max(min(len(own), MOST_IN_LEGEND) for _, own in items) / 3
+    deep = 0.32 * len(classes) + 1.3 + 0.16 * max(min(len(own), MOST_IN_LEGEND) for _, own in items) / 3
     figure = Figure(figsize=(3.6 * width + 0.6, max(deep, 1.6) * height + 0.3), layout="constrained")
     panels = figure.subplots(height, width, squeeze=False, sharey=True)
     for axes, (item, own), begin in zip(panels.ravel(), items, first, strict=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from inference.estimates import EstimateTable
+from inference.estimates import Estimate, EstimateTable
 from inference.plots._common import short_name
 from inference.plots.fit import NEGATIVE, OBSERVED
 
@@ -16,7 +16,7 @@ MOST_SITES = 9
 
 
 def plot_estimates(table: EstimateTable) -> Figure:
-    """Points with intervals; of a site with more than 30 entries the first 30, and of more than nine sites the first nine.
+    """Points with intervals, without what is held at zero; of a site with more than 30 entries the first 30, and of more than nine sites the first nine.
 
     Args:
         table: from :func:`inference.estimates.estimates_of`.
@@ -27,7 +27,7 @@ def plot_estimates(table: EstimateTable) -> Figure:
     sites = table.sites[:MOST_SITES]
     if not sites:
         raise ValueError("plot_estimates: a table with at least one estimate was expected")
-    shown = [table.of(site)[:MOST_ENTRIES] for site in sites]
+    shown = [_free(table, site)[:MOST_ENTRIES] for site in sites]
     columns = min(3, len(sites))
     bands = [shown[i : i + columns] for i in range(0, len(shown), columns)]
     heights = [0.9 + 0.22 * max(len(entries) for entries in band) for band in bands]
@@ -44,8 +44,15 @@ def plot_estimates(table: EstimateTable) -> Figure:
         ax.set_yticks(places, [short_name(", ".join(entry.entry) or site) for entry in entries], fontsize=8)
         ax.set_ylim(len(entries) - 0.5, -0.5)
         total = len(table.of(site))
-        ax.set_title(short_name(site) + ("" if total == len(entries) else f" (first {len(entries)} of {total})"), fontsize=10)
+        ax.set_title(short_name(site) + ("" if total == len(entries) else f" ({len(entries)} of {total})"), fontsize=10)
         ax.grid(axis="x", alpha=0.3)
         if np.nanmin(np.append(values, low)) < 0 < np.nanmax(np.append(values, high)):
             ax.axvline(0.0, color=OBSERVED, linewidth=0.8)
     return figure
+
+
+def _free(table: EstimateTable, site: str) -> tuple[Estimate, ...]:
+    """The entries of a site but those that are held at zero while others have intervals; all where none is left."""
+    entries = table.of(site)
+    free = tuple(entry for entry in entries if not (table.source and entry.value == 0 and np.isnan(entry.low)))
+    return free or entries

@@ -12,7 +12,7 @@ from torch import Tensor
 from inference.programs.data import checked, checks_data, first_tensor, map_tensors
 from inference.programs.program import Program
 
-__all__ = ["data_chunks", "generalised_inverse", "inverse_information", "minus_hessian", "refuse_flat", "some_names"]
+__all__ = ["Undetermined", "data_chunks", "generalised_inverse", "inverse_information", "minus_hessian", "refuse_flat", "some_names"]
 
 
 LEAST_SHARE = 0.75  # of the log-likelihood in the curvature of the log-posterior, where rows are silent
@@ -55,6 +55,10 @@ def minus_second_derivatives(value: Tensor, free: Tensor) -> Tensor:
     return (hessian + hessian.mT) / 2
 
 
+class Undetermined(ValueError):
+    """The likelihood is flat, or bent the wrong way, in some direction from the estimate."""
+
+
 def inverse_information(information: Tensor, names: tuple[str, ...], caller: str = "standard_errors") -> Tensor:
     """The covariance that an information (P, P) stands for, or a ValueError that names what it does not determine."""
     if not torch.isfinite(information).all():
@@ -63,7 +67,7 @@ def inverse_information(information: Tensor, names: tuple[str, ...], caller: str
     diagonal = information.diagonal()
     silent = [names[i] for i in (diagonal <= 0).nonzero().ravel().tolist()]
     if silent:
-        raise ValueError(
+        raise Undetermined(
             f"{caller}: the log-likelihood does not curve down in {some_names(silent)}: the data do not determine them, "
             "or the fit is not at a maximum"
         )
@@ -71,7 +75,7 @@ def inverse_information(information: Tensor, names: tuple[str, ...], caller: str
     values, vectors = torch.linalg.eigh(information / scale / scale[:, None])
     weak = (values <= SINGULAR * values[-1]).nonzero().ravel()
     if len(weak):
-        raise ValueError(
+        raise Undetermined(
             f"{caller}: the information is singular or not positive (least scaled eigenvalue "
             f"{float(values[0]):.2g}) along {_involved(names, vectors[:, weak])}: these are confounded, or the fit is not at a maximum"
         )
@@ -124,7 +128,7 @@ def refuse_flat(
     vectors = vectors @ turns
     flat = (shares < 0).nonzero().ravel()
     if len(flat):
-        raise ValueError(
+        raise Undetermined(
             f"{caller}: the information in the data is singular along {_involved(names, vectors[:, flat])}: the data do not determine them, and the "
             "prior alone would be reported"
         )

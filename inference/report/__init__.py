@@ -4,6 +4,7 @@ from inference.report.comparison import write_comparison_report
 from inference.report.components import why, write_selection_report
 from inference.report.fit import HasText, write_report
 from inference.report.how_many import how_many_sections, write_how_many_report
+from inference.report.latent_use import latents
 from inference.report.page import html_of, number, picture, write_page
 from inference.report.parts import (
     Bullets,
@@ -26,13 +27,12 @@ from inference.report.sections import (
     Subject,
     estimates,
     fitted,
-    latents,
     middle,
     predictive,
     settings,
     shape_text,
-    verdict,
 )
+from inference.report.verdicts import verdict, verdict_of
 
 __all__ = [
     "write_comparison_report",
@@ -73,4 +73,5 @@ __all__ = [
     "settings",
     "shape_text",
     "verdict",
+    "verdict_of",
 ]

@@ -21,19 +21,21 @@ from inference.fitting.showing import has_sequences, rows_in_words
 from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
 from inference.programs.data import checked
+from inference.report.latent_use import latents
 from inference.report.page import number, picture, write_page
-from inference.report.parts import Note, Paragraph, Part, Section, Table, Verbatim, Warned
+from inference.report.parts import Details, Note, Paragraph, Part, Section, Table, Verbatim, Warned
 from inference.report.sections import (
     HasText,
     Subject,
+    explained,
     fitted,
     identified,
-    latents,
     middle,
     predictive,
     settings,
-    verdict,
 )
+from inference.report.verdicts import verdict
+from ppl_models.parts.showing import shown_settings
 
 __all__ = ["HasText", "write_report"]
 
@@ -74,17 +76,16 @@ def write_report(
     if image_shape is not None and fit.item_names:
         check_image_shape(image_shape, len(fit.item_names), "write_report")
     subject, structure = Subject(fit, data, image_shape, names, identifiability), fit.structure
-    told = verdict(structure, subject)
     sections = [
-        Section("verdict", "Verdict", [] if told is None else [told]),
+        Section("verdict", "Verdict", [verdict(structure, subject)]),
+        Section("warnings", "Warnings", _warnings(fit)),
         Section("fitted", "What was fitted", [*_what(fit), *fitted(structure, subject)]),
         Section("numbers", "Numbers", _numbers(fit)),
-        Section("warnings", "Warnings", [_warnings(fit)]),
         *middle(structure, subject),
         Section("latents", "Latents", latents(subject)),
-        Section("convergence", "Convergence", _convergence(fit)),
         Section("predictive", "Posterior predictive check", predictive(structure, subject)),
-        Section("identifiability", "Identifiability", [_identifiability(identified(structure, subject))]),
+        Section("convergence", "Convergence", _convergence(fit)),
+        Section("identifiability", "Identifiability", [_identifiability(identified(structure, subject)), *explained(structure, subject)]),
     ]
     return write_page(file, f"{fit.model_name}: fit report", sections)
 
@@ -93,7 +94,8 @@ def _what(fit: Fit) -> Iterator[Part]:
     words = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", (inspect.getdoc(fit.model) or "").strip().split("\n\n")[0].replace("\n", " "))
     if words:
         yield Paragraph(words)
-    yield Paragraph(f"Fitted to {rows_in_words(fit)} by {settings(fit.method)}.")
+    yield Paragraph(f"Fitted to {rows_in_words(fit)} by {shown_settings(fit.method)}.")
+    yield Details("All settings of the engine", [Verbatim(settings(fit.method))])
 
 
 def _numbers(fit: Fit) -> Iterator[Part]:
@@ -101,26 +103,29 @@ def _numbers(fit: Fit) -> Iterator[Part]:
     ends = ends[np.isfinite(ends)]
     digits, row = 4 if fit.objective_name.endswith("per row") else 2, "sequence" if has_sequences(fit) else "row"
     rows = [
-        [f"{fit.likelihood_name} ({_given(fit)})", number(fit.log_likelihood)],
-        [f"{fit.likelihood_name}, a {row}", number(fit.log_likelihood / fit.num_rows, 4)],
-        [f"objective: {fit.objective_name}", number(fit.objective, digits)],
-        *([["free parameters", f"{fit.num_parameters:,}"], ["BIC (smaller is better)", number(fit.bic)]] if fit.why_no_criteria is None else []),
-        [f"{row}s", f"{fit.num_rows:,}"],
-        *([["time points of all sequences", f"{fit.num_observations:,}"]] if has_sequences(fit) else []),
-        ["converged", "yes" if fit.converged else "no"],
-        ["iterations", f"{fit.num_iterations:,}"],
-        ["seconds, whole call", number(fit.seconds)],
-        ["seed", str(fit.seed)],
+        [f"{fit.likelihood_name} ({_given(fit)})", number(fit.log_likelihood), "larger is better, among fits to the same data"],
+        [f"{fit.likelihood_name}, a {row}", number(fit.log_likelihood / fit.num_rows, 4), ""],
+        [f"objective: {fit.objective_name}", number(fit.objective, digits), "what the engine made as large as it could"],
+        [f"{row}s", f"{fit.num_rows:,}", ""],
+        ["converged", "yes" if fit.converged else "no", "" if fit.converged else "the estimates are not final"],
+        ["iterations", f"{fit.num_iterations:,}", ""],
+        ["seconds, whole call", number(fit.seconds), ""],
+        ["seed", str(fit.seed), "the same seed gives the same fit again"],
     ]
+    if has_sequences(fit):
+        rows.insert(4, ["time points of all sequences", f"{fit.num_observations:,}", ""])
+    if fit.why_no_criteria is None:
+        bic = ["BIC (smaller is better)", number(fit.bic), "weighs likelihood against free parameters, among fits to the same data"]
+        rows[3:3] = [["free parameters", f"{fit.num_parameters:,}", "numbers that were estimated"], bic]
     words = fit.restarts.text()
     if len(ends) > 1:
         near = int((ends > ends.max() - 1.0).sum())
         spread = ", ".join(f"{name} {number(float(end), digits)}" for name, end in (("best", ends.max()), ("median", np.median(ends)), ("worst", ends.min())))
         converged = int(np.asarray(fit.restarts.converged).sum())
-        rows.append([f"{len(ends)} starts, {fit.objective_name}", spread])
-        rows.append(["starts that converged", f"{converged} of {len(ends)}"])
+        rows.append([f"{len(ends)} starts, {fit.objective_name}", spread, ""])
+        rows.append(["starts that converged", f"{converged} of {len(ends)}", ""])
         if not words and not fit.objective_name.endswith("per row"):  # the words leave out starts that end in no proper optimum
-            rows.append(["starts within 1 nat of the best", f"{near} of {len(ends)}"])
+            rows.append(["starts within 1 nat of the best", f"{near} of {len(ends)}", "they found the same optimum, or one as good"])
     yield Table((), rows)
     if words:
         yield Paragraph(words)
@@ -131,17 +136,20 @@ def _given(fit: Fit) -> str:
     return f"given the rows' {' and '.join(sites)}" if sites else "latents summed out"
 
 
-def _warnings(fit: Fit) -> Part:
+def _warnings(fit: Fit) -> list[Part]:
     texts = list(fit.warnings)
     if not fit.converged and not any("converge" in text for text in texts):
         texts.append("The fit did not converge.")
-    return Warned(texts) if texts else Paragraph("None.")
+    return [Warned(texts)] if texts else []
 
 
 def _convergence(fit: Fit) -> Iterator[Part]:
+    several = len(fit.restarts.objective) > 1
     yield picture(lambda: plot_trace(fit), f"{fit.trace.name} over iterations")
-    if len(fit.restarts.objective) > 1:
+    if several:
         yield picture(lambda: plot_restarts(fit), "spread of the objective over starts")
+    words = "A fit that has come to rest shows a curve that has become flat."
+    yield Note(words + (" Starts that end at the height of the best one found the same optimum; if only one does, more starts may find a better." if several else ""))
 
 
 def _identifiability(found: str | HasText | None) -> Part:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["html_of", "number", "picture", "write_page"]
 
+DPI = 110
 # marks that turn the direction of writing, other control characters, and halves of characters: invisible, and able to show a text as another
 INVISIBLE = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -57,8 +58,8 @@ def picture(draw: Callable[[], Axes | Figure], alt: str) -> Picture | Note:
         return Note(f"Not drawn: {alt}. {reason}.")
     figure = drawn if hasattr(drawn, "savefig") else drawn.figure
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    return Picture(alt, base64.b64encode(buffer.getvalue()).decode("ascii"))
+    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
+    return Picture(alt, base64.b64encode(buffer.getvalue()).decode("ascii"), round(figure.get_figwidth() * DPI))
 
 
 def number(value: float, digits: int = 2) -> str:

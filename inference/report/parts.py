@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,11 @@ __all__ = [
     "Verdict",
     "Warned",
 ]
+
+
+# numbers, also with their unit, standard error or size of a table
+NUMBER = re.compile(r"([-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %| steps?| \([^)]*\)| × [\d × ]+)?|not available|-)?")
+LONG, BROAD = 25, 760
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,11 @@ class Finding(Part):
     answer: str
     step: str = ""
 
+    @property
+    def sign(self) -> str:
+        """The mark for those who see no colours."""
+        return {"good": "✓", "care": "!", "bad": "✗"}.get(self.mark, "")
+
 
 @dataclass(frozen=True)
 class Verdict(Part):
@@ -87,6 +98,22 @@ class Verdict(Part):
 
     findings: tuple[Finding, ...]
     steps: tuple[str, ...]
+
+    @property
+    def mark(self) -> str:
+        """The worst of the findings' marks."""
+        return next((mark for mark in ("bad", "care") if any(found.mark == mark for found in self.findings)), "good")
+
+    @property
+    def headline(self) -> str:
+        """The findings in one sentence."""
+        many = sum(found.mark == self.mark for found in self.findings)
+        answers = f"{many} answer{'' if many == 1 else 's'} below"
+        if self.mark == "bad":
+            return f"Do not build on this fit yet: {answers} {'says' if many == 1 else 'say'} why."
+        if self.mark == "care":
+            return f"To be read with care: {answers} {'asks' if many == 1 else 'ask'} for a closer look."
+        return "Nothing that was looked at here speaks against this fit."
 
 
 @dataclass(frozen=True)
@@ -110,13 +137,30 @@ class Table(Part):
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
 
+    @property
+    def is_long(self) -> bool:
+        """Whether it has more lines than are read at once, so that it is scrolled in its box."""
+        return len(self.rows) > LONG
+
+    @property
+    def classes(self) -> list[str]:
+        """What each column is set as: ``number`` where all of its cells are numbers, so that they stand to the right."""
+        columns = zip(*self.rows, strict=True) if self.rows else ()
+        return ["number" if any(cells) and all(NUMBER.fullmatch(cell) for cell in cells) else "" for cells in columns]
+
 
 @dataclass(frozen=True)
 class Picture(Part):
-    """A picture inside the page: what it shows in words, and the PNG in base 64."""
+    """A picture inside the page: what it shows in words, the PNG in base 64, and its width in pixels."""
 
     alt: str
     png: str = field(repr=False)
+    width: int
+
+    @property
+    def is_broad(self) -> bool:
+        """Whether it is illegible on a narrow screen unless it may be scrolled."""
+        return self.width > BROAD
 
 
 @dataclass(frozen=True)

@@ -10,48 +10,47 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from inference.base.structure import Structure
 from inference.estimates import EstimateTable, estimates_of
-from inference.fitting.draws import latents_of_draws
-from inference.fitting.names import Names, dims_of, labels_of
+from inference.fitting.names import Names
 from inference.fitting.result import Fit
-from inference.fitting.showing import rows_in_words
 from inference.identifiability.of_fit import identifiability_of
 from inference.plots.estimates import plot_estimates
 from inference.plots.fit import plot_check
-from inference.predictive import predictive_checks
+from inference.predictive import PredictiveCheck, predictive_checks
 from inference.programs.data import checked, checks_data
 from inference.programs.program import Program
-from inference.programs.replicates import present, stems
-from inference.report.page import number, picture
-from inference.report.parts import Note, Paragraph, Part, Section, Table, Verdict
+from inference.programs.replicates import stems
+from inference.report.page import picture
+from inference.report.parts import Note, Paragraph, Part, Section, Table
+from inference.report.predictive_words import column_names, departures_in_words
 from ppl_models.parts.showing import shows_briefly
 
 __all__ = [
     "NEEDS_DATA",
+    "HasRecord",
     "HasText",
     "Subject",
     "cut_table",
     "determined",
     "estimates",
+    "explained",
     "fitted",
+    "checks_of",
     "identified",
-    "latents",
     "middle",
     "parameters",
     "predictive",
     "settings",
     "shape_text",
     "sizes",
-    "verdict",
 ]
 
 MOST_ENTRIES = 40  # of one site, that are listed one by one
-MOST_LINES = 60  # of a table of latents
 NEEDS_DATA = Note("Needs the data.")
 
 
@@ -62,6 +61,13 @@ class HasText(Protocol):
     """A report of another check that can say itself in words."""
 
     def text(self) -> str: ...
+
+
+@runtime_checkable
+class HasRecord(Protocol):
+    """A report that can also say itself in plain values."""
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 @shows_briefly
@@ -120,12 +126,12 @@ def parameters(subject: Subject, meanings: Mapping[str, str]) -> Table:
     return Table(("parameter", "size", "meaning"), rows)
 
 
-def sizes(subject: Subject, head: str = "estimate") -> Table:
+def sizes(subject: Subject) -> Table:
     """The estimates of a fit and their sizes, those of the rows too."""
     fit = subject.fit
     rows = [[name, shape_text(value.shape)] for name, value in fit.params.items()]
     rows += [[f"{name}, of the rows", shape_text(value.shape)] for name, value in (fit.local or {}).items()]
-    return Table((head, "size"), rows)
+    return Table(("estimate", "size"), rows)
 
 
 def settings(record: Any) -> str:
@@ -158,15 +164,15 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
 
 
 @functools.singledispatch
-def verdict(structure: Structure, subject: Subject) -> Verdict | None:
-    """What to make of the fit, before anything else; None leaves it to the sections."""
-    return None
-
-
-@functools.singledispatch
 def identified(structure: Structure, subject: Subject) -> str | HasText | None:
     """The verdict on identifiability; None where nothing can be said."""
     return subject.once(determined)
+
+
+@functools.singledispatch
+def explained(structure: Structure, subject: Subject) -> Iterable[Part]:
+    """What the words of the section on identifiability mean, where it names conditions."""
+    return ()
 
 
 @functools.singledispatch
@@ -177,18 +183,23 @@ def middle(structure: Structure, subject: Subject) -> Iterable[Section]:
 
 @functools.singledispatch
 def predictive(structure: Structure, subject: Subject) -> Iterable[Part]:
-    """Data simulated from the fit beside the data: everything the program observes."""
+    """Data simulated from the fit beside the data: everything the program observes, and in words what stands out."""
     if subject.data is None:
-        return [NEEDS_DATA]
-    alt = "data simulated from the fit beside the data"
-    checks = predictive_checks(subject.fit, subject.data)
-    single = len(checks) == 1
-    return [
-        picture(functools.partial(plot_check, check, name="" if single else name), alt if single else f"{name}: {alt}") for name, check in checks.items()
-    ]
+        yield NEEDS_DATA
+        return
+    checks, alt = subject.once(checks_of), "data simulated from the fit beside the data"
+    for name, check in checks.items():
+        title = name if len(checks) > 1 else ""
+        yield picture(functools.partial(plot_check, check, name=title), f"{title}: {alt}" if title else alt)
+        yield Paragraph(departures_in_words(check, column_names(subject.fit, check)))
 
 
 # -------------------------------------------------------------------- what every kind can use
+
+
+def checks_of(subject: Subject) -> dict[str, PredictiveCheck]:
+    """Data drawn from the fit beside the data, by what is observed; needs the data."""
+    return predictive_checks(subject.fit, subject.data)
 
 
 def estimates(subject: Subject) -> Section:
@@ -202,6 +213,7 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     yield Paragraph(f"With {level} intervals from {found.source}." if found.source else f"Without intervals: {found.note}.")
     if found.source and any(np.isnan(row.low) for row in found.rows):
         yield Paragraph("Entries without an interval lie on a bound and are held there; the intervals of the others are given these.")
+    yield picture(lambda: plot_estimates(found), "estimates and their intervals, a panel a site")
     head = ("estimate", "value", "error", f"{level} from", "to") if found.source else ("estimate", "value")
     rows = []
     for site in found.sites:
@@ -218,48 +230,6 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         if len(entries) < len(every):
             rows.append([f"... {len(every) - len(entries):,} others of {site} are zero, and are held there", *[""] * (len(head) - 1)])
     yield Table(head, rows)
-    yield picture(lambda: plot_estimates(found), "estimates and their intervals, a panel a site")
-
-
-def latents(subject: Subject) -> Iterator[Part]:
-    """How the latents are used: shares, and how sure the data make them; nothing for a model without any."""
-    fit, data = subject.fit, subject.data
-    if data is None:
-        yield NEEDS_DATA
-        return
-    continuous = {*fit.structure.local_sites, *fit.structure.integrated_sites}
-    continuous |= set(subject.program.names("local")) if subject.program is not None else set()
-    drawn = fit.local_draws or {}
-    if drawn:  # averaged over the draws of parameters and continuous latents together
-        means = latents_of_draws(fit, {name: value.flatten(0, 1) for name, value in ((fit.draws or {}) | drawn).items()}, data)
-    else:
-        means = fit.posterior_latents(data)
-    posterior = {site: value.detach().cpu().numpy() for site, value in means.items() if site not in continuous}
-    bits, values = [], []
-    own = [site for site in subject.program.sites if site.name in posterior] if subject.program is not None else []
-    groups = stems(own) | {name: [name] for name in posterior if name not in {site.name for site in own}}
-    for stem, members in groups.items():
-        on = np.concatenate([_counted(subject, name, posterior[name]) for name in members])
-        site = f"{stem} ({len(members)} of them)" if len(members) > 1 else stem
-        dim = dims_of(fit, members[0], posterior[members[0]].shape[1:])[-1] if posterior[members[0]].ndim > 1 else members[0]
-        labels = [str(label) for label in labels_of(fit, dim, on.shape[1], subject.names)]
-        if on.shape[1] > 1 and len(on) and np.allclose(on.sum(-1), 1.0, atol=1e-4):
-            values += _values_of(site, labels, on)
-        elif len(on):
-            bits += _bits_of(site, labels, on)
-    if bits or values:
-        yield Paragraph(f"Over the {rows_in_words(fit)} given.")
-    head = ("site", "latent", "share of rows on", "mean posterior entropy (bits)", "share of rows unsure (0.1 to 0.9)")
-    for heading, rows in ((head, bits), (("site", "value", "share", "most probable in", "mean probability where it is"), values)):
-        if rows:
-            yield from cut_table(heading, rows, MOST_LINES)
-    for site, value in drawn.items():
-        flat = value.flatten(0, 1).double()
-        low, high, spread = float(flat.mean(0).min()), float(flat.mean(0).max()), float(flat.std(0).mean())
-        yield Paragraph(
-            f"{site} is a continuous latent of the rows, drawn with the parameters: its posterior means run from {number(low, 3)} to "
-            f"{number(high, 3)}, and its posterior standard deviation is {number(spread, 3)} on average."
-        )
 
 
 def cut_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int, which: str = "first") -> Iterator[Part]:
@@ -267,33 +237,3 @@ def cut_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int, whi
     yield Table(head, rows[:most])
     if len(rows) > most:
         yield Note(f"The {which} {most} of {len(rows):,} are shown.")
-
-
-def _counted(subject: Subject, name: str, posterior: np.ndarray) -> np.ndarray:
-    """Posteriors one a line, (n, K), without what a mask hides or lies after the end of a sequence."""
-    lines = posterior.reshape(-1, posterior.shape[-1])
-    if subject.program is None or name not in {site.name for site in subject.program.sites}:
-        return lines[lines.sum(-1) > 0] if posterior.ndim > 2 else lines
-    if subject.fit.structure.about is not None:  # described latents are hidden by no mask
-        return lines
-    shown = present(subject.program, subject.fit.params, name)
-    seen = shown.reshape(-1).numpy() if shown.numel() == len(lines) else shown.expand(posterior.shape[:-1]).numpy().ravel()
-    return lines[seen] if len(seen) == len(lines) else lines
-
-
-def _bits_of(site: str, labels: Sequence[str], on: np.ndarray) -> list[list[str]]:
-    entropy = -(on * np.log2(np.clip(on, 1e-300, 1.0)) + (1.0 - on) * np.log2(np.clip(1.0 - on, 1e-300, 1.0)))
-    unsure = (on > 0.1) & (on < 0.9)
-    columns = [part.mean(0) for part in (on, entropy, unsure)]
-    return [[site, label, *(number(float(column[k]), 3) for column in columns)] for k, label in enumerate(labels)]
-
-
-def _values_of(site: str, labels: Sequence[str], on: np.ndarray) -> list[list[str]]:
-    """Lines of a latent with several values, of which each row has one."""
-    winner = on.argmax(-1)
-    rows = []
-    for k, label in enumerate(labels):
-        own = on[winner == k, k]
-        sure = number(float(own.mean()), 3) if len(own) else "in no row"
-        rows.append([site, label, number(float(on[:, k].mean()), 3), number(len(own) / len(on), 3), sure])
-    return rows

@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy as np
+
+from inference.base.structure import Structure
+from inference.fitting.showing import rows_in_words
+from inference.predictive import LEAST_ROWS
+from inference.report.latent_use import LatentUse, latent_use
 from inference.report.parts import Finding, Verdict
-from inference.report.sections import Subject, determined
+from inference.report.predictive_words import column_names, departures_in_words, remedy_of
+from inference.report.sections import HasRecord, Subject, checks_of, determined
+from ppl_models.parts.showing import counted
 
-__all__ = ["listed", "on_convergence", "on_information", "verdict_of"]
+__all__ = ["CONDITIONS", "listed", "on_convergence", "on_determination", "on_latents", "on_prediction", "record_of", "verdict", "verdict_of", "what_was_fitted"]
 
 MOST_LISTED = 8
+LIMITS = ("max_iterations", "max_sweeps", "max_epochs", "num_steps", "num_draws")  # of engines: what lets them run on
+RARE = 0.01  # share of rows below which a latent is hardly ever on
+SAME = 0.95  # correlation of the chances of two latents that say the same
+MOST_COMPARED = 60  # latents whose chances are compared
+LEAST_RIGHT = 0.8  # chance of the most probable value, below which single rows are not to be reported
+MOST_UNSURE = 0.5  # share of rows in which a latent may be unsure
+FAINT = 1e-6  # eigenvalue of the information, scaled so that 1 is not confounded, below which a direction is hardly determined
+
+CONDITIONS = {
+    "strict": ("good", "Yes: the data of a large sample would determine every parameter."),
+    "generic": ("good", "Yes, but for special values of the parameters (generic identifiability)."),
+    "not established": ("care", "That is not shown: no known condition holds."),
+    "not identified": ("bad", "No: different parameters give the same data."),
+}
+
+
+@functools.singledispatch
+def verdict(structure: Structure, subject: Subject) -> Verdict:
+    """What to make of the fit, before anything else; a kind of description says it better."""
+    fit, asked = subject.fit, (on_convergence, on_determination, on_latents, on_prediction)
+    words = f"{rows_in_words(fit)}, by the program {fit.model_name} with {counted(fit.num_parameters, 'free number')}."
+    step = "Compare with what else might hold: fit other programs, or other sizes of this one, to the same data (inference.compare)."
+    return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
 
 def verdict_of(asked: Iterable[Finding | None], *always: str, nothing: str = "") -> Verdict:
@@ -20,7 +54,8 @@ def verdict_of(asked: Iterable[Finding | None], *always: str, nothing: str = "")
         always: steps that follow those of the findings; nothing: the step where there is no other.
     """
     findings = tuple(found for found in asked if found is not None)
-    return Verdict(findings, tuple(found.step for found in findings if found.step) + always or (nothing,))
+    steps = tuple(dict.fromkeys(found.step for found in findings if found.step)) + always
+    return Verdict(findings, steps or (nothing,))
 
 
 def listed(names: Sequence[str]) -> str:
@@ -28,12 +63,19 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_LISTED]) + (f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else "")
 
 
+def what_was_fitted(words: str) -> Finding:
+    return Finding("", "What was fitted?", words)
+
+
 def on_convergence(subject: Subject) -> Finding:
     """Did the fit converge, and did other starts end there too?"""
     fit, question = subject.fit, "Did the fit converge?"
     words = fit.restarts.text()
+    if not fit.converged and fit.draws is not None:
+        step = f"Read nothing from these draws yet: {_longer(subject)}."
+        return Finding("bad", question, f"No: {'; '.join(fit.warnings[:2]) or 'the draws have not settled'}.", step)
     if not fit.converged:
-        step = "Let the fit run on before anything is read from it: more iterations (EM(max_iterations=...)), or more starts."
+        step = f"Let the fit run on before anything is read from it: {_longer(subject)}, or more starts."
         return Finding("bad", question, f"No, it stopped after {fit.num_iterations:,} iterations. {words}", step)
     if fit.restarts.faults:
         step = "Read nothing from this fit yet: fit fewer components, or more starts, and look for equal values in the columns named."
@@ -43,16 +85,107 @@ def on_convergence(subject: Subject) -> Finding:
     return Finding("care" if alone else "good", question, f"Yes. {words}", step)
 
 
-def on_information(subject: Subject) -> Finding:
-    """Do the data determine the parameters, as far as the information at the estimate says?"""
-    question, found = "Do the data determine the estimates?", subject.once(determined)
-    record = {} if found is None or isinstance(found, str) else found.to_dict()  # type: ignore[attr-defined]
+def _longer(subject: Subject) -> str:
+    method = subject.fit.method
+    own = {field.name for field in dataclasses.fields(method)}
+    limit = next((name for name in LIMITS if name in own), "")
+    return f"more iterations ({type(method).__name__}({limit}=...))" if limit else "more iterations"
+
+
+def record_of(subject: Subject) -> dict[str, Any]:
+    """What was found of identifiability, as plain values; empty where nothing can be said or it came as a text."""
+    found = subject.once(determined)
+    return found.to_dict() if isinstance(found, HasRecord) else {}
+
+
+def on_determination(subject: Subject) -> Finding:
+    """Do the data determine the parameters: by the theorems of the kind, else by the information at the estimate, else by the standard errors of the page."""
+    question, record = "Do the data determine the estimates?", record_of(subject)
+    if record.get("verdict") in CONDITIONS:
+        mark, words = CONDITIONS[record["verdict"]]
+        step = "" if mark == "good" else "Do not interpret single latents before that is settled; the section on identifiability says which items would settle it."
+        return Finding(mark, question, words, step)
     if "is_full_rank" not in record:
+        if subject.data is not None and subject.fit.draws is None and subject.estimates.source:
+            return Finding("good", question, "Yes, near this estimate: every change of it lowers the likelihood, so that every free number has a standard error.")
+        if subject.fit.draws is not None:
+            return Finding("", question, "Posterior draws say that themselves: what the data leave open has wide intervals below, or draws that mix badly.")
         return Finding("", question, "That was not decided: the rows of the fit are missing here, or too few for so many parameters, or cannot be judged one by one.")
-    if record["is_full_rank"]:
-        return Finding("good", question, "Yes, near this estimate: no small change of it leaves the law of the data as it is.")
-    if "why" in record:
+    if not record["is_full_rank"] and "why" in record:
         return Finding("bad", question, f"No. {record['why']}", f"{record['remedy']} Read no single one of these estimates before.")
-    named = listed(list(record["null_directions"][0]["coefficients"]))
-    words = f"No: some estimates can be changed together without any change of the law of the data ({named})."
-    return Finding("bad", question, words, "Fit fewer components, or leave out columns, until the data determine the estimates; read no single one of them before.")
+    if not record["is_full_rank"]:
+        named = listed(list(record["null_directions"][0]["coefficients"]))
+        words = f"No: some estimates can be changed together without any change of the law of the data ({named})."
+        return Finding("bad", question, words, "Fit fewer components, or leave out columns, until the data determine the estimates; read no single one of them before.")
+    weakest = record.get("information", record).get("weakest")
+    if weakest is not None and weakest["eigenvalue"] < FAINT:
+        words = f"Hardly: the law of the data is all but the same if these change together: {listed(list(weakest['coefficients']))}."
+        return Finding("care", question, words, "Do not interpret these numbers one by one; more rows, fewer latents, or priors that say more would settle them.")
+    if subject.data is not None and subject.estimates.is_flat:
+        words = f"Perhaps not: the law of the data changes with every estimate, but {subject.estimates.note}."
+        return Finding("care", question, words, "Read no single number without an interval; let the fit run on, or ask for less.")
+    return Finding("good", question, "Yes, near this estimate: no small change of it leaves the law of the data as it is.")
+
+
+def on_latents(subject: Subject) -> Finding | None:
+    """Is each latent of use, and how surely do the data tell its values?"""
+    uses = subject.once(latent_use) if subject.data is not None else []
+    if not uses:
+        return None
+    parts = [_on_values(use) if use.is_choice else _on_bits(use) for use in uses]
+    steps = list(dict.fromkeys(step for _, step in parts if step))
+    return Finding("care" if steps else "good", "Are the latents of use?", " ".join(words for words, _ in parts), " ".join(steps))
+
+
+def _on_bits(use: LatentUse) -> tuple[str, str]:
+    """Latents that are on or off: words, and a step where there is something to do."""
+    shares, unsure, names = use.shares, use.unsure, [f"{use.site}[{label}]" for label in use.labels]
+    idle = [name for name, share in zip(names, shares, strict=True) if not RARE <= share <= 1 - RARE]
+    twins = _twins(use, names)
+    vague = [name for name, share in zip(names, unsure, strict=True) if share > MOST_UNSURE]
+    on = " to ".join(dict.fromkeys([_percent(shares.min()), _percent(shares.max())]))
+    words = [f"{use.site}: on in {on} of the {use.unit}s; in {_percent(unsure.mean())} of them, on average, the data do not tell whether."]
+    words += [f"On in almost none or almost all of them: {listed(idle)}."] if idle else []
+    words += [f"Nearly always on and off together: {listed(twins)}."] if twins else []
+    words += [f"In most of them that is open for {listed(vague)}."] if vague else []
+    step = "Fit fewer latents: some hardly ever change, or say what another one says." if idle or twins else ""
+    return " ".join(words), step or (f"Do not report single {use.unit}s on {listed(vague)}." if vague else "")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _twins(use: LatentUse, names: Sequence[str]) -> list[str]:
+    varying = np.flatnonzero(use.on.std(0) > 0.05)[:MOST_COMPARED]
+    if len(varying) < 2:
+        return []
+    together = np.corrcoef(use.on[:, varying].T)
+    return [f"{names[varying[i]]} and {names[varying[j]]}" for i, j in zip(*np.triu_indices(len(varying), 1), strict=True) if together[i, j] > SAME]
+
+
+def _on_values(use: LatentUse) -> tuple[str, str]:
+    """A latent with several values, of which each row has one."""
+    sure, most = float(use.on.max(-1).mean()), use.on.argmax(-1)
+    empty = [label for k, label in enumerate(use.labels) if not (most == k).any()]
+    words = f"{use.site}: a {use.unit} that is put where it most probably belongs is expected to be right in {_percent(sure)} of the {use.unit}s, if the model is right."
+    words += f" No {use.unit} most probably has the value {listed(empty)}." if empty else ""
+    if empty:
+        return words, f"Fit fewer values of {use.site}: some are nowhere the most probable."
+    return words, f"Do not report single {use.unit}s; work with the chances of all values of {use.site} (fit.posterior_latents(data))." if sure < LEAST_RIGHT else ""
+
+
+def on_prediction(subject: Subject) -> Finding:
+    """Are data drawn from the fit like the data?"""
+    question = "Does the model describe the data?"
+    if subject.data is None:
+        return Finding("", question, "That was not looked at: it needs the data.", "Write the page again with the data of the fit: fit.report(path, data).")
+    checks = subject.once(checks_of)
+    found = {name: check.departures() for name, check in checks.items()}
+    off = next((name for name, own in found.items() if own), None)
+    if off is not None:
+        at = f"Of {off}: " if len(checks) > 1 else ""
+        return Finding("care", question, f"Not in everything. {at}{departures_in_words(checks[off], column_names(subject.fit, checks[off]))}", remedy_of(found[off]))
+    name = max(checks, key=lambda name: len(checks[name].observed))
+    words = departures_in_words(checks[name], column_names(subject.fit, checks[name]))
+    return Finding("good" if len(checks[name].observed) >= LEAST_ROWS else "", question, words)

@@ -58,7 +58,7 @@ def test_certainty_over_shares(result, ensemble):
 def test_page(result, ensemble, tmp_path):
     page = write_report(result, DATA, tmp_path, identifiability=identifiability_of(result, DATA)).read_text(encoding="utf-8")
     assert "Can these components be believed?" in page
-    assert page.index("Can these components be believed?") < page.index("What each variate says")
+    assert page.index("Can these components be believed?") < page.index("<h2>What each variate says")
     assert page.count("<img") >= 7
     assert "never with the log-likelihood of a density" in page
     assert "Without intervals: classifier_ensemble" in page

@@ -159,7 +159,7 @@ def test_the_command_line_fits_and_reports(table, tmp_path) -> None:
     checked = runner.invoke(app, ["check", str(out)])
     assert checked.exit_code == 0, checked.output
     assert "identified" in checked.output
-    assert "Warnings" in (out / "report.html").read_text(encoding="utf-8")
+    assert "What to do next" in (out / "report.html").read_text(encoding="utf-8")
 
 
 def drives(num_rows: int = 12, num_steps: int = 25) -> pd.DataFrame:

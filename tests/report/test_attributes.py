@@ -119,7 +119,7 @@ def test_a_q_matrix_that_tells_profiles_not_apart(tmp_path: Path) -> None:
     matrix = torch.tensor(design.model.q_matrix)
     matrix[:, 1] = matrix[:, 0] = matrix[:, :2].amax(1)  # nobody can see a difference between these two
     text = page_of(LatentAttributeModel(matrix, items="dina"), items, tmp_path)
-    assert "Do the answers determine the model? No: different parameters give the same answers. No item tells some profiles apart" in text
+    assert "Do the answers determine the model? No: different parameters give the same data. No item tells some profiles apart" in text
     assert "No graph is drawn" in text
     assert all(float(error) < 0.5 for error in re.findall(r"0\.\d{3} \((\d+\.\d{3})\)", text))  # not what a flat direction makes of it
     assert "Give every attribute items that ask for it alone" in text

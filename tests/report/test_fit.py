@@ -62,18 +62,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 
 def test_every_section_is_there(page: Page) -> None:
-    expected = [
-        "fitted",
-        "numbers",
-        "warnings",
-        "loadings",
-        "graph",
-        "estimates",
-        "latents",
-        "convergence",
-        "predictive",
-        "identifiability",
-    ]
+    expected = ["verdict", "warnings", "fitted", "numbers", "loadings", "graph", "estimates", "latents", "predictive", "convergence", "identifiability"]
     assert [key for key in page.sections if key != "top"] == expected
     links = [value for name, value in page.attributes if name == "href"]
     assert links == [f"#{key}" for key in expected]

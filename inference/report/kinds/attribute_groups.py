@@ -13,8 +13,8 @@ from inference.programs.data import checked
 from inference.report.attribute_findings import Refused, tried
 from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Note, Paragraph, Part, Section, Table, Verdict
-from inference.report.sections import Subject, cut_table, estimates, fitted, middle, verdict
-from inference.report.verdicts import listed, on_convergence, verdict_of
+from inference.report.sections import Subject, cut_table, estimates, fitted, middle
+from inference.report.verdicts import listed, on_convergence, verdict, verdict_of
 from inference.selection.attribute_groups import GroupComparison, ItemScores, compare_groups, item_scores
 from inference.selection.differential_items import DifferentialItems, differential_items, groups_of_fit
 from inference.structures.attribute_groups import AttributeGroupsStructure

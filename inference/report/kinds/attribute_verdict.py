@@ -24,8 +24,8 @@ from inference.report.attribute_findings import (
 )
 from inference.report.causal import verdict_in_words
 from inference.report.parts import Finding, Verdict
-from inference.report.sections import Subject, determined, verdict
-from inference.report.verdicts import listed, on_convergence, verdict_of
+from inference.report.sections import Subject
+from inference.report.verdicts import CONDITIONS, listed, on_convergence, record_of, verdict, verdict_of
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.parts.showing import counted
 
@@ -60,21 +60,12 @@ def _missing(subject: Subject) -> str:
     return f"; {gone:,} of {values.size:,} answers are missing and leave the likelihood" if gone else ""
 
 
-MEANING = {
-    "strict": ("good", "Yes: the answers of a large sample would determine every parameter."),
-    "generic": ("good", "Yes, but for special values of the parameters (generic identifiability)."),
-    "not established": ("care", "That is not shown: no known condition holds."),
-    "not identified": ("bad", "No: different parameters give the same answers."),
-}
-
-
 def _on_identifiability(subject: Subject) -> Finding | None:
-    found = subject.once(determined)
-    record = {} if found is None or isinstance(found, str) else found.to_dict()  # type: ignore[attr-defined]
+    record = record_of(subject)
     said = record.get("verdict")
-    if said not in MEANING:
+    if said not in CONDITIONS:
         return Finding("", "Do the answers determine the model?", "That was not decided.")
-    mark, words = MEANING[said]
+    mark, words = CONDITIONS[said]
     if said in ("strict", "generic"):
         return Finding(mark, "Do the answers determine the model?", words)
     reasons = " ".join(record.get("reasons", ())[:2])
@@ -92,7 +83,8 @@ def _on_fit(subject: Subject) -> Finding | None:
     question = "Does the model fit?"
     if isinstance(found, Refused) or not math.isfinite(found.m2):
         if isinstance(pairs, Refused):
-            return Finding("", question, "That could not be worked out here; the section on absolute fit says why.")
+            step = "Write the page again with the data of the fit: fit.report(path, data)." if subject.data is None else ""
+            return Finding("", question, "That could not be worked out here; the section on absolute fit says why.", step)
         step = "Look at the pairs of items that share more than the attributes explain." if pairs.dependent else ""
         return Finding("care" if pairs.dependent else "good", question, more.strip(), step)
     low, high = found.rmsea2_interval

@@ -11,14 +11,49 @@ from inference.inspection.classifier_curves import variate_names
 from inference.inspection.classifiers import read_classifiers
 from inference.plots.classifiers import plot_certainty, plot_classifiers, plot_component_densities
 from inference.report.page import number, picture
-from inference.report.parts import Bullets, Equations, Note, Paragraph, Part, Section, Table
-from inference.report.sections import NEEDS_DATA, Subject, determined, fitted, middle, predictive, shape_text
+from inference.report.parts import Equations, Finding, Note, Paragraph, Part, Section, Table, Verdict
+from inference.report.sections import Subject, determined, fitted, middle, predictive, shape_text
+from inference.report.verdicts import on_convergence, verdict, verdict_of, what_was_fitted
 from inference.structures.classifiers.structure import ClassifierStructure
+from ppl_models.parts.showing import counted
 
 __all__: list[str] = []
 
 MOST_CURVES = 6  # variates that are drawn
 AGREEMENT = 0.05  # mean difference of marginals below which variates are said to agree
+
+
+MARKS = {"supported": "good", "open": "care", "refuted at this resolution": "bad"}
+
+
+@verdict.register
+def _(structure: ClassifierStructure, subject: Subject) -> Verdict:
+    about, fit = structure.about, subject.fit
+    words = f"{counted(fit.num_rows, 'row')} of {about.num_variates} variates, as {about.num_components} components within which the variates are independent, by networks."
+    step = "See how much the components change from fit to fit before you build on them: inference.inspection.classifier_ensemble(fit, data)."
+    steps = (step,) if fit.draws is None else ()
+    return verdict_of([what_was_fitted(words), on_convergence(subject), _on_belief(subject), _on_agreement(subject)], *steps, nothing="Nothing stands in the way.")
+
+
+def _on_belief(subject: Subject) -> Finding:
+    found, question = subject.once(determined), "Can these components be believed?"
+    if not isinstance(found, ClassifierIdentifiability):
+        return Finding("", question, "That was not looked at: it needs the data.")
+    step = "" if found.verdict == "supported" else "Do not interpret single components before that is settled: other components may describe these rows as well."
+    return Finding(MARKS[found.verdict], question, " ".join(found.sentences()), step)
+
+
+def _on_agreement(subject: Subject) -> Finding | None:
+    """How far the marginals that the fit implies are those of the data."""
+    if subject.data is None:
+        return None
+    sizes, question = read_classifiers(subject.fit, subject.data).inconsistency, "Does the fit give back the marginals of the data?"
+    worst = int(sizes.argmax())
+    size, name = float(sizes[worst]), variate_names(subject.fit)[worst]
+    if size < AGREEMENT:
+        return Finding("good", question, f"The variates agree: the marginals that the fit implies differ from those of the data by {size:.1%} at most on the average (variate {name}).")
+    words = f"The variates do not agree: the marginal that the fit implies for variate {name} differs from that of the data by {size:.1%} on the average."
+    return Finding("care", question, words, "Train longer or with larger networks; if that does not help, the rows are no such mixture.")
 
 
 @fitted.register
@@ -42,7 +77,6 @@ def _(structure: ClassifierStructure, subject: Subject) -> Iterator[Part]:
 @middle.register
 def _(structure: ClassifierStructure, subject: Subject) -> list[Section]:
     return [
-        Section("verdict", "Can these components be believed?", [_verdict(subject)]),
         Section("components", "Components", _components(subject)),
         Section("curves", "What each variate says", () if subject.data is None else _curves(structure, subject)),
     ]
@@ -51,26 +85,6 @@ def _(structure: ClassifierStructure, subject: Subject) -> list[Section]:
 @predictive.register
 def _(structure: ClassifierStructure, subject: Subject) -> list[Part]:
     return [Note("The marginals of the fit are those of the data by construction, so that a comparison of simulated columns would say nothing.")]
-
-
-def _verdict(subject: Subject) -> Part:
-    if subject.data is None:
-        return NEEDS_DATA
-    report = subject.once(determined)
-    return Bullets([*(report.sentences() if isinstance(report, ClassifierIdentifiability) else ()), _agreement(subject)])
-
-
-def _agreement(subject: Subject) -> str:
-    """How far the marginals that the fit implies are those of the data."""
-    sizes = read_classifiers(subject.fit, subject.data).inconsistency
-    worst = int(sizes.argmax())
-    size, name = float(sizes[worst]), variate_names(subject.fit)[worst]
-    if size < AGREEMENT:
-        return f"The variates agree: the marginals that the fit implies differ from those of the data by {size:.1%} at most on the average (variate {name})."
-    return (
-        f"The variates do not agree: the marginal that the fit implies for variate {name} differs from that of the data by {size:.1%} on the average. "
-        "Train longer or with larger networks, or the rows are no such mixture."
-    )
 
 
 def _components(subject: Subject) -> Iterator[Part]:

@@ -4,15 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from inference.fitting.observed import as_matrix
 from inference.plots.layers import plot_loadings
 from inference.report.page import number, picture
-from inference.report.parts import Equations, Paragraph, Part, Section, Table
+from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, sizes
+from inference.report.verdicts import (
+    listed,
+    on_convergence,
+    on_prediction,
+    verdict,
+    verdict_of,
+    what_was_fitted,
+)
 from inference.structures.dictionary.structure import DictionaryStructure
+from ppl_models.parts.showing import counted
 
 __all__: list[str] = []
 
 MOST_COLUMNS = 60
+
+
+@verdict.register
+def _(structure: DictionaryStructure, subject: Subject) -> Verdict:
+    about = structure.about
+    words = f"{counted(subject.fit.num_rows, 'row')} of {about.num_items} columns, each row as a sum of at most {about.sparsity} of {about.num_columns} columns of a dictionary.{_accounted(subject)}"
+    step = "Whether other dictionaries would do as well is not decided here: fit from several seeds, and see which columns of the dictionary come again (inference.inspection.column_recovery)."
+    return verdict_of([what_was_fitted(words), on_convergence(subject), _on_columns(subject), on_prediction(subject)], step)
+
+
+def _accounted(subject: Subject) -> str:
+    codes = (subject.fit.local or {}).get("codes")
+    if codes is None or subject.data is None:
+        return ""
+    values, made = as_matrix(subject.fit, subject.data), (codes @ subject.fit.params["dictionary"].mT).detach().cpu().double().numpy()
+    if values.shape != made.shape:
+        return ""
+    return f" They account for {100 * (1 - np.nansum((values - made) ** 2) / np.nansum(values**2)):.1f} % of the sum of squares."
+
+
+def _on_columns(subject: Subject) -> Finding | None:
+    codes = (subject.fit.local or {}).get("codes")
+    if codes is None:
+        return None
+    idle = [str(k) for k in range(codes.shape[1]) if not (codes[:, k] != 0).any()]
+    question = "Is every column of the dictionary used?"
+    if not idle:
+        return Finding("good", question, "Yes, by some row at least.")
+    return Finding("care", question, f"No row uses {listed(idle)}.", "Fit fewer columns of the dictionary.")
 
 
 @fitted.register

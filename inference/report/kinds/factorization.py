@@ -13,8 +13,17 @@ from inference.plots.components import plot_signatures
 from inference.plots.layers import plot_loadings
 from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
-from inference.report.sections import Subject, estimates, fitted, middle, sizes, verdict
-from inference.report.verdicts import listed, verdict_of
+from inference.report.sections import Subject, estimates, fitted, middle, sizes
+from inference.report.verdicts import (
+    listed,
+    on_convergence,
+    on_determination,
+    on_latents,
+    on_prediction,
+    verdict,
+    verdict_of,
+    what_was_fitted,
+)
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
@@ -32,10 +41,34 @@ CLEAR_EXCESS = 1.5  # of the variance of counts over their mean
 
 @verdict.register
 def _(structure: FactorizationStructure, subject: Subject) -> Verdict:
-    asked = [_on_parts(structure, subject), _on_starts(structure, subject), _on_uniqueness(structure, subject), _on_law(structure, subject)]
+    asked = [_on_parts(structure, subject), _on_starts(structure, subject), _on_uniqueness(structure, subject), _on_law(structure, subject), on_prediction(subject)]
     choice = "ppl-models select pmf, or inference.selection.select_components" if structure.about.counts else "inference.selection.fit_grid and held-out rows"
     number_step = f"Ask whether this is the right number of components: fit several numbers and compare them ({choice})."
     return verdict_of(asked, number_step)
+
+
+@verdict.register
+def _(structure: UsageStructure, subject: Subject) -> Verdict:
+    about, fit = structure.about, subject.fit
+    words = f"{counted(fit.num_rows, 'row')} of {about.num_items} columns of counts; in each row some of {about.num_components} components (signatures) are present, in amounts of their own."
+    step = "Ask whether this is the right number of components: fit several numbers and compare them (ppl-models select pmf --usage)."
+    return verdict_of([what_was_fitted(words), on_convergence(subject), on_latents(subject), on_prediction(subject)], step)
+
+
+@verdict.register
+def _(structure: FactorAnalysisStructure, subject: Subject) -> Verdict:
+    params, size = subject.fit.params, structure.about.num_components
+    common = params["signatures"].double().square().sum(0)
+    share = float(common.sum() / (common + params["scales"].double().square()).sum())
+    words = f"{counted(subject.fit.num_rows, 'row')} of {structure.about.num_items} columns, as {counted(size, 'factor')} that all columns share, and noise of each column's own. "
+    words += f"The factors account for {100 * share:.0f} % of the variance of the columns."
+    turned = None if size == 1 else Finding(
+        "care", "Are the factors determined?", "Not one by one: any rotation of them fits as well. What is determined is the space that they span together.",
+        "Read no single factor before you have rotated them to a simple shape.",
+    )  # fmt: skip
+    step = "Ask whether this is the right number of factors: fit several numbers and compare them (inference.selection.select_dimension)."
+    determined = on_determination(subject) if size == 1 else turned
+    return verdict_of([what_was_fitted(words), on_convergence(subject), determined, on_prediction(subject)], step)
 
 
 def _on_parts(structure: FactorizationStructure, subject: Subject) -> Finding | None:

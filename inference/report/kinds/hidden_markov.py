@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from inference.base.structure import Structure
+from inference.fitting.showing import rows_in_words
 from inference.inspection.hidden_markov import chain_times, pseudo_residuals, viterbi_states
 from inference.plots.hidden_markov import plot_decoded_path, plot_dwell_times, plot_transitions, state_names
 from inference.report.mixture_findings import meanings_of
 from inference.report.page import number, picture
-from inference.report.parts import Equations, Note, Paragraph, Part, Section, Table
+from inference.report.parts import Equations, Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import NEEDS_DATA, Subject, estimates, fitted, middle, parameters, predictive
+from inference.report.verdicts import (
+    listed,
+    on_convergence,
+    on_determination,
+    on_latents,
+    on_prediction,
+    verdict,
+    verdict_of,
+    what_was_fitted,
+)
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
+from ppl_models.parts.showing import counted
 
 __all__: list[str] = []
 
@@ -26,6 +39,69 @@ MOVES = {
 FIRST = {"stationary": "follows the share of time of the states in the long run", "uniform": "has every state with the same chance"}
 OUTLYING = 3.5  # size of a residual that stands out among thousands
 SPREAD = (0.9, 1.1)  # of residuals that say nothing against the model
+FEW = 100  # steps, of which a spread says little
+CLEAR_MEMORY = 0.1  # correlation of residuals
+FAR_BY_CHANCE = 0.0005  # share of residuals of a right model beyond 3.5
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Of one item: mean and spread, correlation with the step before, and how many are far out."""
+
+    item: str
+    mean: float
+    spread: float
+    memory: float
+    num: int
+    num_far: int
+
+    @property
+    def faults(self) -> list[str]:
+        """What is not as a right model has it, in words."""
+        limit = max(CLEAR_MEMORY, 3 / math.sqrt(max(self.num, 1)))
+        out = [] if SPREAD[0] <= self.spread <= SPREAD[1] or self.num < FEW else [f"spread {self.spread:.2f} (1 is right)"]
+        out += [f"correlation {self.memory:.2f} with the step before (0 is right)"] if abs(self.memory) > limit else []
+        return out + ([f"{counted(self.num_far, 'step')} far from all that was expected"] if self.num_far > 1 + FAR_BY_CHANCE * self.num else [])
+
+
+def residuals_of(subject: Subject) -> list[Residuals] | str:
+    """Item by item; or why there are none."""
+    try:
+        values = pseudo_residuals(subject.fit, subject.data, discrete="random").numpy()
+    except ValueError as error:
+        return str(error)
+    out = []
+    for j, name in enumerate(subject.fit.item_names):
+        own = values[..., j][~np.isnan(values[..., j])]
+        if len(own) < 2:
+            continue
+        first, second = values[:, :-1, j].ravel(), values[:, 1:, j].ravel()
+        both = ~(np.isnan(first) | np.isnan(second))
+        steady = both.sum() > 2 and first[both].std() > 0 and second[both].std() > 0
+        memory = float(np.corrcoef(first[both], second[both])[0, 1]) if steady else math.nan
+        out.append(Residuals(name, float(own.mean()), float(own.std()), memory, len(own), int((np.abs(own) > OUTLYING).sum())))
+    return out
+
+
+@verdict.register
+def _(structure: HiddenMarkovStructure, subject: Subject) -> Verdict:
+    about, fit = structure.about, subject.fit
+    words = f"{rows_in_words(fit)}; {counted(about.emission.num_items, 'item')}, as {about.num_states} hidden states that follow one another."
+    step = "Ask whether this is the right number of states: fit one less and one more, and compare (fit.bic, smaller is better; inference.compare for what they predict)."
+    asked = (on_convergence, on_determination, on_latents, _on_residuals, on_prediction)
+    return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
+
+
+def _on_residuals(subject: Subject) -> Finding | None:
+    found = "" if subject.data is None else subject.once(residuals_of)
+    if isinstance(found, str):
+        return None
+    question = "Are steps predicted from those before as well as the model says?"
+    off = [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
+    if not off:
+        return Finding("good", question, "Yes: the residuals of every item are as those of a right model.")
+    step = "Try another law of the items, or more states; look at steps that are far from all that was expected before anything else."
+    return Finding("care", question, f"Not all: {listed(off)}.", step)
 
 
 @fitted.register
@@ -92,26 +168,14 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     yield from predictive.dispatch(Structure)(structure, subject)
     if subject.data is None:
         return
-    try:
-        residuals = pseudo_residuals(subject.fit, subject.data, discrete="random").numpy()
-    except ValueError as error:
-        yield Note(f"No pseudo-residuals: {error}.")
+    found = subject.once(residuals_of)
+    if isinstance(found, str):
+        yield Note(f"No pseudo-residuals: {found}.")
         return
-    rows, wide, far = [], [], 0
-    for j, name in enumerate(subject.fit.item_names):
-        values = residuals[..., j][~np.isnan(residuals[..., j])]
-        if len(values) < 2:
-            continue
-        first, second = residuals[:, :-1, j].ravel(), residuals[:, 1:, j].ravel()
-        both = ~(np.isnan(first) | np.isnan(second))
-        steady = both.sum() > 2 and first[both].std() > 0 and second[both].std() > 0
-        follows = float(np.corrcoef(first[both], second[both])[0, 1]) if steady else math.nan
-        out = int((np.abs(values) > OUTLYING).sum())
-        far += out
-        wide += [name] if not SPREAD[0] <= values.std() <= SPREAD[1] else []
-        rows.append([name, number(float(values.mean()), 3), number(float(values.std()), 3), number(follows, 3), f"{out:,}"])
     yield Paragraph("Pseudo-residuals, each step judged from the steps before it: standard normal and without memory where the model is right.")
+    rows = [[own.item, *(number(value, 3) for value in (own.mean, own.spread, own.memory)), f"{own.num_far:,}"] for own in found]
     yield Table(("item", "mean (0)", "standard deviation (1)", "correlation with the step before (0)", f"beyond {OUTLYING:g}"), rows)
+    wide, far = [own.item for own in found if not SPREAD[0] <= own.spread <= SPREAD[1]], sum(own.num_far for own in found)
     words = f"The spread of {', '.join(wide[:5])} is not that of a right model: another response, or more states, may describe it better. " if wide else ""
     words += f"{far:,} entries are far from all that was expected: look at them before anything else." if far else ""
     if words:

@@ -11,15 +11,55 @@ from inference.fitting.result import Fit
 from inference.plots._common import present_edges
 from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings, plot_reconstructions
 from inference.report.page import number, picture
-from inference.report.parts import Equations, Paragraph, Part, Section, Table
-from inference.report.sections import Subject, estimates, fitted, middle, predictive, settings, shape_text
+from inference.report.parts import Equations, Finding, Note, Paragraph, Part, Section, Table, Verdict
+from inference.report.sections import Subject, estimates, explained, fitted, middle, predictive, settings, shape_text
+from inference.report.verdicts import (
+    listed,
+    on_convergence,
+    on_determination,
+    on_latents,
+    on_prediction,
+    record_of,
+    verdict,
+    verdict_of,
+    what_was_fitted,
+)
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.responses import Bernoulli, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily, sizes
+from ppl_models.parts.showing import counted
 
 __all__: list[str] = []
 
 MOST_EDGES_SHOWN = 60  # rows or columns of a graph as a table
+
+
+@verdict.register
+def _(structure: LayeredStructure, subject: Subject) -> Verdict:
+    layers, fit = structure.layers, subject.fit
+    sizes = " under ".join(counted(layer.num_parents, "yes-no latent") for layer in layers)
+    words = f"{counted(fit.num_rows, 'row')} of {layers[0].num_children} items, which rest on {sizes}."
+    if fit.choice is not None:
+        words += f" Which items depend on which latents was found in this fit: {sum(int(graph.sum()) for graph in fit.graphs.values())} edges."
+    step = "Ask whether this is the right number of latents: fit several numbers and compare them (ppl-models select dde, or inference.selection.select_dimension)."
+    asked = (on_convergence, on_determination, on_latents, _on_edges, on_prediction)
+    return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
+
+
+def _on_edges(subject: Subject) -> Finding | None:
+    loose = [f"{layer.parent}[{label}]" for layer in subject.fit.structure.layers for label in _loose(subject, layer)[0]]
+    if not loose:
+        return None
+    words = f"No: {listed(loose)} {'is' if len(loose) == 1 else 'are'} tied to nothing below."
+    return Finding("care", "Does each latent bear on an item?", words, "Fit fewer latents: one that bears on nothing is only noise.")
+
+
+def _loose(subject: Subject, layer: GeneralizedLinearLayer) -> tuple[list[str], float]:
+    """Latents of a layer without an edge to anything below, and the size of a loading that counts as one."""
+    fit = subject.fit
+    present, cut = present_edges(layer, layer.effects(layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]).detach().cpu().numpy())
+    labels = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names)
+    return [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied], cut
 
 
 @fitted.register
@@ -29,7 +69,8 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     depth = len(layers)
     each = root.law.replace("_k", "_{k}")
     lines = [f"a_{{{depth},k}} ~ {each}" if "_k" in root.law else f"a_{{{depth}}} ~ {each}"]
-    rows = [["π", name, shape_text(shape), "probabilities"] for name, shape in root.sites().items()]
+    own = root.sites()
+    rows = [["π" if len(own) == 1 else "", name, shape_text(shape), "probabilities" if len(own) == 1 else f"of the law of a_{depth}"] for name, shape in own.items()]
     for d in range(depth, 0, -1):
         layer = layers[d - 1]
         eta = f"b_{{{d},j}} + Σ_{{k}} W_{{{d},jk}} a_{{{d},k}}"
@@ -131,9 +172,7 @@ def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     yield from _edges(structure, subject)
     yield picture(lambda: plot_latent_graph(fit, names=subject.names), "graph of latents and items")
     for layer in structure.layers:
-        present, cut = present_edges(layer, layer.effects(layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]).detach().cpu().numpy())
-        labels = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names)
-        loose = [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied]
+        loose, cut = _loose(subject, layer)
         if loose:
             yield Paragraph(f"In {layer.parent}, tied to nothing below (no loading over {cut:.3g}): {', '.join(loose)}.")
 
@@ -171,6 +210,20 @@ def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         rows = [[str(child), *("1" if edge else "0" for edge in line)] for child, line in zip(children, graph.tolist(), strict=True)]
         yield Paragraph(f"Edges of {layer.loadings}: 1 where what stands on the left depends on the latent above.")
         yield Table(("", *map(str, parents)), rows)
+
+
+@explained.register
+def _(structure: LayeredStructure, subject: Subject) -> list[Part]:
+    if "layers" not in record_of(subject):
+        return []
+    return [
+        Note(
+            "An item is exclusive to a latent if it depends on no other one. Condition A asks for two exclusive items for every latent. B asks that the items beside these tell "
+            "any two configurations of the latents apart. C, weaker than A, asks for three items for every latent that depend on it, two of which stand for no other latent. "
+            "With A and B every parameter is determined (strict), with C every one but for special values (generic); without either nothing is known. Which latent is which, and "
+            "which of its values is called 1, is never determined."
+        )
+    ]
 
 
 @predictive.register

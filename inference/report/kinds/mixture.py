@@ -14,8 +14,8 @@ from inference.plots.layers import plot_loadings
 from inference.report.mixture_findings import Groups, dependent_items, groups_of, meanings_of
 from inference.report.page import picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
-from inference.report.sections import Subject, estimates, fitted, middle, parameters, predictive, verdict
-from inference.report.verdicts import listed, on_convergence, on_information, verdict_of
+from inference.report.sections import Subject, estimates, fitted, middle, parameters, predictive
+from inference.report.verdicts import listed, on_convergence, on_determination, on_prediction, verdict, verdict_of
 from inference.structures.mixture.structure import MixtureStructure
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.showing import counted
@@ -32,7 +32,7 @@ MOST_ITEMS, MOST_GROUPS = 60, 12  # of the table of profiles
 
 @verdict.register
 def _(structure: MixtureStructure, subject: Subject) -> Verdict:
-    asked = [_on_groups(structure, subject), on_convergence(subject), on_information(subject)]
+    asked = [_on_groups(structure, subject), on_convergence(subject), on_determination(subject), on_prediction(subject)]
     groups = subject.once(groups_of)
     if groups is not None:
         asked += [_on_rows(subject, groups), _on_items(groups), _on_independence(structure, groups)]

@@ -4,16 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inference.inspection.noisy_or import filter_latents
+from inference.inspection.noisy_or import LatentFilter, filter_latents
 from inference.plots.noisy_or import plot_failures, plot_latents
 from inference.report.page import number, picture
-from inference.report.parts import Equations, Paragraph, Part, Section, Table
+from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, shape_text
+from inference.report.verdicts import (
+    listed,
+    on_convergence,
+    on_determination,
+    on_latents,
+    on_prediction,
+    verdict,
+    verdict_of,
+    what_was_fitted,
+)
 from inference.structures.noisy_or.structure import NoisyOrStructure
+from ppl_models.descriptions.noisy_or import IndependentCauses
+from ppl_models.parts.showing import counted
 
 __all__: list[str] = []
 
 MOST_LATENTS = 60
+
+
+def _causes(subject: Subject) -> IndependentCauses:
+    structure = subject.fit.structure
+    if not isinstance(structure, NoisyOrStructure):
+        raise TypeError("a noisy-OR network was expected")
+    return structure.causes
+
+
+def filtered(subject: Subject) -> LatentFilter:
+    about, params = _causes(subject), subject.fit.params
+    return filter_latents({"prior": params[about.prior], "failure": params[about.failure]})
+
+
+@verdict.register
+def _(structure: NoisyOrStructure, subject: Subject) -> Verdict:
+    about = structure.causes
+    words = f"{counted(subject.fit.num_rows, 'row')} of {about.num_items} yes-no items, by {counted(about.num_causes, 'latent')}, each of which may switch items on."
+    step = "Ask whether this is the right number of latents: fit several numbers and compare them (inference.selection.select_dimension)."
+    asked = (on_convergence, on_determination, _on_filter, on_latents, on_prediction)
+    return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
+
+
+def _on_filter(subject: Subject) -> Finding:
+    found, question = subject.once(filtered), "Does each latent switch something on?"
+    lost = [str(i) for i in found.discarded]
+    doubles = [f"{i} (as {other})" for i, other in found.doubles.items()]
+    words = f"{len(found.kept)} of {_causes(subject).num_causes} do."
+    words += f" On in hardly any row, or switching nothing on: {listed(lost)}." if lost else ""
+    words += f" Switching on what another does: {listed(doubles)}." if doubles else ""
+    if not lost and not doubles:
+        return Finding("good", question, words)
+    return Finding("care", question, words, "Leave out the latents that say nothing, or the same, and fit again (inference.inspection.filter_merge_refit).")
 
 
 @fitted.register
@@ -40,16 +85,20 @@ def _(structure: NoisyOrStructure, subject: Subject) -> list[Section]:
 def _switches(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
     about, fit, shape = structure.causes, subject.fit, subject.image_shape
     params = {"prior": fit.params[about.prior], "failure": fit.params[about.failure]}
-    verdict = filter_latents(params)
+    found = subject.once(filtered)
     if shape is not None:
-        yield picture(lambda: plot_latents(params, shape, verdict), "each latent as an image of what it switches on")
+        yield picture(lambda: plot_latents(params, shape, found), "each latent as an image of what it switches on")
     else:
         yield picture(lambda: plot_failures(params, fit.item_names), "heat map of 1 - failure")
     rows = []
     for i, (prior, failure) in enumerate(zip(params["prior"], params["failure"], strict=True)):
-        word = "discarded" if i in verdict.discarded else f"double of {verdict.doubles[i]}" if i in verdict.doubles else "kept"
+        word = "discarded" if i in found.discarded else f"double of {found.doubles[i]}" if i in found.doubles else "kept"
         strong = failure.argsort()[: int((failure < 0.5).sum())].tolist()
         shown = ", ".join(fit.item_names[j] if fit.item_names else str(j) for j in strong[:12])
         rows.append([str(i), number(float(prior), 4), str(len(strong)), shown + (", ..." if len(strong) > 12 else ""), word])
     yield Paragraph("Black: the latent, being on, always switches the item on; white: never.")
+    yield Paragraph(
+        "The prior is how often a latent is on. The filter discards a latent that is on in less than 2 % of the rows or switches no item on with a chance above 0.2, and calls "
+        "one a double that switches on what a latent above it does."
+    )
     yield Table(("latent", "prior", "items with failure below 0.5", "the surest first", "by the filter"), rows[:MOST_LATENTS])

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from inference.fitting.showing import rows_in_words
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policy_tables
+from inference.report.latent_use import latent_use
 from inference.report.page import picture
-from inference.report.parts import Equations, Paragraph, Part, Section
-from inference.report.sections import NEEDS_DATA, Subject, estimates, fitted, middle, sizes
+from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Verdict
+from inference.report.sections import NEEDS_DATA, Subject, estimates, fitted, middle, parameters
+from inference.report.verdicts import (
+    on_convergence,
+    on_determination,
+    on_latents,
+    on_prediction,
+    record_of,
+    verdict,
+    verdict_of,
+    what_was_fitted,
+)
 from inference.structures.options.continuous import ContinuousOptionsStructure
 from inference.structures.options.structure import OptionsStructure
+from ppl_models.parts.showing import counted
 
 __all__: list[str] = []
 
@@ -19,10 +32,58 @@ EQUATIONS = (
 )
 
 
+MEANINGS = {
+    "low": "chance of each action in each state under each option",
+    "high": "chance of each next option in each new state, from each option",
+    "termination": "chance that each option ends in each new state",
+    "choice": "chance of each option in each new state where one has ended",
+    "environment": "chance of each next state after each action in each state",
+    "low_weights": "how the log-odds of each action against action 0 change with the state, option by option",
+    "low_intercepts": "log-odds of each action against action 0 in the state zero, option by option",
+    "high_weights": "how the log-odds of each other option against keeping one's own change with the new state",
+    "high_intercepts": "log-odds of each other option against keeping one's own in the new state zero",
+}
+SHORT = 2.0  # steps: options that last less long are hardly options
+
+
+@verdict.register(OptionsStructure)
+@verdict.register(ContinuousOptionsStructure)
+def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> Verdict:
+    about, fit = structure.about, subject.fit
+    words = f"{rows_in_words(fit)}; {counted(about.num_actions, 'action')}, taken by {counted(about.num_options, 'hidden option')}, each a way to act that is kept for a while."
+    step = "Ask whether this is the right number of options: fit several numbers and compare them (inference.selection.select_dimension)."
+    asked = (on_convergence, _on_theorem, on_latents, _on_length, on_prediction)
+    return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
+
+
+def _on_theorem(subject: Subject) -> Finding:
+    record = record_of(subject)
+    if "identified" not in record:
+        return on_determination(subject)
+    question = "Do the data determine the options?"
+    if record["identified"]:
+        return Finding("good", question, "Yes: the law of three successive steps, which a large sample tells, determines them up to their names.")
+    return Finding("care", question, f"That is not shown by the law of three successive steps: {record['reason']}.", "Compare the options of several starts before you interpret them.")
+
+
+def _on_length(subject: Subject) -> Finding | None:
+    """How long options last on the most probable value of every step."""
+    if subject.data is None:
+        return None
+    (use,) = subject.once(latent_use)
+    most = use.on.argmax(-1)
+    length = len(most) / (1 + int((most[1:] != most[:-1]).sum()))
+    words = f"An option is kept for {length:.3g} steps on average (the end of a sequence counts as a change where the next one begins with another)."
+    if length >= SHORT:
+        return Finding("good", "Are the options kept for a while?", words)
+    return Finding("care", "Are the options kept for a while?", words, "Options that change at nearly every step are only a mixture of ways to act: try fewer, or look at what they do in each state.")
+
+
 @fitted.register(OptionsStructure)
 @fitted.register(ContinuousOptionsStructure)
 def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> list[Part]:
-    return [Equations(EQUATIONS), sizes(subject, "parameter")]
+    first = "chance of each option at the first step" + (", with each first state" if isinstance(structure, OptionsStructure) else "")
+    return [Equations(EQUATIONS), parameters(subject, {"initial": first, **MEANINGS})]
 
 
 @middle.register

@@ -1,0 +1,128 @@
+"""How the latents of a fit are used by its rows: how often each is on, how sure the data make it, and which say nothing or the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from inference.fitting.draws import latents_of_draws
+from inference.fitting.names import dims_of, labels_of
+from inference.fitting.showing import rows_in_words
+from inference.programs.replicates import present, stems
+from inference.report.page import number
+from inference.report.parts import Note, Paragraph, Part
+from inference.report.sections import NEEDS_DATA, Subject, cut_table
+
+__all__ = ["LatentUse", "latent_use", "latents"]
+
+MOST_LINES = 60  # of a table
+UNSURE = 0.1  # a chance farther than this from 0 and from 1 is unsure
+
+
+@dataclass(frozen=True, eq=False)
+class LatentUse:
+    """How one latent of the program is used.
+
+    Args:
+        site: its name; labels: of its K entries, or of its K values.
+        is_choice: whether every row has one of K values; else K entries are each on or off.
+        on: chances given the data, (n, K), a line for each row, or for each step of all sequences.
+        unit: "row" or "step".
+    """
+
+    site: str
+    labels: tuple[str, ...]
+    is_choice: bool
+    on: np.ndarray
+    unit: str
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Of rows in which each is on, (K,)."""
+        return np.asarray(self.on.mean(0))
+
+    @property
+    def unsure(self) -> np.ndarray:
+        """Share of rows in which the data do not tell whether it is on, (K,)."""
+        return np.asarray(((self.on > UNSURE) & (self.on < 1 - UNSURE)).mean(0))
+
+    def lines(self) -> list[list[str]]:
+        """Of a table, one an entry or a value."""
+        if not self.is_choice:
+            off = 1.0 - self.on
+            entropy = -(self.on * np.log2(np.clip(self.on, 1e-300, 1.0)) + off * np.log2(np.clip(off, 1e-300, 1.0)))
+            columns = (self.shares, entropy.mean(0), self.unsure)
+            return [[self.site, label, *(number(float(column[k]), 3) for column in columns)] for k, label in enumerate(self.labels)]
+        winner, rows = self.on.argmax(-1), []
+        for k, label in enumerate(self.labels):
+            own = self.on[winner == k, k]
+            sure = number(float(own.mean()), 3) if len(own) else f"in no {self.unit}"
+            rows.append([self.site, label, number(float(self.shares[k]), 3), number(len(own) / len(self.on), 3), sure])
+        return rows
+
+
+def latent_use(subject: Subject) -> list[LatentUse]:
+    """Every discrete latent that rows have, in the program's order; needs the data."""
+    fit, data = subject.fit, subject.data
+    continuous = {*fit.structure.local_sites, *fit.structure.integrated_sites}
+    continuous |= set(subject.program.names("local")) if subject.program is not None else set()
+    drawn = fit.local_draws or {}
+    if drawn:  # averaged over the draws of parameters and continuous latents together
+        means = latents_of_draws(fit, {name: value.flatten(0, 1) for name, value in ((fit.draws or {}) | drawn).items()}, data)
+    else:
+        means = fit.posterior_latents(data)
+    posterior = {site: value.detach().cpu().numpy() for site, value in means.items() if site not in continuous}
+    out = []
+    own = [site for site in subject.program.sites if site.name in posterior] if subject.program is not None else []
+    groups = stems(own) | {name: [name] for name in posterior if name not in {site.name for site in own}}
+    for stem, members in groups.items():
+        on = np.concatenate([_counted(subject, name, posterior[name]) for name in members])
+        first = posterior[members[0]]
+        site = f"{stem} ({len(members)} of them)" if len(members) > 1 else stem
+        dim = dims_of(fit, members[0], first.shape[1:])[-1] if first.ndim > 1 else members[0]
+        if len(on):
+            labels = tuple(str(label) for label in labels_of(fit, dim, on.shape[1], subject.names))
+            is_choice = on.shape[1] > 1 and np.allclose(on.sum(-1), 1.0, atol=1e-4)
+            out.append(LatentUse(site, labels, is_choice, on, "step" if first.ndim > 2 or len(members) > 1 else "row"))
+    return out
+
+
+def latents(subject: Subject) -> Iterator[Part]:
+    """How the latents are used: shares, and how sure the data make them; nothing for a model without any."""
+    fit = subject.fit
+    if subject.data is None:
+        yield NEEDS_DATA
+        return
+    uses = subject.once(latent_use)
+    if uses:
+        yield Paragraph(f"Over the {rows_in_words(fit)} given.")
+    head = ("site", "latent", "share of rows on", "mean posterior entropy (bits)", "share of rows unsure (0.1 to 0.9)")
+    bits = [line for use in uses if not use.is_choice for line in use.lines()]
+    if bits:
+        yield from cut_table(head, bits, MOST_LINES)
+        yield Note("Unsure are rows in which the chance of the latent lies between 0.1 and 0.9. The entropy is 0 where the data tell for sure, and 1 where they tell nothing.")
+    values = [line for use in uses if use.is_choice for line in use.lines()]
+    if values:
+        yield from cut_table(("site", "value", "share", "most probable in", "mean probability where it is"), values, MOST_LINES)
+        yield Note("The last column is how surely a row, or a step of a sequence, has the value that it most probably has: 1 is for sure.")
+    for site, value in (fit.local_draws or {}).items():
+        flat = value.flatten(0, 1).double()
+        low, high, spread = float(flat.mean(0).min()), float(flat.mean(0).max()), float(flat.std(0).mean())
+        yield Paragraph(
+            f"{site} is a continuous latent of the rows, drawn with the parameters: its posterior means run from {number(low, 3)} to "
+            f"{number(high, 3)}, and its posterior standard deviation is {number(spread, 3)} on average."
+        )
+
+
+def _counted(subject: Subject, name: str, posterior: np.ndarray) -> np.ndarray:
+    """Posteriors one a line, (n, K), without what a mask hides or lies after the end of a sequence."""
+    lines = posterior.reshape(-1, posterior.shape[-1])
+    if subject.program is None or name not in {site.name for site in subject.program.sites}:
+        return lines[lines.sum(-1) > 0] if posterior.ndim > 2 else lines
+    if subject.fit.structure.about is not None:  # described latents are hidden by no mask
+        return lines
+    shown = present(subject.program, subject.fit.params, name)
+    seen = shown.reshape(-1).numpy() if shown.numel() == len(lines) else shown.expand(posterior.shape[:-1]).numpy().ravel()
+    return lines[seen] if len(seen) == len(lines) else lines

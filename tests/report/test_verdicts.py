@@ -1,0 +1,118 @@
+"""Verdicts: each answer where it is known what it must be."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fitted_examples import bernoulli_table, encoder_fit
+
+from inference import EM, Fit, fit
+from inference.identifiability import identifiability_of
+from inference.report import Finding, Subject, Verdict
+from inference.report.latent_use import LatentUse, latent_use
+from inference.report.sections import determined
+from inference.report.verdicts import on_convergence, on_determination, on_latents, on_prediction, verdict_of
+from ppl_models import Bernoulli, Mixture, Normal
+
+RNG = np.random.default_rng(0)
+GROUP = RNG.random(300) < 0.4
+ANSWERS = (RNG.random((300, 6)) < np.where(GROUP[:, None], 0.8, 0.2)).astype(float)
+
+
+def subject_of(found: Fit, data: Any = None, identifiability: Any = None, uses: list[LatentUse] | None = None) -> Subject:
+    subject = Subject(found, data, None, None, identifiability)
+    if uses is not None:
+        subject.found[latent_use] = uses
+    return subject
+
+
+@pytest.fixture(scope="module")
+def classes() -> Fit:
+    return fit(Mixture(2, Bernoulli(), 6), ANSWERS, EM(), num_restarts=1)
+
+
+@pytest.mark.filterwarnings("ignore::inference.EstimateWarning")
+def test_the_report_of_latent_classes_is_heard(classes: Fit) -> None:
+    found = on_determination(subject_of(classes, ANSWERS, identifiability_of(classes, ANSWERS)))
+    assert found.mark == "good"
+    assert "no small change" in found.answer
+    same = Mixture(2, Bernoulli(), 2)  # three numbers cannot be had from a table of four cells beside the classes' own
+    few = fit(same, ANSWERS[:, :2], EM(), num_restarts=1)
+    assert on_determination(subject_of(few, ANSWERS[:, :2], identifiability_of(few, ANSWERS[:, :2]))).mark == "bad"
+
+
+def test_standard_errors_say_that_the_data_determine_the_estimates(classes: Fit) -> None:
+    subject = subject_of(classes, ANSWERS)
+    subject.found[determined] = None  # no theorem, and too few rows to judge by their scores
+    assert "every free number has a standard error" in on_determination(subject).answer
+    subject.found[determined] = "as somebody wrote"
+    subject.__dict__["estimates"] = dataclasses.replace(subject.estimates, source="")
+    assert "That was not decided" in on_determination(subject).answer
+
+
+def test_what_is_hardly_determined_is_no_good_news() -> None:
+    class Report:
+        def text(self) -> str:
+            return ""
+
+        def to_dict(self) -> dict[str, Any]:
+            return {"is_full_rank": True, "weakest": {"eigenvalue": 1e-9, "coefficients": {"leak[2]": 1.0, "failure[0,2]": -1.0}}}
+
+    found = on_determination(subject_of(encoder_fit(), bernoulli_table(), Report()))
+    assert found.mark == "care"
+    assert "leak[2], failure[0,2]" in found.answer
+
+
+def test_latents_that_say_nothing_or_the_same_are_named(classes: Fit) -> None:
+    sure = GROUP.astype(float)
+    on = np.stack([sure, np.clip(sure, 0.02, 0.98), np.full(300, 0.002), np.full(300, 0.5)], 1)
+    found = on_latents(subject_of(classes, ANSWERS, uses=[LatentUse("a", ("0", "1", "2", "3"), False, on, "row")]))
+    assert found is not None
+    assert found.mark == "care"
+    for words in ("Nearly always on and off together: a[0] and a[1].", "On in almost none or almost all of them: a[2].", "open for a[3]", "Fit fewer latents"):
+        assert words in found.answer + found.step, words
+    kept = on_latents(subject_of(classes, ANSWERS, uses=[LatentUse("a", ("0",), False, on[:, :1], "row")]))
+    assert kept is not None
+    assert (kept.mark, kept.step) == ("good", "")
+
+
+def test_values_that_are_nowhere_the_most_probable_are_named(classes: Fit) -> None:
+    on = np.tile([0.6, 0.1, 0.3], (50, 1))
+    found = on_latents(subject_of(classes, ANSWERS, uses=[LatentUse("z", ("0", "1", "2"), True, on, "step")]))
+    assert found is not None
+    assert "right in 60 % of the steps" in found.answer
+    assert "No step most probably has the value 1, 2." in found.answer
+    assert on_latents(subject_of(classes, ANSWERS, uses=[])) is None
+
+
+def test_a_law_with_the_wrong_correlations_is_named() -> None:
+    pair = RNG.normal(size=(300, 1)) + 0.3 * RNG.normal(size=(300, 2))
+    found = fit(Mixture(1, Normal(), 2), pair, EM())
+    answer = on_prediction(subject_of(found, pair))
+    assert answer.mark == "care"
+    assert "the correlation of 0 with 1 (0.9" in answer.answer
+    alone = RNG.normal(size=(300, 2))
+    assert on_prediction(subject_of(fit(Mixture(1, Normal(), 2), alone, EM()), alone)).mark == "good"
+
+
+def test_a_fit_that_did_not_converge_says_how_to_let_it_run_on() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = on_convergence(subject_of(encoder_fit()))
+    assert found.mark == "bad"
+    assert "EM(max_iterations=...)" in found.step
+    drawn = dataclasses.replace(encoder_fit(), draws={}, warnings=("R-hat of a is 1.2",))
+    assert on_convergence(subject_of(drawn)).answer == "No: R-hat of a is 1.2."
+
+
+def test_headlines_and_steps() -> None:
+    good, care, bad = (Finding(mark, "?", "!", step) for mark, step in (("good", ""), ("care", "look"), ("bad", "stop")))
+    assert verdict_of([good, None], nothing="go on") == Verdict((good,), ("go on",))
+    assert verdict_of([care, care, bad], "choose").steps == ("look", "stop", "choose")
+    assert Verdict((good, care, bad), ()).headline == "Do not build on this fit yet: 1 answer below says why."
+    assert Verdict((care, care), ()).headline == "To be read with care: 2 answers below ask for a closer look."
+    assert "speaks against" in Verdict((good,), ()).headline
