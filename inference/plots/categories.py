@@ -75,7 +75,8 @@ def _draw_item(axes: Axes, table: np.ndarray, names: tuple[str, ...]) -> None:
     axes.set_ylim(len(table) - 0.5, -0.5)  # the largest class on top
     axes.tick_params(labelsize=8)
     axes.set_xlabel("probability of each answer", fontsize=8)
-    axes.legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.28 * 3 / max(len(table), 2)), frameon=False, handlelength=1, columnspacing=1)
+    # under the label of the axis, whatever the height of the panel
+    axes.legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=4.6, frameon=False, handlelength=1, columnspacing=1)
 
 
 def _colours(number: int) -> list[tuple[float, ...]]:

@@ -178,6 +178,8 @@ def _on_values(use: LatentUse) -> tuple[str, str]:
 def on_prediction(subject: Subject) -> Finding:
     """Are data drawn from the fit like the data?"""
     question = "Does the model describe the data?"
+    if subject.fit.row_weights is not None:
+        return Finding("", question, "That is not worked out for weighted rows.")
     if subject.data is None:
         return Finding("", question, "That was not looked at: it needs the data.", "Write the page again with the data of the fit: fit.report(path, data).")
     checks = subject.once(checks_of)

@@ -13,6 +13,7 @@ from support.fitted_examples import bernoulli_table, encoder_fit
 from inference import EM, Fit, fit
 from inference.identifiability import identifiability_of
 from inference.report import Finding, Subject, Verdict
+from inference.report.kinds.hidden_markov import Residuals
 from inference.report.latent_use import LatentUse, latent_use
 from inference.report.sections import determined
 from inference.report.verdicts import on_convergence, on_determination, on_latents, on_prediction, verdict_of
@@ -116,3 +117,14 @@ def test_headlines_and_steps() -> None:
     assert Verdict((good, care, bad), ()).headline == "Do not build on this fit yet: 1 answer below says why."
     assert Verdict((care, care), ()).headline == "To be read with care: 2 answers below ask for a closer look."
     assert "speaks against" in Verdict((good,), ()).headline
+
+
+def test_residuals_are_judged_by_how_many_there_are() -> None:
+    def faults(spread: float = 1.0, memory: float = 0.0, num: int = 100, num_far: int = 0) -> list[str]:
+        return Residuals("x", 0.0, spread, memory, num, num_far).faults
+
+    assert faults(spread=1.15, memory=0.2, num_far=1) == []
+    assert faults(spread=1.15, num=2000) == ["spread 1.15 (1 is right)"]
+    assert faults(memory=-0.2, num=2000) == ["correlation -0.20 with the step before (0 is right)"]
+    assert faults(num=10_000, num_far=12) == []
+    assert faults(num=10_000, num_far=13) == ["13 steps far from all that was expected"]

@@ -18,7 +18,6 @@ from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import NEEDS_DATA, Subject, estimates, fitted, middle, parameters, predictive
 from inference.report.verdicts import (
-    listed,
     on_convergence,
     on_determination,
     on_latents,
@@ -37,11 +36,10 @@ MOVES = {
     "transitions": "chance of each next state (column) from each state (row)",
 }
 FIRST = {"stationary": "follows the share of time of the states in the long run", "uniform": "has every state with the same chance"}
+MOST_NAMED = 5  # items whose residuals are named in the verdict
 OUTLYING = 3.5  # size of a residual that stands out among thousands
-SPREAD = (0.9, 1.1)  # of residuals that say nothing against the model
-FEW = 100  # steps, of which a spread says little
-CLEAR_MEMORY = 0.1  # correlation of residuals
-FAR_BY_CHANCE = 0.0005  # share of residuals of a right model beyond 3.5
+CLEAR = 0.1  # of a spread from 1, or of a correlation from 0: less is not worth words
+FAR_BY_CHANCE = 0.000465  # share of residuals of a right model beyond 3.5
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,11 @@ class Residuals:
 
     @property
     def faults(self) -> list[str]:
-        """What is not as a right model has it, in words."""
-        limit = max(CLEAR_MEMORY, 3 / math.sqrt(max(self.num, 1)))
-        out = [] if SPREAD[0] <= self.spread <= SPREAD[1] or self.num < FEW else [f"spread {self.spread:.2f} (1 is right)"]
-        out += [f"correlation {self.memory:.2f} with the step before (0 is right)"] if abs(self.memory) > limit else []
-        return out + ([f"{counted(self.num_far, 'step')} far from all that was expected"] if self.num_far > 1 + FAR_BY_CHANCE * self.num else [])
+        """What is not as a right model has it by more than three standard errors, in words."""
+        far = FAR_BY_CHANCE * self.num
+        out = [f"spread {self.spread:.2f} (1 is right)"] if abs(self.spread - 1) > max(CLEAR, 3 / math.sqrt(2 * self.num)) else []
+        out += [f"correlation {self.memory:.2f} with the step before (0 is right)"] if abs(self.memory) > max(CLEAR, 3 / math.sqrt(self.num)) else []
+        return out + ([f"{counted(self.num_far, 'step')} far from all that was expected"] if self.num_far > 1 + far + 3 * math.sqrt(far) else [])
 
 
 def residuals_of(subject: Subject) -> list[Residuals] | str:
@@ -101,7 +99,7 @@ def _on_residuals(subject: Subject) -> Finding | None:
     if not off:
         return Finding("good", question, "Yes: the residuals of every item are as those of a right model.")
     step = "Try another law of the items, or more states; look at steps that are far from all that was expected before anything else."
-    return Finding("care", question, f"Not all: {listed(off)}.", step)
+    return Finding("care", question, f"Not all. {'; '.join(off[:MOST_NAMED])}.", step)
 
 
 @fitted.register
@@ -175,8 +173,6 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     yield Paragraph("Pseudo-residuals, each step judged from the steps before it: standard normal and without memory where the model is right.")
     rows = [[own.item, *(number(value, 3) for value in (own.mean, own.spread, own.memory)), f"{own.num_far:,}"] for own in found]
     yield Table(("item", "mean (0)", "standard deviation (1)", "correlation with the step before (0)", f"beyond {OUTLYING:g}"), rows)
-    wide, far = [own.item for own in found if not SPREAD[0] <= own.spread <= SPREAD[1]], sum(own.num_far for own in found)
-    words = f"The spread of {', '.join(wide[:5])} is not that of a right model: another response, or more states, may describe it better. " if wide else ""
-    words += f"{far:,} entries are far from all that was expected: look at them before anything else." if far else ""
-    if words:
-        yield Paragraph(words.strip())
+    off = [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
+    if off:
+        yield Paragraph(f"Not as a right model has them: {'; '.join(off)}. Another response, or more states, may describe it better; look at steps that are far out first.")
