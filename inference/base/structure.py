@@ -373,9 +373,12 @@ class Structure:
         """How many of the items the model gives a density, as against a probability; 0 where that is not described."""
         return 0
 
-    def num_observations(self, problem: Problem) -> int:
+    def num_observations(self, problem: Problem) -> float:
         """Sample size in an information criterion: rows, or the sum of their weights; unless rows are sequences."""
-        return problem.num_rows if problem.weights is None else round(float(problem.weights.double().sum()))
+        if problem.weights is None:
+            return problem.num_rows
+        total = float(problem.weights.double().sum())
+        return int(total) if total.is_integer() else total
 
     def num_free(self, params: Params) -> int:
         """Free parameters at the estimate."""

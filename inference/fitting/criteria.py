@@ -96,7 +96,7 @@ def entropy_r2(fit: FitRecord, data: Any) -> float:
     return 1 - entropy / (rows * math.log(num_classes))
 
 
-def _rows(fit: FitRecord) -> int:
+def _rows(fit: FitRecord) -> float:
     return fit.num_observations or fit.num_rows
 
 

@@ -132,7 +132,8 @@ class FitRecord:
             ``params``; None for models without. The log-likelihood is then conditional on them. Of a user's program whose
             latents were drawn (NUTS, SVI), their posterior means; the log-likelihood is then NaN.
         sample_stats: what the engine says of each draw (divergences, energy, ...), (chains, draws), by name.
-        num_observations: the sample size of an information criterion: the steps of all sequences where rows are sequences.
+        num_observations: the sample size of an information criterion: the steps of all sequences where rows are sequences, and the sum of the weights of
+            weighted rows.
         num_free: free parameters where they were counted with the data at hand, or of a program that says nothing of itself; None
             where the model's kind counts them from the estimate.
         bic_price: what the parameters cost in BIC where they are read from different numbers of observations; None for
@@ -164,7 +165,7 @@ class FitRecord:
     elbo: float | None = None
     local: Params | None = None
     sample_stats: Params | None = None
-    num_observations: int | None = None
+    num_observations: float | None = None
     num_free: int | None = None
     bic_price: float | None = None
     local_draws: Params | None = None

@@ -41,11 +41,9 @@ def _size(fit: FitRecord) -> tuple[str, str]:
 
 def rows_in_words(fit: FitRecord) -> str:
     """How many rows a fit is of, or sequences of how many time points."""
-    if fit.row_weights is not None:
-        return f"{counted(fit.num_rows, 'row')} whose weights add up to {float(fit.row_weights.sum()):,.6g}"
     if not has_sequences(fit):
-        return counted(fit.num_rows, "row")
-    points = counted(fit.num_observations or fit.num_rows, "time point")
+        return f"{counted(fit.num_rows, 'row')}{_weights(fit)}"
+    points = counted(int(fit.num_observations or fit.num_rows), "time point")
     return f"1 sequence of {points}" if fit.num_rows == 1 else f"{counted(fit.num_rows, 'sequence')}, {points} in all"
 
 
@@ -55,10 +53,13 @@ def has_sequences(fit: FitRecord) -> bool:
 
 
 def _data(fit: FitRecord) -> str:
-    names = f" of {counted(len(fit.item_names), 'column')}" if fit.item_names and not has_sequences(fit) else ""
-    if names and fit.row_weights is not None:
-        return rows_in_words(fit).replace(" whose", f"{names} whose")
-    return f"{rows_in_words(fit)}{names}"
+    if has_sequences(fit) or not fit.item_names:
+        return rows_in_words(fit)
+    return f"{counted(fit.num_rows, 'row')} of {counted(len(fit.item_names), 'column')}{_weights(fit)}"
+
+
+def _weights(fit: FitRecord) -> str:
+    return "" if fit.row_weights is None else f" whose weights add up to {float(fit.row_weights.sum()):,.6g}"
 
 
 def _latents(fit: FitRecord) -> str:

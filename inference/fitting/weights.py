@@ -14,6 +14,8 @@ from inference.programs.data import first_tensor, is_frame
 
 __all__ = ["check_weighing", "row_weights"]
 
+LEAST_SUM = 2.0  # weights that add up to less are shares, and no counts
+
 
 def row_weights(weights: Any, data: Any, tensors: Any, structure: Structure) -> Tensor:
     """Weights as a tensor (N,) beside the rows.
@@ -47,6 +49,11 @@ def row_weights(weights: Any, data: Any, tensors: Any, structure: Structure) -> 
         raise ValueError(f"weights: finite numbers of at least zero were expected, got {values[row]:g} in row {row}")
     if not values.any():
         raise ValueError("weights: at least one weight above zero was expected, got zeros alone")
+    if values.sum() < LEAST_SUM:
+        raise ValueError(
+            f"weights: numbers that count rows were expected, and these add up to {values.sum():.3g}: scale them to the size of the sample, as "
+            "weights / weights.mean()"
+        )
     return torch.from_numpy(values).to(like)
 
 

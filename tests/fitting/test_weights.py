@@ -64,6 +64,7 @@ def test_a_whole_fit_of_weighted_rows_is_that_of_repeated_rows(component) -> Non
         torch.testing.assert_close(one.params[name], value, rtol=1e-6, atol=1e-8)
     half = fit(model, rows, method, init=start, weights=weights / 2)
     torch.testing.assert_close(half.params["weights"], one.params["weights"], rtol=1e-3, atol=1e-3)
+    assert half.num_observations == weights.sum() / 2
     assert half.log_likelihood == pytest.approx(one.log_likelihood / 2, rel=1e-3)
 
 
@@ -77,6 +78,7 @@ def test_a_whole_fit_of_weighted_rows_is_that_of_repeated_rows(component) -> Non
         (np.r_[np.ones(119), np.nan], "got nan in row 119"),
         (np.r_[np.ones(119), np.inf], "got inf in row 119"),
         (np.zeros(120), "at least one weight above zero"),
+        (np.full(120, 1 / 120), r"add up to 1: scale them to the size of the sample"),
         (["a"] * 120, "one number a row was expected"),
         (pd.Series(np.ones(120), index=range(1, 121)), "the index of the rows was expected"),
     ],
