@@ -82,7 +82,7 @@ def fit(
         checkpoint: file that holds the running fit; an interrupted fit called again resumes from it.
         weights: how often each row counts, one number of at least zero a row; None for once. Whole numbers give what repeated rows would, and BIC takes the
             sum of the weights for the number of rows, so scale weights of a survey to the size of the sample. :class:`~inference.engines.em.EM` of
-            mixtures, encoders and latent attribute models takes them; all others refuse. Standard errors, and pages about the rows, are not worked out for weighted rows.
+            mixtures, hidden Markov models (one weight a sequence), encoders, latent attribute and noisy-OR models takes them; all others refuse. Standard errors, and pages about the rows, are not worked out for weighted rows.
 
     Raises:
         ValueError: for data the model cannot have made (see the model), or settings out of range; before any work.

@@ -31,7 +31,8 @@ def row_weights(weights: Any, data: Any, tensors: Any, structure: Structure) -> 
     """
     if not structure.takes_weights:
         raise ValueError(
-            "weights: mixtures, and encoders and latent attribute models without negative binomial items, take weights of rows, and this "
+            "weights: mixtures, hidden Markov models (one weight a sequence), noisy-OR models, and encoders and latent attribute models without negative binomial "
+            "items take weights of rows, and this "
             f"{type(structure.model).__name__} does not; repeat rows instead where weights are counts"
         )
     if is_frame(data) and hasattr(weights, "to_numpy") and len(weights) == len(data) and not data.index.equals(getattr(weights, "index", data.index)):

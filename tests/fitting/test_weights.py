@@ -21,7 +21,9 @@ from ppl_models import (
     Mixture,
     MultivariateT,
     NegativeBinomial,
+    NoisyOr,
     Normal,
+    PoissonFactorization,
 )
 
 MODEL = Mixture(2, Bernoulli(), 3)
@@ -95,8 +97,8 @@ def test_engines_that_do_not_count_by_weights_refuse(method) -> None:
 
 
 def test_families_that_do_not_count_by_weights_refuse() -> None:
-    with pytest.raises(ValueError, match="and this HiddenMarkov does not"):
-        fit(HiddenMarkov(2, Bernoulli(), 3), answers(), weights=np.ones(120))
+    with pytest.raises(ValueError, match="and this PoissonFactorization does not"):
+        fit(PoissonFactorization(3, 1), answers() + 1, weights=np.ones(120))
     with pytest.raises(ValueError, match="and this LatentAttributeModel does not"):
         fit(LatentAttributeModel([[1, 0], [0, 1], [1, 1]], NegativeBinomial()), answers(), EM(), weights=np.ones(120))
     with pytest.raises(ValueError, match=r"EM\(\) takes weights of rows, and ChoosePenalty"):
@@ -112,6 +114,29 @@ def test_skills_of_weighted_patterns() -> None:
     one = fit(model, patterns[["a", "b", "c"]], method, init=start, weights=patterns["count"])
     assert one.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-7)
     assert one.bic == pytest.approx(whole.bic, abs=1e-6)
+
+
+def test_sequences_have_weights() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, 20, 1)) + 4 * (rng.random((6, 20, 1)) < 0.5)
+    x[1, 12:] = np.nan
+    weights, model = np.array([2, 0, 1, 3, 1, 1]), HiddenMarkov(2, Normal())
+    start = fit(model, x, EM(), num_restarts=2)
+    one = fit(model, x, EM(max_iterations=60), init=start, weights=weights)
+    other = fit(model, x.repeat(weights, 0), EM(max_iterations=60), init=start)
+    assert one.log_likelihood == pytest.approx(other.log_likelihood, abs=1e-7)
+    assert one.bic == pytest.approx(other.bic, abs=1e-6)
+    torch.testing.assert_close(one.params["transitions"], other.params["transitions"], rtol=1e-6, atol=1e-8)
+
+
+def test_causes_of_weighted_patterns() -> None:
+    rows, model = answers(), NoisyOr(3, 1)
+    patterns = rows.value_counts().reset_index()
+    start = fit(model, rows, EM(max_iterations=3, tolerance=1.0, parameter_tolerance=10.0), num_restarts=1)
+    method = EM(max_iterations=30, tolerance=1e-3, parameter_tolerance=1.0)
+    whole = fit(model, rows, method, init=start)
+    one = fit(model, patterns[["a", "b", "c"]], method, init=start, weights=patterns["count"])
+    assert one.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-7)
 
 
 def test_questions_that_count_every_row_once_refuse(tmp_path: Path) -> None:

@@ -492,7 +492,7 @@ def test_whole_weights_are_repeated_rows(row: Row) -> None:
         close(value, theirs.m_step(expected[0], params)[name], 1e-8)
     first = {name: value[0] for name, value in params.items()}
     assert weighted.structure.degenerate(weighted, first) == repeated.structure.degenerate(repeated, first)
-    assert weighted.structure.num_observations(weighted) == repeated.num_rows
+    assert weighted.structure.num_observations(weighted) == repeated.structure.num_observations(repeated)
 
 
 @every_row

@@ -42,7 +42,8 @@ def standard(problem: Problem, law: ComponentLaw, structure: Callable[[Any], Str
     model = dataclasses.replace(given, units=(STANDARD,) * len(units))
     inner = dataclasses.replace(problem, model=model, data=((data.double() - centres) / widths).to(data), structure=structure(model), trial={})
     seen = data.isfinite().flatten(0, -2)
-    often = seen.sum(0) if problem.weights is None else problem.weights.double() @ seen.double()
+    each = None if problem.weights is None else problem.weights.double().repeat_interleave(len(seen) // len(problem.weights))  # of steps, where rows are sequences
+    often = seen.sum(0) if each is None else each @ seen.double()
 
     def outward(params: Params) -> Params:
         return _moved(law, params, centres, widths)

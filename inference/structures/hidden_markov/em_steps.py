@@ -18,7 +18,7 @@ from inference.structures.hidden_markov.forward_backward import smoothed_blocks
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.sequences.hidden_chain import stationary_law
 
-__all__ = ["CHAIN_SITES", "HiddenMarkovSteps", "MoveCounts", "emission_of", "excess_of", "initial_of"]
+__all__ = ["CHAIN_SITES", "HiddenMarkovSteps", "MoveCounts", "emission_of", "excess_of", "initial_of", "weights_of_steps"]
 
 CHAIN_SITES = ("initial", "transitions")
 ROUNDS, HALVINGS = 3, 40  # of a step towards transitions whose stationary law is that of the first states
@@ -87,6 +87,7 @@ class HiddenMarkovSteps(Steps):
         chunk_elements: steps times states times restarts in memory at once.
         given_centre: about which sums of the law are taken, (J,); the mean of these rows if None.
         given_floor: least variances; those that these rows suggest if None.
+        weights: how often each sequence counts, (B,); None for once.
     """
 
     about: HiddenMarkovDescription
@@ -95,10 +96,11 @@ class HiddenMarkovSteps(Steps):
     chunk_elements: int
     given_centre: Tensor | None = None
     given_floor: Tensor | None = None
+    weights: Tensor | None = None
 
     def on(self, data: Tensor) -> HiddenMarkovSteps:
-        """Sums stay about the same centre, or they could not be added."""
-        return replace(self, data=data, given_centre=self.centre, given_floor=self.floor)
+        """Sums stay about the same centre, or they could not be added. Each of these sequences counts once."""
+        return replace(self, data=data, given_centre=self.centre, given_floor=self.floor, weights=None)
 
     @property
     def cut(self) -> Cut:
@@ -115,7 +117,7 @@ class HiddenMarkovSteps(Steps):
         """The least variance of every item that has one, (D,)."""
         if self.given_floor is not None:
             return self.given_floor
-        return self.law.floor(self.cut.rows)
+        return self.law.floor(self.cut.rows, weights_of_steps(self.data, self.weights))
 
     @cached_property
     def centre(self) -> Tensor:
@@ -127,12 +129,14 @@ class HiddenMarkovSteps(Steps):
         restarts = len(transitions)
         most = max(1, LARGER * self.chunk_elements // max(restarts * self.about.num_states, LARGER * self.law.width))
         parts, total = [], torch.zeros(restarts, dtype=torch.float64, device=transitions.device)
-        for smoothed in smoothed_blocks(self.cut, initial, transitions, self.law.log_densities, own, most):
+        often = None if self.weights is None else self.weights.double().repeat_interleave(self.cut.num_each)  # of every piece
+        for smoothed in smoothed_blocks(self.cut, initial, transitions, self.law.log_densities, own, most, self.weights):
             block = smoothed.block
             share = smoothed.state[:, block.place]
             statistics = self.law.statistics(block.rows, share, self.centre, own)
             parts.append(MoveCounts(smoothed.first, smoothed.moves, share.sum(-2), statistics))
-            total = total + smoothed.log_likelihood.sum(-1)
+            values = smoothed.log_likelihood
+            total = total + (values.sum(-1) if often is None else values @ often[block.pieces])
         return add_statistics(parts), total.to(transitions), self.program.log_prior(params)
 
     def m_step(self, statistics: MoveCounts, params: Params) -> Params:
@@ -152,6 +156,8 @@ class HiddenMarkovSteps(Steps):
             share: states of the rows with entries, (R, N, K), as chances.
             blank: any values, (R, ...).
         """
+        rows = weights_of_steps(self.data, self.weights)
+        share = share if rows is None else share * rows.unsqueeze(-1)
         law = self.law.first(self.cut.rows, share, self.centre, emission_of(blank), self.floor)
         inside, place = self.cut.step_places
         flat = share.new_zeros(len(share), self.cut.num_pieces * self.cut.length, share.shape[-1])
@@ -166,6 +172,11 @@ class HiddenMarkovSteps(Steps):
         if self.about.initial == "free":
             new["initial"] = 0.5 * _shares(steps[:, :, 0].sum(1), new["initial"]) + 0.5 / self.about.num_states
         return new
+
+
+def weights_of_steps(packed: Tensor, weights: Tensor | None) -> Tensor | None:
+    """How often each step with entries counts, (N,), where its sequence (B,) does; None for once."""
+    return None if weights is None else weights[packed.isfinite().any(-1).nonzero()[:, 0]]
 
 
 def _shares(weights: Tensor, otherwise: Tensor) -> Tensor:

@@ -31,6 +31,8 @@ Densities = Callable[[Params, Tensor], Tensor]  # (R, n, K), of rows (n, J) in e
 class Smoothed:
     """The posterior of a block of pieces.
 
+    Where sequences have weights, states, moves and first states are counted as often as these say.
+
     Args:
         block: which.
         state: P(state | the whole sequence) of every step, (R, q L, K).
@@ -61,7 +63,7 @@ class Passed:
 
 
 def smoothed_blocks(
-    cut: Cut, initial: Tensor, transitions: Tensor, densities: Densities, params: Params, most_steps: int
+    cut: Cut, initial: Tensor, transitions: Tensor, densities: Densities, params: Params, most_steps: int, weights: Tensor | None = None
 ) -> Iterator[Smoothed]:
     """The posterior, block by block; nothing but the ends of the pieces is held for all of them.
 
@@ -70,16 +72,20 @@ def smoothed_blocks(
         initial: (R, K); transitions: (R, K, K).
         densities: log-densities of rows; params: what it takes.
         most_steps: of a block, about.
+        weights: how often each sequence counts, (B,); None for once.
     """
     if may_lose_weight(transitions):
-        yield _by_gradients(cut, initial, transitions, densities, params)
+        yield _by_gradients(cut, initial, transitions, densities, params, weights)
         return
+    often = None if weights is None else weights.repeat_interleave(cut.num_each)  # (Q,)
     blocks = cut.blocks(most_steps)
     held = pass_over(blocks[0], cut.length, initial, densities, params) if len(blocks) == 1 else None
     starts, ends = _tied(cut, blocks, initial, transitions, densities, params, held)
     for block in blocks:
         own = pass_over(block, cut.length, initial, densities, params) if held is None else held
-        yield _within(block, own, initial, transitions, starts[:, block.pieces], ends[:, block.pieces])
+        yield _within(
+            block, own, initial, transitions, starts[:, block.pieces], ends[:, block.pieces], None if often is None else often[block.pieces]
+        )
 
 
 def pass_over(block: Block, length: int, initial: Tensor, densities: Densities, params: Params) -> Passed:
@@ -138,8 +144,10 @@ def _products(passed: Passed, block: Block, transitions: Tensor) -> Tensor:
     return product
 
 
-def _within(block: Block, passed: Passed, initial: Tensor, transitions: Tensor, starts: Tensor, ends: Tensor) -> Smoothed:
-    """Forward and backward inside the pieces of a block."""
+def _within(
+    block: Block, passed: Passed, initial: Tensor, transitions: Tensor, starts: Tensor, ends: Tensor, often: Tensor | None
+) -> Smoothed:
+    """Forward and backward inside the pieces of a block, which count as often as (q,) says."""
     weights, inside, length = passed.weights, block.inside, len(passed.weights)
     least = torch.finfo(weights.dtype).tiny
     alphas, scales = torch.empty_like(weights), weights.new_ones(weights.shape[:-1])
@@ -164,6 +172,8 @@ def _within(block: Block, passed: Passed, initial: Tensor, transitions: Tensor, 
             beta = ratio @ transitions.mT
         ratios[t] = ratio
     ratios[0] = ratios[0] * ~block.is_first.unsqueeze(-1)
+    if often is not None:
+        ratios, states = ratios * often.unsqueeze(-1), states * often.unsqueeze(-1)
     before = torch.cat([starts.unsqueeze(0), alphas[:-1]])
     restarts, num, size = starts.shape
     flat = (before.movedim(1, 0).reshape(restarts, -1, size), ratios.movedim(1, 0).reshape(restarts, -1, size))
@@ -172,7 +182,7 @@ def _within(block: Block, passed: Passed, initial: Tensor, transitions: Tensor, 
     return Smoothed(block, state, filtered, transitions * (flat[0].mT @ flat[1]), first, values)
 
 
-def _by_gradients(cut: Cut, initial: Tensor, transitions: Tensor, densities: Densities, params: Params) -> Smoothed:
+def _by_gradients(cut: Cut, initial: Tensor, transitions: Tensor, densities: Densities, params: Params, weights: Tensor | None) -> Smoothed:
     """The same by differentiation, for all pieces at once; without filtered chances."""
     (block,) = cut.blocks(cut.num_pieces * cut.length)
     restarts, size = initial.shape
@@ -187,7 +197,7 @@ def _by_gradients(cut: Cut, initial: Tensor, transitions: Tensor, densities: Den
         leaves = [steps.requires_grad_(), transitions[r : r + 1].detach().clone().requires_grad_()]
         with torch.enable_grad():
             value = log_chain_exactly(initial[r : r + 1], leaves[1], leaves[0], inside)  # (1, B)
-            state, slope = torch.autograd.grad(value.sum(), leaves)
+            state, slope = torch.autograd.grad((value if weights is None else value * weights).sum(), leaves)
         own = torch.zeros_like(found[r])
         own[place] = state[0, inside]
         parts.append((own, leaves[1][0].detach() * slope[0], state[0, :, 0].sum(0), value[0].detach()))

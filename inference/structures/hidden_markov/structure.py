@@ -22,7 +22,7 @@ from inference.programs.data import checked
 from inference.programs.program import Params, Program
 from inference.programs.replicates import replicate
 from inference.structures.hidden_markov.cut import cut_of
-from inference.structures.hidden_markov.em_steps import HiddenMarkovSteps, emission_of
+from inference.structures.hidden_markov.em_steps import HiddenMarkovSteps, emission_of, weights_of_steps
 from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
 from inference.structures.hidden_markov.starts import near_rows, near_windows
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
@@ -43,6 +43,7 @@ CHUNK = 2**18
 class HiddenMarkovStructure(Structure):
     """A model that offers ``hidden_chain()``."""
 
+    takes_weights = True
     row_columns = ("sequence", "time")
 
     @property
@@ -66,13 +67,13 @@ class HiddenMarkovStructure(Structure):
     # ---------------------------------------------------------------- fitting
 
     def measured(self, data: Any, weights: Tensor | None = None) -> Any:
-        return measured(self.model, self.law, data[inside_of(data)])
+        return measured(self.model, self.law, data[data.isfinite().any(-1)], weights_of_steps(data, weights))
 
     def standard(self, problem: Problem) -> Standard | None:
         return standard(problem, self.law, type(self))
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> HiddenMarkovSteps:
-        return HiddenMarkovSteps(self.about, problem.program_of_one_row(), problem.data, chunk_elements)
+        return HiddenMarkovSteps(self.about, problem.program_of_one_row(), problem.data, chunk_elements, weights=problem.weights)
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """Rows near one of K rows that k-means++ picks, and every second time windows of three steps, for "spectral"; else near random rows."""
@@ -117,8 +118,10 @@ class HiddenMarkovStructure(Structure):
         shares = smoothed_states(self.about, params, packed)[packed.isfinite().any(-1)]
         steps = self.steps(problem, CHUNK, 1)
         names = problem.item_names or [str(j) for j in range(self.about.emission.num_items)]
-        spikes = self.law.faults(steps.cut.rows, emission_of(params), shares.sum(0), steps.floor, names)
-        return (*(words.replace("component", "state") for words in spikes), *shared_values(shares, "state"))
+        often = weights_of_steps(packed, problem.weights)
+        counts = shares.sum(0) if often is None else often @ shares
+        spikes = self.law.faults(steps.cut.rows, emission_of(params), counts, steps.floor, names, often)
+        return (*(words.replace("component", "state") for words in spikes), *shared_values(shares, "state", weights=often))
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """A chain without memory: the state says nothing of the next one, so that a mixture says as much."""
@@ -176,9 +179,10 @@ class HiddenMarkovStructure(Structure):
         first = about.num_states - 1 if about.initial == "free" else 0
         return first + sum(n - 1 for n in rows) + self.law.num_free(emission_of(params))
 
-    def num_observations(self, problem: Problem) -> int:
-        """Steps that have entries."""
-        return len(cut_of(problem.data).rows)
+    def num_observations(self, problem: Problem) -> float:
+        """Steps that have entries, as often as their sequences count."""
+        often = weights_of_steps(problem.data, problem.weights)
+        return len(cut_of(problem.data).rows) if often is None else float(often.double().sum())
 
     def num_densities(self, num_items: int) -> int:
         return self.law.num_densities(num_items)

@@ -59,11 +59,12 @@ class CauseRows:
         )
 
     @classmethod
-    def merge(cls, data: Tensor) -> CauseRows:
-        """Rows (N, J) of 0, 1 and NaN."""
+    def merge(cls, data: Tensor, weights: Tensor | None = None) -> CauseRows:
+        """Rows (N, J) of 0, 1 and NaN, which count as often as their weights (N,) say; None for once."""
         missing = data.isnan()
         coded = torch.where(missing, 2, data.nan_to_num(nan=0.0).to(torch.uint8)).to(torch.uint8)
-        unique, counts = torch.unique(coded, dim=0, return_counts=True)
+        unique, index, counts = torch.unique(coded, dim=0, return_inverse=True, return_counts=True)
+        counts = counts if weights is None else weights.new_zeros(len(unique)).index_add(0, index, weights)
         seen = (unique != 2).to(data.dtype) if bool(missing.any()) else None
         return cls((unique == 1).to(data.dtype), seen, counts.to(data.dtype))
 

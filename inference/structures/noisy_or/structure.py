@@ -43,6 +43,8 @@ def check_enumerable(num_causes: int, num_rows: int) -> None:
 class NoisyOrStructure(Structure):
     """A model that offers ``causes()``."""
 
+    takes_weights = True
+
     @classmethod
     def of(cls, model: Callable[..., Any]) -> NoisyOrStructure | None:
         return cls(model) if hasattr(model, "causes") and not hasattr(model, "layers") else None
@@ -94,7 +96,7 @@ class NoisyOrStructure(Structure):
         if not isinstance(problem.data, Tensor):
             return None
         check_enumerable(self.causes.num_causes, len(problem.data))
-        rows = CauseRows.merge(problem.data)
+        rows = CauseRows.merge(problem.data, problem.weights)
         every = binary_configurations(self.causes.num_causes, problem.data.dtype, problem.data.device)
         return CauseSteps(self.causes, rows, every, 2 * num_inner, chunk_elements)
 
@@ -104,6 +106,8 @@ class NoisyOrStructure(Structure):
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         """Also of many latents, where each row's log-likelihood is known: see :mod:`inference.structures.noisy_or.likelihood`."""
+        if problem.weights is not None:
+            return super().exact_objective(problem, params)
         one_each = ({name: value[r] for name, value in params.items()} for r in range(len(params[self.causes.prior])))
         found = torch.tensor([total_log_likelihood(self.causes, problem.data, own)[0] for own in one_each], dtype=torch.float64)
         if bool(found.isnan().any()):
