@@ -137,7 +137,7 @@ def test_labels_go_with_their_rows(result):
 
 
 def test_refusals(result):
-    other = fit(Mixture(2, Bernoulli(), 2), (SAMPLE.data > 0).astype(float))
+    other = fit(Mixture(1, Bernoulli(), 2), (SAMPLE.data > 0).astype(float))
     for call, message in (
         (lambda: classifier_curves(other, SAMPLE.data, 0), "independent classifiers .InClassNet. were expected, got Mixture"),
         (lambda: classifier_ensemble(other, SAMPLE.data), "independent classifiers .InClassNet. were expected, got Mixture"),

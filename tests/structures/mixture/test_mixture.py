@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from sklearn.mixture import GaussianMixture
 from zoo.table import F64, ZOO, close, data_of, near, params_of, program_of
 
-from inference import EM, BoundWarning, DegenerateWarning, Fit, fit
+from inference import EM, BoundWarning, DegenerateWarning, EstimateWarning, Fit, fit
 from inference.base.steps import GenericSteps
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
@@ -259,7 +259,7 @@ def test_copies_and_empty_components_are_named():
 
 def test_more_components_than_laws_in_the_data_warn():
     x = torch.tensor([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]], dtype=F64).repeat(10, 1)
-    with pytest.warns((DegenerateWarning, BoundWarning)) as caught:
+    with pytest.warns((DegenerateWarning, BoundWarning, EstimateWarning)) as caught:
         result = fit(Mixture(4, Bernoulli(), 3), x)
     assert any("the data support 2 of the 4 components" in str(w.message) for w in caught)
     assert "the data support 2 of the 4 components" in result.restarts.text()
