@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Generator, Tensor
+from torch.distributions.constraints import Constraint
 
 from inference.base.contents import digest_of
 from inference.base.gibbs import GenericGibbs, Gibbs
@@ -500,6 +501,11 @@ class Problem:
         """The program with the first row of the data, where only its parameters matter."""
         is_table = checks_data(self.model)
         return Program(self.model, map_tensors(operator.itemgetter(slice(1)), self.data) if is_table else self.data)
+
+    def supports(self) -> dict[str, Constraint]:
+        """Of the parameters, by site."""
+        program = self.program_of_one_row()
+        return {name: program.site(name).support for name in program.names("parameter")}
 
     @property
     def num_rows(self) -> int:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
+from torch.distributions.constraints import Constraint
 
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.steps import GenericSteps, Steps
 from inference.base.structure import refuse_open_sites
+from inference.engines.extrapolation import MIXED, PLAIN, Course, Extrapolation
+from inference.engines.natural_scale import NaturalScale
 from inference.programs.program import Params
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["EM"]
 
 FLAT = 1e-3  # of the tolerance: the objective no longer tells drifting parameters apart
+FLAT_COURSE = 1e-2  # the same over the last rounds together
 
 
 @dataclass(frozen=True)
@@ -33,16 +38,20 @@ class EM:
     r"""Exact expectation-maximisation (Dempster, Laird and Rubin 1977, doi:10.1111/j.2517-6161.1977.tb01600.x).
 
     Maximises :math:`\log p(x \mid \theta) + \log p(\theta)`, latents summed out; with a flat prior that is maximum
-    likelihood, with a penalty prior it is penalised maximum likelihood. The objective never falls. A restart stops when
-    its objective changes relatively by less than ``tolerance`` and its parameters by less than ``parameter_tolerance``; or,
-    where parameters drift along a flat ridge (data that separate), when the objective changes by a thousandth of that.
+    likelihood, with a penalty prior it is penalised maximum likelihood. Steps are extrapolated
+    (:mod:`inference.engines.extrapolation`); the objective never falls. A restart stops when a step of EM changes
+    its objective relatively by less than ``tolerance`` and its parameters by less than ``parameter_tolerance``; or,
+    where parameters drift along a flat ridge (data that separate), when it changes the objective by a thousandth of that, or fifteen
+    iterations together by a hundredth.
 
     Args:
-        max_iterations: at most so many iterations a restart.
+        max_iterations: at most so many iterations a restart, those among them whose extrapolated point was not kept.
         tolerance: relative change of the objective.
         parameter_tolerance: largest absolute change of a parameter.
         accelerate: use the model's own structure (generalised-linear layers) where it offers one; the generic route
             gives the same answer more slowly.
+        acceleration: "auto" extrapolates, by squared steps far from the optimum and by mixing of earlier ones near it; "squarem" by squared
+            steps alone; None takes plain steps.
         chunk_elements: rows times configurations times restarts in memory at once.
         num_relaxed: before the penalised run, at most so many iterations (and ``max_iterations``) under a plain Lasso of the same
             slope: the penalties are flat far from zero, so an estimate that starts beyond their threshold would stay there. Only
@@ -61,6 +70,7 @@ class EM:
     chunk_elements: int = 2**18
     num_relaxed: int = 200
     num_inner: int = 1
+    acceleration: Literal["auto", "squarem"] | None = "auto"
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -70,6 +80,8 @@ class EM:
         for name in ("tolerance", "parameter_tolerance"):
             check_number("EM", name, getattr(self, name), "be positive and finite", above=0)
         check_flag("EM", "accelerate", self.accelerate)
+        if self.acceleration is not None and (not isinstance(self.acceleration, str) or self.acceleration not in ("auto", "squarem")):
+            raise ValueError(f"EM: acceleration must be 'auto', 'squarem' or None, got {self.acceleration!r}")
 
     def steps(self, problem: Problem) -> Steps:
         """The pair of steps for a model: accelerated where its description of itself allows, else generic."""
@@ -84,15 +96,26 @@ class EM:
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) to convergence."""
         store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
-        outcome = self.climb(self.steps(problem), start, problem.start_given, progress, store).outcome()
+        outcome = self.climb(self.steps(problem), start, problem.start_given, progress, store, problem.supports()).outcome()
         local = problem.structure.local_sites
         return replace(outcome, objective_name=f"log-posterior of parameters and {', '.join(local)}") if local else outcome
 
     def climb(
-        self, steps: Steps, start: Params, start_given: bool, progress: Progress, store: Checkpoint | None = None
+        self,
+        steps: Steps,
+        start: Params,
+        start_given: bool,
+        progress: Progress,
+        store: Checkpoint | None = None,
+        supports: Mapping[str, Constraint] | None = None,
     ) -> EMState:
-        """The run from a start to convergence, under the easier objective first where the start is our own."""
+        """The run from a start to convergence, under the easier objective first where the start is our own.
+
+        Steps are extrapolated in the sites whose ``supports`` are given; None: in none.
+        """
         relaxed = None if start_given else steps.relax()
+        scale = NaturalScale(supports, start) if supports and self.acceleration is not None else None
+        ahead = Extrapolation(scale, self.acceleration == "auto") if scale is not None and scale.size else None
         state = None if store is None else store.load(EMState)
         if state is None:
             state = EMState.begin(start, relaxed=relaxed is not None and self.num_relaxed > 0)
@@ -103,9 +126,9 @@ class EM:
                 tolerance=max(self.tolerance, 1e-6),
                 parameter_tolerance=1e-2,
             )
-            state = loose._iterate(relaxed, state, progress, store)
+            state = loose._iterate(relaxed, state, ahead, progress, store).settled()
             state = EMState.begin(state.params, seconds=state.seconds)
-        state = self._iterate(steps, state, progress, store).finish(steps)
+        state = self._iterate(steps, state, ahead, progress, store).settled().finish(steps)
         if store is not None:
             store.save(state)
         if not state.converged.all():
@@ -118,25 +141,25 @@ class EM:
             )
         return state
 
-    def gap(self, state: EMState, new: Params, objective: Tensor) -> Tensor:
-        """The stopping rule of each running restart as a ratio, of its changes to those at which it stops, (A,): it stops below 1."""
-        active, objective = state.active, objective.double().cpu()
+    def gap(self, old: Params, new: Params, before: Tensor, objective: Tensor) -> Tensor:
+        """The stopping rule of each running restart as a ratio, of its changes to those at which it stops, (A,): it stops below 1.
+
+        Args:
+            old, new: parameters before and after a step of EM.
+            before, objective: at the last accepted point, and at ``old``.
+        """
         change = torch.stack([
-            (value - state.params[name][active]).abs().reshape(len(active), -1).amax(-1) for name, value in new.items() if value.numel()
+            (value - old[name]).abs().reshape(len(value), -1).amax(-1) for name, value in new.items() if value.numel()
         ]).amax(0).cpu()
-        gain = (objective - state.objective[active]).abs() / objective.abs().clamp(min=1.0) / self.tolerance
+        gain = (objective - before).abs() / objective.abs().clamp(min=1.0) / self.tolerance
         return torch.fmin(torch.maximum(gain, change / self.parameter_tolerance), gain / FLAT)
 
-    def _iterate(self, steps: Steps, state: EMState, progress: Progress, store: Checkpoint | None) -> EMState:
+    def _iterate(self, steps: Steps, state: EMState, ahead: Extrapolation | None, progress: Progress, store: Checkpoint | None) -> EMState:
         began = time.monotonic() - state.seconds
         try:
             while len(state.active) and state.iteration < self.max_iterations:
-                params = {name: value[state.active] for name, value in state.params.items()}
-                statistics, log_likelihood, log_prior = steps.e_step(params)
-                new = steps.m_step(statistics, params)
-                gap = self.gap(state, new, log_likelihood + log_prior)
-                state = state.advance(new, log_likelihood + log_prior, log_likelihood, gap, time.monotonic() - began)
-                progress.update(state.iteration, float(state.objective.max()), len(state.active), float(gap.max()))
+                state = self._round(steps, state, ahead, began)
+                progress.update(state.iteration, float(state.objective.max()), len(state.active), state.gap)
                 if store is not None and state.iteration % store.every == 0:
                     store.save(state)
         except BaseException:
@@ -144,6 +167,27 @@ class EM:
                 store.save(state)  # nothing is lost: the last complete iteration is on disk
             raise
         return state
+
+    def _round(self, steps: Steps, state: EMState, ahead: Extrapolation | None, began: float) -> EMState:
+        """One evaluation of every running restart, and what to evaluate next."""
+        params = {name: value[state.active] for name, value in state.params.items()}
+        statistics, log_likelihood, log_prior = steps.e_step(params)
+        objective, before = (log_likelihood + log_prior).double().cpu(), state.objective[state.active]
+        if ahead is None:
+            new = steps.m_step(statistics, params)
+            gap = self.gap(params, new, before, objective)
+            return state.advance(new, objective, log_likelihood, gap, time.monotonic() - began)
+        course = Course(**state.course) if state.course else ahead.begin(params)
+        safe = {name: value[state.active] for name, value in (state.safe or state.params).items()}
+        accepted = ahead.accepts(course, objective)
+        image = steps.m_step(statistics, params) if bool(accepted.any()) else params
+        gap = self.gap(params, image, before, objective)
+        gap = torch.where(accepted & ((course.kind == PLAIN) | (course.kind == MIXED)), gap, torch.inf)  # a squared step may lead as high on the other side
+        course, new, safe = ahead.advance(course, accepted, objective, params, image, safe)
+        gap = torch.fmin(gap, course.flat / course.value.abs().clamp(min=1.0) / self.tolerance / FLAT_COURSE)
+        log_likelihood = torch.where(accepted, log_likelihood.double().cpu(), state.log_likelihood[state.active])
+        state = state.advance(new, course.value, log_likelihood, gap, time.monotonic() - began, safe)
+        return replace(state, course=vars(course.kept(gap >= 1.0)))
 
 
 @dataclass(frozen=True)
@@ -159,6 +203,9 @@ class EMState:
         converged: (R,) bool; num_iterations: (R,).
         seconds: time spent.
         relaxed: whether this is still the run under convex penalties.
+        gap: of the stopping rule, of the restart that is farthest from it.
+        safe: where steps are extrapolated, images of the last accepted points under EM, (R, ...); the parameters are points on trial then.
+        course: the fields of :class:`~inference.engines.extrapolation.Course`, of the running restarts.
     """
 
     params: Params
@@ -172,6 +219,9 @@ class EMState:
     num_iterations: Tensor
     seconds: float
     relaxed: bool
+    gap: float = math.inf
+    safe: Params = field(default_factory=dict)
+    course: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, start: Params, relaxed: bool = False, seconds: float = 0.0) -> EMState:
@@ -182,11 +232,13 @@ class EMState:
         everyone = torch.arange(num_restarts)
         return cls(dict(start), everyone, 0, nothing, nothing, empty, empty, count.bool(), count, seconds, relaxed)
 
-    def advance(self, new: Params, objective: Tensor, log_likelihood: Tensor, gap: Tensor, seconds: float) -> EMState:
+    def advance(self, new: Params, objective: Tensor, log_likelihood: Tensor, gap: Tensor, seconds: float, safe: Params | None = None) -> EMState:
         """Record one iteration: ``objective`` belongs to the old parameters, ``new`` replaces them, and restarts whose ``gap`` is below 1 stop."""
-        objective, log_likelihood = objective.double().cpu(), log_likelihood.double().cpu()
+        log_likelihood = log_likelihood.double().cpu()
         active, done = self.active, gap < 1.0
         params = {name: value.index_copy(0, active, new[name].to(value.dtype)) for name, value in self.params.items()}
+        if safe is not None:
+            safe = {name: (self.safe or self.params)[name].index_copy(0, active, value.to(self.params[name].dtype)) for name, value in safe.items()}
         row = torch.full((2, len(self.objective)), math.nan, dtype=torch.float64)
         row[0, active], row[1, active] = objective, log_likelihood
         return EMState(
@@ -201,7 +253,14 @@ class EMState:
             num_iterations=self.num_iterations.index_copy(0, active, self.num_iterations[active] + 1),
             seconds=seconds,
             relaxed=self.relaxed,
+            gap=float(gap.max()),
+            safe=safe or {},
+            course=self.course,
         )
+
+    def settled(self) -> EMState:
+        """With no point on trial."""
+        return replace(self, params=self.safe or self.params, safe={}, course={})
 
     def finish(self, steps: Steps) -> EMState:
         """Objective and log-likelihood at the final parameters, where a run recorded those of the step before."""

@@ -24,7 +24,7 @@ from torch.distributions import Distribution, biject_to, constraints, transform_
 
 from ppl_models.parts.distributions import binary_configurations
 
-__all__ = ["MonotoneItems", "MonotoneLoadings", "monotone_items", "rises"]
+__all__ = ["MonotoneItems", "MonotoneLoadings", "Rising", "monotone_items", "rises"]
 
 SLACK = 1e-8  # of a step that falls by rounding alone
 LEAST = 1e-12  # of a step, where its logarithm is taken
@@ -120,7 +120,7 @@ def monotone_items(terms: Tensor, uses: Tensor, disjunctive: Tensor | None, left
     return tuple(out)
 
 
-class _Rising(constraints.Constraint):
+class Rising(constraints.Constraint):
     """Matrices that are zero off the graph, and whose items no attribute lowers."""
 
     event_dim = 2
@@ -145,7 +145,7 @@ class _Rise(transforms.Transform):
     domain = constraints.real_vector
     codomain = constraints.independent(constraints.real, 2)
 
-    def __init__(self, constraint: _Rising) -> None:
+    def __init__(self, constraint: Rising) -> None:
         super().__init__()
         self.graph, self.groups = constraint.graph, constraint.groups
 
@@ -176,9 +176,9 @@ class _Rise(transforms.Transform):
         return shape[:-2] + torch.Size([int(self.graph.sum())])
 
 
-@biject_to.register(_Rising)
-@transform_to.register(_Rising)
-def _rise(constraint: _Rising) -> transforms.Transform:
+@biject_to.register(Rising)
+@transform_to.register(Rising)
+def _rise(constraint: Rising) -> transforms.Transform:
     return _Rise(constraint)
 
 
@@ -202,7 +202,7 @@ class MonotoneLoadings(TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        return _Rising(self.graph, self.groups)
+        return Rising(self.graph, self.groups)
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         """By rejection, item by item."""

@@ -15,7 +15,7 @@ from torch.distributions import Distribution, biject_to, constraints, transform_
 
 from ppl_models.parts.distributions import broadcast_shapes
 
-__all__ = ["DirichletTables", "Segments", "Simplexes", "segments_of"]
+__all__ = ["DirichletTables", "Segments", "Shares", "Simplexes", "segments_of"]
 
 
 class Segments:
@@ -59,11 +59,20 @@ def segments_of(sizes: tuple[int, ...], device: torch.device) -> Segments:
     return Segments(sizes, device)
 
 
-class Simplexes(constraints.Constraint):
+class Shares(constraints.Constraint):
+    """Non-negative numbers of which some groups each sum to one."""
+
+    is_discrete = False
+
+    def scaled(self, value: Tensor) -> Tensor:
+        """Non-negative numbers, divided by the sums of their groups."""
+        raise NotImplementedError
+
+
+class Simplexes(Shares):
     """Vectors whose consecutive segments are not negative and each sum to one."""
 
     event_dim = 1
-    is_discrete = False
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self.sizes = sizes
@@ -72,6 +81,10 @@ class Simplexes(constraints.Constraint):
     def check(self, value: Tensor) -> Tensor:
         totals = segments_of(self.sizes, value.device).total(value)
         return (value >= 0).all(-1) & ((totals - 1).abs() < 1e-6).all(-1)
+
+    def scaled(self, value: Tensor) -> Tensor:
+        segments = segments_of(self.sizes, value.device)
+        return value / segments.spread(segments.total(value))
 
 
 class _SticksAbreast(transforms.Transform):

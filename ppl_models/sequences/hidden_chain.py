@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to, transforms
 
 from ppl_models.parts.distributions import broadcast_shapes
+from ppl_models.parts.probability_tables import Shares
 from ppl_models.sequences.option_chain import draw_categorical
 
 __all__ = [
@@ -71,7 +72,7 @@ def limit_law(transitions: Tensor) -> Tensor:
 # ---------------------------------------------------------------- rows of chances with known zeros
 
 
-class AllowedRows(constraints.Constraint):
+class AllowedRows(Shares):
     """Matrices whose rows are probability vectors with zeros off a graph.
 
     Args:
@@ -79,7 +80,6 @@ class AllowedRows(constraints.Constraint):
     """
 
     event_dim = 2
-    is_discrete = False
     base = constraints.simplex  # of every row
 
     def __init__(self, graph: Tensor) -> None:
@@ -89,6 +89,9 @@ class AllowedRows(constraints.Constraint):
     def check(self, value: Tensor) -> Tensor:
         graph = self.graph.to(value.device)
         return constraints.simplex.check(value).all(-1) & (value.masked_fill(graph, 0.0) == 0).flatten(-2).all(-1)
+
+    def scaled(self, value: Tensor) -> Tensor:
+        return value / value.sum(-1, keepdim=True)
 
 
 class _Rows(transforms.Transform):

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to, transforms
 
 from ppl_models.parts.distributions import broadcast_shapes
+from ppl_models.parts.probability_tables import Shares
 from ppl_models.sequences.chain_plan import plan_of
 
 __all__ = ["DirichletMatrix", "MatrixSimplex", "OptionChain", "draw_categorical", "draw_paths"]
@@ -22,11 +23,10 @@ __all__ = ["DirichletMatrix", "MatrixSimplex", "OptionChain", "draw_categorical"
 # ---------------------------------------------------------------- a Dirichlet over the entries of a matrix
 
 
-class MatrixSimplex(constraints.Constraint):
+class MatrixSimplex(Shares):
     """Matrices of non-negative numbers that sum to one."""
 
     event_dim = 2
-    is_discrete = False
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape
@@ -34,6 +34,9 @@ class MatrixSimplex(constraints.Constraint):
 
     def check(self, value: Tensor) -> Tensor:
         return constraints.simplex.check(value.flatten(-2))
+
+    def scaled(self, value: Tensor) -> Tensor:
+        return value / value.sum((-2, -1), keepdim=True)
 
 
 @biject_to.register(MatrixSimplex)

@@ -97,7 +97,7 @@ def climb_penalties(
     offsets = _log_priors(models, problem, start) - _log_priors([problem.model], problem, start)
     cost = [sum(float(p(start[x.loadings][:1]).sum()) for x in base.layers) for p in penalties]
     steps = GridSteps(base, offsets + torch.tensor(cost, dtype=offsets.dtype), penalty)
-    return _climb(steps, repeated, len(models), method, problem.start_given, progress, store)
+    return _climb(steps, problem, repeated, len(models), method, problem.start_given, progress, store)
 
 
 def climb_graphs(
@@ -125,17 +125,24 @@ def climb_graphs(
     priors = [_log_priors([own], problem, row) for own, row in zip(models, rows, strict=True)]
     plain = [_log_priors([problem.model], problem, row) for row in rows]
     offsets = (torch.cat(priors) - torch.cat(plain)).to(repeated[base.layers[0].loadings])
-    return _climb(GridSteps(base, offsets, None), repeated, len(models), method, True, progress, store)
+    return _climb(GridSteps(base, offsets, None), problem, repeated, len(models), method, True, progress, store)
 
 
 def _climb(
-    steps: GridSteps, start: Params, num_points: int, method: EM, start_given: bool, progress: Progress, store: Checkpoint | None
+    steps: GridSteps,
+    problem: Problem,
+    start: Params,
+    num_points: int,
+    method: EM,
+    start_given: bool,
+    progress: Progress,
+    store: Checkpoint | None,
 ) -> EMState:
     each = len(next(iter(start.values()))) // num_points
     like = start[steps.base.layers[0].loadings]
     point = torch.arange(num_points, device=like.device).repeat_interleave(each).to(like)
     with isolated(), quiet(ConvergenceWarning):  # said by who takes the state apart
-        return method.climb(steps, start | {POINT: point}, start_given, progress, store)
+        return method.climb(steps, start | {POINT: point}, start_given, progress, store, problem.supports())
 
 
 def part_of(state: EMState, point: int, each: int) -> EMState:

@@ -1,0 +1,232 @@
+r"""The scale on which steps of EM are extrapolated: every estimate as a vector of coordinates, by the support of its site.
+
+Probabilities become log-odds, probability vectors logs of their shares, positive numbers logs, positive definite matrices the Cholesky
+factor with the log of its diagonal; all else stays as it is. A coordinate that comes back unchanged from the image of an M-step is that image,
+bit for bit: what the M-step put on a bound or set to zero is moved by an M-step alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.distributions import biject_to, constraints
+
+from inference.programs.program import Params
+from ppl_models.parts.distributions import OnGraph
+from ppl_models.parts.monotone import Rising
+from ppl_models.parts.probability_tables import Shares
+
+__all__ = ["NaturalScale"]
+
+LEAST = 1e-12  # share or probability whose log is taken
+FAR = 2.0  # log-odds, or logs of shares, that a coordinate may lie from the image of the M-step
+OUTER = 3.0  # log-odds beyond which a chance counts as near its limit
+OUTER_SHARE = 2.0  # logs below an even share beyond which a share does
+FAR_LOGS = 5.0  # the same of logs
+BOX = 15.0  # half the width of an interval of predictors on the scale of log-odds
+HALVINGS = 4  # of the way from the image, to stay inside a support that no coordinates keep
+
+
+class Coordinates(Protocol):
+    """Of one site: all values (A, \\*shape), all coordinates (A, p)."""
+
+    far: float  # how far a coordinate may lie from the image of the M-step
+
+    def inner(self, like: Tensor) -> tuple[float, float]:
+        """Between what coordinates a value (1, \\*shape) is not near its limit."""
+        return -torch.inf, torch.inf
+
+    def of(self, value: Tensor) -> Tensor: ...
+
+    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+        """The value at coordinates z; ``image`` where they are the ``same``, (A, p) bool, as the image's."""
+        ...
+
+    def weight(self, z: Tensor) -> Tensor:
+        """How much a step in a coordinate matters, between 0 and 1: the root of the information of one observation, in units of its maximum."""
+        ...
+
+
+def _kept(value: Tensor, image: Tensor, same: Tensor) -> Tensor:
+    return torch.where(same.reshape(image.shape), image, value.to(image.dtype).reshape(image.shape))
+
+
+@dataclass(frozen=True)
+class _LogOdds(Coordinates):
+    far: float = FAR
+
+    def inner(self, like: Tensor) -> tuple[float, float]:
+        return -OUTER, OUTER
+
+    def of(self, value: Tensor) -> Tensor:
+        return value.double().clamp(LEAST, 1 - LEAST).logit().flatten(1)
+
+    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+        return _kept(z.sigmoid(), image, same)
+
+    def weight(self, z: Tensor) -> Tensor:
+        return (z / 2).cosh().reciprocal()
+
+
+@dataclass(frozen=True)
+class _LogShares(Coordinates):
+    support: constraints.Constraint
+    far: float = FAR
+
+    def inner(self, like: Tensor) -> tuple[float, float]:
+        return -math.log(like.shape[-1]) - OUTER_SHARE, torch.inf
+
+    def of(self, value: Tensor) -> Tensor:
+        return value.double().clamp(min=LEAST).log().flatten(1)
+
+    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+        value = torch.where(same & (image.flatten(1) == 0), 0.0, z.exp()).to(image.dtype).reshape(image.shape)
+        value = self.support.scaled(value) if isinstance(self.support, Shares) else value / value.sum(-1, keepdim=True)
+        unmoved = same.all(1).reshape((-1,) + (1,) * (image.dim() - 1))
+        return torch.where(unmoved, image, value)
+
+    def weight(self, z: Tensor) -> Tensor:
+        return (z / 2).exp()
+
+
+@dataclass(frozen=True)
+class _Logs(Coordinates):
+    origin: Tensor
+    low: Tensor
+    high: Tensor
+    far: float = FAR_LOGS
+
+    def of(self, value: Tensor) -> Tensor:
+        return (value - self.origin).double().clamp(min=1e-300).log().flatten(1)
+
+    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+        value = (z.exp().reshape(image.shape).to(image.dtype) + self.origin).clamp(self.low, self.high)
+        return _kept(value, image, same)
+
+    def weight(self, z: Tensor) -> Tensor:
+        return torch.ones_like(z)
+
+
+@dataclass(frozen=True)
+class _Plain(Coordinates):
+    """Numbers as they are. Zeros are made and unmade by M-steps alone: where a site has some, nothing else changes its sign."""
+
+    support: constraints.Constraint
+    low: Tensor | None = None
+    high: Tensor | None = None
+    far: float = torch.inf
+
+    def of(self, value: Tensor) -> Tensor:
+        return value.double().flatten(1)
+
+    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+        value = z.to(image.dtype).reshape(image.shape)
+        if self.low is not None:
+            value = value.clamp(self.low, self.high)
+        if bool((image == 0).any()):
+            value = torch.where(value.sign() == image.sign(), value, image)
+        value = _kept(value, image, same)
+        if isinstance(self.support, constraints._Real):
+            return value
+        for _ in range(HALVINGS):
+            outside = ~self.support.check(value).reshape(len(value), -1).all(1)
+            if not bool(outside.any()):
+                return value
+            value = torch.where(outside.reshape((-1,) + (1,) * (image.dim() - 1)), torch.lerp(image, value, 0.5), value)
+        outside = ~self.support.check(value).reshape(len(value), -1).all(1)
+        return torch.where(outside.reshape((-1,) + (1,) * (image.dim() - 1)), image, value)
+
+    def weight(self, z: Tensor) -> Tensor:
+        return (z * (FAR / (2 * self.far))).cosh().reciprocal()  # that of log-odds where the interval is BOX wide; 1 without an interval
+
+
+@dataclass(frozen=True)
+class _Free(Coordinates):
+    support: constraints.Constraint
+    far: float = torch.inf
+
+    def of(self, value: Tensor) -> Tensor:
+        return biject_to(self.support).inv(value).double().flatten(1)
+
+    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+        transform = biject_to(self.support)
+        value = transform(z.to(image.dtype).reshape(transform.inv(image).shape))
+        unmoved = same.all(1).reshape((-1,) + (1,) * (image.dim() - 1))
+        return torch.where(unmoved, image, value)
+
+    def weight(self, z: Tensor) -> Tensor:
+        return torch.ones_like(z)
+
+
+def _coordinates(support: constraints.Constraint) -> Coordinates:
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    if isinstance(support, constraints._Simplex | Shares):
+        return _LogShares(support)
+    if isinstance(support, constraints._GreaterThan | constraints._GreaterThanEq):
+        low = torch.as_tensor(support.lower_bound)
+        return _Logs(low, low, torch.full_like(low, torch.inf))
+    entries = support.base if isinstance(support, OnGraph | Rising) else support
+    if isinstance(entries, constraints._Interval):
+        low, high = torch.as_tensor(entries.lower_bound), torch.as_tensor(entries.upper_bound)
+        if bool((low < 0).any()) or entries is not support:
+            return _Plain(support, low, high, FAR * float((high - low).min()) / (2 * BOX))
+        is_chance = bool(((low == 0) & (high == 1)).all())
+        return _LogOdds() if is_chance else _Logs(torch.zeros_like(low), low, high)
+    return _Plain(support) if isinstance(entries, constraints._Real) else _Free(support)
+
+
+class NaturalScale:
+    """Estimates of restarts as vectors.
+
+    Args:
+        supports: by site. What stands beside these sites among the parameters is moved by M-steps alone.
+        like: parameters of this model, (R, ...).
+    """
+
+    def __init__(self, supports: Mapping[str, constraints.Constraint], like: Params) -> None:
+        self.sites: dict[str, tuple[Coordinates, slice]] = {}
+        first, limits = 0, [torch.zeros(3, 0, dtype=torch.float64)]
+        for name, support in supports.items():
+            value = like[name]
+            if value.is_floating_point() and value.numel():
+                coordinates = _coordinates(support)
+                size = coordinates.of(value[:1]).shape[1]
+                self.sites[name] = coordinates, slice(first, first + size)
+                limits.append(torch.tensor([coordinates.far, *coordinates.inner(value[:1])], dtype=torch.float64).unsqueeze(1).expand(3, size))
+                first += size
+        self.size = first
+        self._far, self._low, self._high = torch.cat(limits, 1)
+
+    def of(self, params: Params) -> Tensor:
+        """Coordinates, (A, P)."""
+        return torch.cat([own.of(params[name]) for name, (own, _) in self.sites.items()], 1)
+
+    def back(self, z: Tensor, image: Params, image_z: Tensor) -> Params:
+        """Parameters at coordinates z (A, P), from the ``image`` of the M-step, whose coordinates are ``image_z``."""
+        same = z == image_z
+        return image | {name: own.back(z[:, part], image[name], same[:, part]) for name, (own, part) in self.sites.items()}
+
+    def near(self, z: Tensor, image: Tensor, inner: Tensor) -> Tensor:
+        """Coordinates no farther from the ``image`` than can be trusted, (A, P).
+
+        Args:
+            z, image: (A, P).
+            inner: restarts in which nothing may come nearer to a limit, where EM hardly moves any more, than an M-step brought it, bool (A,).
+        """
+        z = image + (z - image).clamp(-self._far, self._far)
+        return torch.where(inner.unsqueeze(1), z.minimum(image.maximum(self._high)).maximum(image.minimum(self._low)), z)
+
+    def weights(self, z: Tensor) -> Tensor:
+        """(A, P)."""
+        return torch.cat([own.weight(z[:, part]) for own, part in self.sites.values()], 1)
+
+    def zeros(self, params: Params) -> Tensor:
+        """Which entries of numbers as they are are exactly zero, (A, entries)."""
+        found = [(params[name] == 0).flatten(1) for name, (own, _) in self.sites.items() if isinstance(own, _Plain)]
+        return torch.cat(found, 1) if found else torch.zeros(len(next(iter(params.values()))), 0, dtype=torch.bool)
