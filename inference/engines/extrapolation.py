@@ -37,6 +37,7 @@ MOST_FAILURES = 5  # after which the plain steps between two trials are no longe
 SHARE = 0.5  # of the gain of a plain step that a mixed one must reach
 RANK = 1e-10  # of the largest eigenvalue below which differences are dependent
 RECENT = 15  # rounds over which a gain is looked at
+GRAIN = 2.0**-20  # coordinates of trials are multiples of it, so that differences in the last digits, as between a batch and a run alone, are not extrapolated
 MOST_NUMBERS = 2**25  # that the differences may hold
 
 
@@ -77,6 +78,10 @@ class Course:
     def kept(self, mask: Tensor) -> Course:
         """Some of the restarts."""
         return self if bool(mask.all()) else Course(**{own.name: getattr(self, own.name)[mask] for own in fields(self)})
+
+    def without_trials(self) -> Course:
+        """Where the images of the last accepted points are evaluated next."""
+        return replace(self, kind=torch.zeros_like(self.kind), second=self.second & (self.kind == PLAIN), retries=torch.zeros_like(self.retries))
 
     @property
     def flat(self) -> Tensor:
@@ -134,9 +139,9 @@ class Extrapolation:
         tried = after.kind != PLAIN
         if not bool(tried.any()):
             return after, safe, safe
-        trial = self.scale.near(after.trial, after.image, after.kind == SQUARED)
+        trial = self.scale.near((after.trial / GRAIN).round() * GRAIN, after.image, after.kind == SQUARED)
         tried = tried & trial.isfinite().all(1)
-        after = replace(after, trial=trial, kind=torch.where(tried, after.kind, PLAIN), second=after.second & tried)
+        after = replace(after, trial=trial, kind=torch.where(tried, after.kind, PLAIN))
         like = next(iter(safe.values()))
         ahead = self.scale.back(torch.where(tried.unsqueeze(1), trial, after.image).to(like.device), safe, after.image.to(like.device))
         return after, _where(tried, ahead, safe), safe

@@ -33,12 +33,12 @@ HALVINGS = 4  # of the way from the image, to stay inside a support that no coor
 
 
 class Coordinates(Protocol):
-    """Of one site: all values (A, \\*shape), all coordinates (A, p)."""
+    """Of one site: all values (A, ...), all coordinates (A, p)."""
 
     far: float  # how far a coordinate may lie from the image of the M-step
 
     def inner(self, like: Tensor) -> tuple[float, float]:
-        """Between what coordinates a value (1, \\*shape) is not near its limit."""
+        """Between what coordinates a value (1, ...) is not near its limit."""
         return -torch.inf, torch.inf
 
     def of(self, value: Tensor) -> Tensor: ...
@@ -50,6 +50,16 @@ class Coordinates(Protocol):
     def weight(self, z: Tensor) -> Tensor:
         """How much a step in a coordinate matters, between 0 and 1: the root of the information of one observation, in units of its maximum."""
         ...
+
+
+def _flat(value: Tensor) -> Tensor:
+    """(A, ...) to (A, p)."""
+    return value.reshape(len(value), -1)
+
+
+def _rows(mask: Tensor, like: Tensor) -> Tensor:
+    """One truth a restart (A,), against values (A, ...)."""
+    return mask.reshape((-1,) + (1,) * (like.dim() - 1))
 
 
 def _kept(value: Tensor, image: Tensor, same: Tensor) -> Tensor:
@@ -64,7 +74,7 @@ class _LogOdds(Coordinates):
         return -OUTER, OUTER
 
     def of(self, value: Tensor) -> Tensor:
-        return value.double().clamp(LEAST, 1 - LEAST).logit().flatten(1)
+        return _flat(value.double().clamp(LEAST, 1 - LEAST).logit())
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         return _kept(z.sigmoid(), image, same)
@@ -82,13 +92,12 @@ class _LogShares(Coordinates):
         return -math.log(like.shape[-1]) - OUTER_SHARE, torch.inf
 
     def of(self, value: Tensor) -> Tensor:
-        return value.double().clamp(min=LEAST).log().flatten(1)
+        return _flat(value.double().clamp(min=LEAST).log())
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
-        value = torch.where(same & (image.flatten(1) == 0), 0.0, z.exp()).to(image.dtype).reshape(image.shape)
+        value = torch.where(_flat(image) == 0, 0.0, z.exp()).to(image.dtype).reshape(image.shape)
         value = self.support.scaled(value) if isinstance(self.support, Shares) else value / value.sum(-1, keepdim=True)
-        unmoved = same.all(1).reshape((-1,) + (1,) * (image.dim() - 1))
-        return torch.where(unmoved, image, value)
+        return torch.where(_rows(same.all(1), image), image, value)
 
     def weight(self, z: Tensor) -> Tensor:
         return (z / 2).exp()
@@ -102,7 +111,7 @@ class _Logs(Coordinates):
     far: float = FAR_LOGS
 
     def of(self, value: Tensor) -> Tensor:
-        return (value - self.origin).double().clamp(min=1e-300).log().flatten(1)
+        return _flat((value - self.origin).double().clamp(min=1e-300).log())
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         value = (z.exp().reshape(image.shape).to(image.dtype) + self.origin).clamp(self.low, self.high)
@@ -122,14 +131,14 @@ class _Plain(Coordinates):
     far: float = torch.inf
 
     def of(self, value: Tensor) -> Tensor:
-        return value.double().flatten(1)
+        return _flat(value.double())
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         value = z.to(image.dtype).reshape(image.shape)
         if self.low is not None:
             value = value.clamp(self.low, self.high)
-        if bool((image == 0).any()):
-            value = torch.where(value.sign() == image.sign(), value, image)
+        has_zeros = _rows((_flat(image) == 0).any(1), image)
+        value = torch.where(has_zeros & (value.sign() != image.sign()), image, value)
         value = _kept(value, image, same)
         if isinstance(self.support, constraints._Real):
             return value
@@ -137,9 +146,9 @@ class _Plain(Coordinates):
             outside = ~self.support.check(value).reshape(len(value), -1).all(1)
             if not bool(outside.any()):
                 return value
-            value = torch.where(outside.reshape((-1,) + (1,) * (image.dim() - 1)), torch.lerp(image, value, 0.5), value)
+            value = torch.where(_rows(outside, image), torch.lerp(image, value, 0.5), value)
         outside = ~self.support.check(value).reshape(len(value), -1).all(1)
-        return torch.where(outside.reshape((-1,) + (1,) * (image.dim() - 1)), image, value)
+        return torch.where(_rows(outside, image), image, value)
 
     def weight(self, z: Tensor) -> Tensor:
         return (z * (FAR / (2 * self.far))).cosh().reciprocal()  # that of log-odds where the interval is BOX wide; 1 without an interval
@@ -148,16 +157,16 @@ class _Plain(Coordinates):
 @dataclass(frozen=True)
 class _Free(Coordinates):
     support: constraints.Constraint
-    far: float = torch.inf
+    far: float = FAR_LOGS
 
     def of(self, value: Tensor) -> Tensor:
-        return biject_to(self.support).inv(value).double().flatten(1)
+        return _flat(biject_to(self.support).inv(value).double())
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         transform = biject_to(self.support)
         value = transform(z.to(image.dtype).reshape(transform.inv(image).shape))
-        unmoved = same.all(1).reshape((-1,) + (1,) * (image.dim() - 1))
-        return torch.where(unmoved, image, value)
+        outside = ~self.support.check(value).reshape(len(value), -1).all(1)
+        return torch.where(_rows(same.all(1) | outside, image), image, value)
 
     def weight(self, z: Tensor) -> Tensor:
         return torch.ones_like(z)
@@ -228,5 +237,5 @@ class NaturalScale:
 
     def zeros(self, params: Params) -> Tensor:
         """Which entries of numbers as they are are exactly zero, (A, entries)."""
-        found = [(params[name] == 0).flatten(1) for name, (own, _) in self.sites.items() if isinstance(own, _Plain)]
+        found = [_flat(params[name] == 0) for name, (own, _) in self.sites.items() if isinstance(own, _Plain)]
         return torch.cat(found, 1) if found else torch.zeros(len(next(iter(params.values()))), 0, dtype=torch.bool)

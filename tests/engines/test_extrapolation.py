@@ -1,0 +1,177 @@
+"""Extrapolated steps of EM: the same optima, sooner; never a fall, never a zero of their own."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from zoo.table import ZOO, simulated
+
+from inference import EM, fit
+from inference.base.checkpoint import Checkpoint
+from inference.base.progress import NoProgress
+from inference.engines.em import EMState
+from inference.engines.extrapolation import MIXED, PLAIN, SQUARED, Extrapolation
+from inference.engines.natural_scale import NaturalScale
+from inference.fitting.problem import problem_of
+from inference.programs.program import Program
+from ppl_models import Bernoulli, DeepDiscreteEncoder, LatentAttributeModel, Mixture, NoisyOr, Normal, TruncatedLasso
+from ppl_models.datasets import strict_design
+
+PENALISED = DeepDiscreteEncoder(9, (3, 1), Normal(), penalty=TruncatedLasso(3.0, 0.4), bound=8.0)
+Q_MATRIX = np.array([[1, 0], [0, 1], [1, 1]] * 4)
+
+
+def overlapping(seed: int, num_rows: int = 150) -> np.ndarray:
+    """Answers of two classes that EM separates slowly."""
+    generator = np.random.default_rng(seed)
+    chance = np.where(generator.random((num_rows, 1)) < 0.4, 0.65, 0.35) + generator.uniform(-0.1, 0.1, 6)
+    return (generator.random((num_rows, 6)) < chance).astype(float)
+
+
+def causes(seed: int) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    on = generator.random((200, 3)) < 0.3
+    weight = np.where(generator.random((3, 8)) < 0.5, 2.0, 0.0)
+    return (generator.random((200, 8)) < 1 - np.exp(-(on @ weight) - 0.05)).astype(float)
+
+
+CASES = {
+    "classes": lambda seed: (Mixture(2, Bernoulli(), 6), overlapping(seed)),
+    "normals": lambda seed: (Mixture(3, Normal(), 6), overlapping(seed) + 0.5 * np.random.default_rng(seed).standard_normal((150, 6))),
+    "attributes": lambda seed: (LatentAttributeModel(Q_MATRIX[:6], items="gdm"), overlapping(seed)),
+    "penalised": lambda seed: (PENALISED, Program(PENALISED, None, 300).simulate(strict_design(1, Normal()), seed)["items"].numpy()),
+    "causes": lambda seed: (NoisyOr(8, 3), causes(seed)),
+}  # fmt: skip
+
+
+def outcome_of(model, data, method, num_restarts=2, seed=0, start=None):
+    problem = problem_of(model, data, seed)
+    if start is None:
+        start = problem.structure.start(problem, "spectral" if model is PENALISED else "random", num_restarts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return method.run(problem, start, NoProgress(), None)
+
+
+@pytest.mark.parametrize("acceleration", ["auto", "squarem"])
+@pytest.mark.parametrize("case", CASES)
+def test_it_never_falls_ends_no_lower_and_takes_fewer_steps(case, acceleration):
+    model, data = CASES[case](0)
+    method = EM(acceleration="auto", tolerance=1e-8, parameter_tolerance=1e-3, max_iterations=20000)
+    plain = outcome_of(model, data, replace(method, acceleration=None))
+    ahead = outcome_of(model, data, replace(method, acceleration=acceleration))
+    falls = (ahead.history[1:] - ahead.history[:-1]).nan_to_num(nan=0.0)
+    assert falls.min() >= -1e-9 * ahead.objective.abs().max()
+    assert ahead.converged.all()
+    assert ahead.objective.max() >= plain.objective.max() - 1e-3
+    as_high = ahead.objective >= plain.objective - 1e-3  # the others climbed another hill
+    assert as_high.any()
+    steps = [(run.history >= plain.objective - 1e-3).int().argmax(0)[as_high].sum() for run in (ahead, plain)]
+    assert steps[0] < 0.6 * steps[1]
+
+
+@pytest.mark.parametrize("case", ["classes", "penalised", "causes"])
+def test_a_restart_in_a_batch_equals_the_restart_alone(case):
+    model, data = CASES[case](1)
+    problem = problem_of(model, data, 0)
+    start = problem.structure.start(problem, "random", 3)
+    method = EM(acceleration="auto", max_iterations=120, tolerance=1e-12)
+    together = outcome_of(model, data, method, start=start)
+    for r in range(3):
+        alone = outcome_of(model, data, method, start={name: value[r : r + 1] for name, value in start.items()})
+        torch.testing.assert_close(together.history[: len(alone.history), r], alone.history[:, 0], rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("stop_at", [14, 16, 17, 60, 75])
+def test_a_run_that_is_cut_goes_on_bit_for_bit(tmp_path, stop_at):
+    model, data = CASES["classes"](0)
+    problem = problem_of(model, data, 0)
+    start = problem.structure.start(problem, "random", 3)
+    method = EM(acceleration="auto", tolerance=1e-11, parameter_tolerance=1e-7)
+    whole = method.run(problem, start, NoProgress(), None)
+
+    class Cut(NoProgress):
+        def update(self, iteration, objective, active, gap=None):
+            if iteration == stop_at:
+                raise KeyboardInterrupt
+
+    file = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        method.run(problem, start, Cut(), file)
+    state = Checkpoint(file, problem.fingerprint(method, start)).load(EMState)
+    assert state.iteration == stop_at
+    assert "kind" in state.course
+    resumed = method.run(problem, start, NoProgress(), file)
+    assert torch.equal(whole.history.nan_to_num(), resumed.history.nan_to_num())
+    assert all(torch.equal(whole.params[name], resumed.params[name]) for name in whole.params)
+
+
+def test_both_ways_of_looking_ahead_are_used(monkeypatch):
+    kinds = []
+    advance = Extrapolation.advance
+
+    def noted(self, course, *args):
+        kinds.append(course.kind.clone())
+        return advance(self, course, *args)
+
+    monkeypatch.setattr(Extrapolation, "advance", noted)
+    outcome_of(*CASES["classes"](0), EM(acceleration="auto", tolerance=1e-12, parameter_tolerance=1e-8))
+    found = torch.cat(kinds)
+    assert {PLAIN, SQUARED, MIXED} == set(found.tolist())
+    kinds.clear()
+    outcome_of(*CASES["classes"](0), EM(acceleration="auto", tolerance=1e-12, parameter_tolerance=1e-8, acceleration="squarem"))
+    assert {PLAIN, SQUARED} == set(torch.cat(kinds).tolist())
+
+
+def test_zeros_are_made_and_unmade_by_m_steps_alone():
+    model, data = CASES["penalised"](2)
+    result = outcome_of(model, data, EM(acceleration="auto", tolerance=1e-10, parameter_tolerance=1e-6))
+    problem = replace(problem_of(model, data, 0), start_given=True)
+    again = EM(acceleration="auto", tolerance=1.0, parameter_tolerance=10.0, acceleration=None).run(problem, result.params, NoProgress(), None)
+    zero = result.params["loadings_1"] == 0
+    assert zero.any()
+    assert not zero.all()
+    assert torch.equal(zero, again.params["loadings_1"] == 0)
+
+
+def test_twice_the_rows_are_the_same_path():
+    data = overlapping(3)
+    model = Mixture(2, Bernoulli(), 6, concentration=1.0)
+    problem = problem_of(model, data, 0)
+    start = problem.structure.start(problem, "random", 2)
+    method = EM(acceleration="auto", max_iterations=40, tolerance=1e-13, parameter_tolerance=1e-9)
+    once = outcome_of(model, data, method, start=start)
+    twice = outcome_of(model, np.concatenate([data, data]), method, start=start)
+    torch.testing.assert_close(2 * once.history_log_likelihood, twice.history_log_likelihood, rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("row", [row for row in ZOO if row.method is None], ids=lambda row: row.name)
+def test_the_scale_brings_every_estimate_back(row):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        problem = problem_of(row.model, simulated(row, 10, 0), 0)
+    params = {name: value.unsqueeze(0) for name, value in row.truth.items()}
+    scale = NaturalScale(problem.supports(), params)
+    z = scale.of(params)
+    same = scale.back(z, params, z)
+    assert all(torch.equal(same[name], value) for name, value in params.items())
+    moved = scale.back(z, {name: value.clone() for name, value in params.items()}, z + 1e-300 + 1e-9)  # no coordinate is the image's
+    for name, value in params.items():
+        torch.testing.assert_close(moved[name], value, rtol=1e-6, atol=1e-8)
+        support = problem.program_of_one_row().site(name).support
+        assert support.check(scale.back(z + 0.3, params, z)[name]).all()
+
+
+@pytest.mark.parametrize("value", ["anderson", True, 1, ["auto"]])
+def test_other_words_are_refused(value):
+    with pytest.raises(ValueError, match="acceleration must be 'auto', 'squarem' or None"):
+        EM(acceleration=value)
+
+
+def test_a_plain_fit_does_not_look_ahead(monkeypatch):
+    monkeypatch.setattr(Extrapolation, "advance", None)
+    assert fit(Mixture(2, Bernoulli(), 6), overlapping(0), EM(acceleration=None, max_iterations=30, tolerance=1e-3, parameter_tolerance=1.0)).num_iterations > 1
