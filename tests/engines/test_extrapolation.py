@@ -123,7 +123,7 @@ def test_both_ways_of_looking_ahead_are_used(monkeypatch):
     found = torch.cat(kinds)
     assert {PLAIN, SQUARED, MIXED} == set(found.tolist())
     kinds.clear()
-    outcome_of(*CASES["classes"](0), EM(acceleration="auto", tolerance=1e-12, parameter_tolerance=1e-8, acceleration="squarem"))
+    outcome_of(*CASES["classes"](0), EM(tolerance=1e-12, parameter_tolerance=1e-8, acceleration="squarem"))
     assert {PLAIN, SQUARED} == set(torch.cat(kinds).tolist())
 
 
@@ -131,7 +131,7 @@ def test_zeros_are_made_and_unmade_by_m_steps_alone():
     model, data = CASES["penalised"](2)
     result = outcome_of(model, data, EM(acceleration="auto", tolerance=1e-10, parameter_tolerance=1e-6))
     problem = replace(problem_of(model, data, 0), start_given=True)
-    again = EM(acceleration="auto", tolerance=1.0, parameter_tolerance=10.0, acceleration=None).run(problem, result.params, NoProgress(), None)
+    again = EM(tolerance=1.0, parameter_tolerance=10.0).run(problem, result.params, NoProgress(), None)
     zero = result.params["loadings_1"] == 0
     assert zero.any()
     assert not zero.all()
@@ -164,6 +164,32 @@ def test_the_scale_brings_every_estimate_back(row):
         torch.testing.assert_close(moved[name], value, rtol=1e-6, atol=1e-8)
         support = problem.program_of_one_row().site(name).support
         assert support.check(scale.back(z + 0.3, params, z)[name]).all()
+
+
+def test_a_point_at_which_nothing_can_be_computed_is_no_point(monkeypatch):
+    """The plain steps go on from the last accepted point."""
+    model, data = CASES["classes"](0)
+    whole = outcome_of(model, data, EM())
+    steps = type(EM().steps(problem_of(model, data, 0)))
+    e_step, advance, tried, failed = steps.e_step, Extrapolation.advance, [], []
+
+    def noted(self, *args):
+        found = advance(self, *args)
+        tried[:] = [bool((found[0].kind != PLAIN).any())]
+        return found
+
+    def fails_at_trials(self, params):
+        if tried == [True] and len(failed) < 10:
+            tried.clear()
+            failed.append(1)
+            raise torch.linalg.LinAlgError("no factor")
+        return e_step(self, params)
+
+    monkeypatch.setattr(Extrapolation, "advance", noted)
+    monkeypatch.setattr(steps, "e_step", fails_at_trials)
+    result = outcome_of(model, data, EM(acceleration="auto"))
+    assert len(failed) == 10
+    torch.testing.assert_close(result.objective, whole.objective, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("value", ["anderson", True, 1, ["auto"]])
