@@ -117,7 +117,8 @@ def sound(result: Fit, program: Program | None) -> None:
     for name, value in {**result.params, **(result.local or {})}.items():
         finite(f"params[{name!r}]", value)
     if program is not None:
-        for site in program.sites:
+        own = Program(result.model, *program.args)  # whose priors are in the units that the fit measured
+        for site in own.sites:
             if site.kind == "parameter" and site.name in result.params:
                 inside = site.support.check(result.params[site.name])
                 require(bool(inside.all()), f"params[{site.name!r}] outside {site.support}: {_shown(result.params[site.name])}")
