@@ -350,10 +350,14 @@ class _Training:
         if self.method.cost is None or len(self.held) < LEAST_HELD:
             return 0.0, 0.0
         balance, _ = self.balance(course, self.kept)
+        rows = self._held_out_ratios(balance)[restart]
+        return float(rows.mean()), float(rows.std()) / math.sqrt(len(rows))
+
+    def _held_out_ratios(self, balance: Balance) -> Tensor:
+        """The log-likelihood ratio of every held-out row, (R, n)."""
         log_phi = balance.phi.log()
         parts = self._joints(self.held, log_phi, self.objective.log_weights(balance, log_phi))
-        rows = torch.cat([joint[restart].logsumexp(-1).double().cpu() for joint, _, _ in parts])
-        return float(rows.mean()), float(rows.std()) / math.sqrt(len(rows))
+        return torch.cat([joint.logsumexp(-1).double().cpu() for joint, _, _ in parts], 1)
 
     # ---------------------------------------------------------------- steps
 
@@ -489,13 +493,18 @@ class _Training:
     # ---------------------------------------------------------------- the end
 
     def _last_steps(self, course: Course, objective: Tensor) -> Tensor:
-        """Newton's method for the output layers, from where the networks are; every restart keeps the weights of its best objective, (R,), which is returned."""
+        """Newton's method for the output layers, from where the networks are; the objective, (R,), of the weights that every restart keeps is returned.
+
+        These are the last whose held-out rows are not less likely than before the first step by more than the standard error of the difference: the epoch that they start
+        from was chosen by these rows, and is a little lucky with them.
+        """
         method, networks = self.method, self.networks
         layers = OutputLayers(self.objective, networks, self.rows, self.chunk)
         if not method.last_steps or not self.objective.is_likelihood or not layers.usable():
             return objective
         owner, best_theta, best_omega = networks.owner, networks.theta.clone(), course.omega
         balance, value = self.balance(course, self.kept)
+        first = self._held_out_ratios(balance) if len(self.held) else None
         for _ in range(method.last_steps):
             log_weights = self.objective.log_weights(balance, balance.phi.log())
             step = layers.direction(self.kept, balance, log_weights, 1.0 / (self.about.prior_scale**2 * len(self.kept)))
@@ -503,8 +512,12 @@ class _Training:
                 break
             before = value
             balance, value = self._along(course, step, before)
-            held = (self.held_out(course, balance) if len(self.held) else value).double().cpu()
-            better = held > objective
+            if first is None:
+                held, better = value.double().cpu(), (value > before).cpu()
+            else:
+                rows = self._held_out_ratios(balance)
+                held, change = rows.mean(1), rows - first
+                better = (value > before).cpu() & (change.mean(1) >= -change.std(1) / math.sqrt(change.shape[1]))
             objective, moved = torch.where(better, held, objective), better.to(owner.device)
             best_theta = torch.where(moved[owner], networks.theta, best_theta)
             best_omega = torch.where(moved[:, None], course.omega, best_omega)
