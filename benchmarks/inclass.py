@@ -5,7 +5,7 @@ training:
 
 - ``published``: the paper's settings: random start, the cost of the mini-batch by itself, a fixed number of epochs, nothing held out;
 - ``anchored``: the same from the start that the variates have in common, with estimates of the means over all rows that leave the gradient unbiased;
-- ``finished``: as ``anchored``, and Newton's method for the output layers at the end, as far as held-out rows gain by it (a tenth of the rows);
+- ``finished``: as ``anchored``, and Newton's method for the output layers at the end, as far as held-out rows do not clearly lose by it (a tenth);
 - ``plain``: ``fit(model, data)``, as a user calls it (four starts, early stopping by held-out rows, the same end).
 
 ``weight_error`` is the largest error of a weight after matching; ``cost`` the mean negative log-ratio on 100,000 new rows, ``gap`` how far that lies above

@@ -64,7 +64,7 @@ class TrainClassifiers:
     A share of the rows is held out. After every epoch (one pass through the other rows, and at least 20 steps) their
     log-likelihood ratio is looked at; a restart keeps its best weights, learns more slowly after ``patience`` epochs without a gain, and stops after
     ``num_decays`` of these. Steps are Adam's (Kingma and Ba 2015). Then the output layers are taken to the optimum by Newton's method
-    (:mod:`inference.structures.classifiers.output_layers`) as far as held-out rows gain by it: components that overlap much leave a direction so flat that steps on
+    (:mod:`inference.structures.classifiers.output_layers`) as far as held-out rows do not clearly lose by it: components that overlap much leave a direction so flat that steps on
     batches end at random places of it. At the end :math:`\phi` is computed once from all rows.
 
     Components are named by their weights, the largest first; where there are labels, or parameters to start from, these name them.
@@ -495,7 +495,7 @@ class _Training:
     def _last_steps(self, course: Course, objective: Tensor) -> Tensor:
         """Newton's method for the output layers, from where the networks are; the objective, (R,), of the weights that every restart keeps is returned.
 
-        These are the last whose held-out rows are not less likely than before the first step by more than the standard error of the difference: the epoch that they start
+        They are the last whose held-out rows are not less likely than before the first step by more than the standard error of the difference: the epoch that they start
         from was chosen by these rows, and is a little lucky with them.
         """
         method, networks = self.method, self.networks

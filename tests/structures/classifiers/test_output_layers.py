@@ -16,7 +16,7 @@ from inference.structures.classifiers.course import Course
 from inference.structures.classifiers.output_layers import OutputLayers
 from inference.structures.classifiers.train import _Training
 from ppl_models import Dense, InClassNet, KnownDensities, Lookup
-from ppl_models.datasets import simulate_trivariate
+from ppl_models.datasets import simulate_trivariate, simulate_two_gaussians
 from tests.structures.classifiers.test_train import quietly
 
 F64 = torch.float64
@@ -116,3 +116,19 @@ def test_networks_without_known_or_with_too_many_features_end_as_they_are(networ
     model, method = InClassNet((1, 1), 2, networks=networks), TrainClassifiers(max_epochs=1, batch_size=None)
     fits = [quietly(model, data, replace(method, last_steps=steps), num_restarts=1) for steps in (0, 5)]
     assert fits[0].objective == fits[1].objective
+
+
+def test_a_lucky_epoch_does_not_hold_back_the_last_steps() -> None:
+    """Where held-out rows lose less than their noise, all other rows decide."""
+    data = simulate_two_gaussians(2000, 0).data.astype(np.float32)
+    model, method = InClassNet((1, 1), 2, networks=Dense((8,))), TrainClassifiers(batch_size=100, max_epochs=15)
+    before, after = (quietly(model, data, replace(method, last_steps=steps), num_restarts=1, seed=0) for steps in (0, 12))
+    assert after.objective < before.objective  # of held-out rows, a little
+    assert after.log_likelihood > before.log_likelihood + 1.0
+
+
+def test_last_steps_that_held_out_rows_clearly_refuse_are_not_taken() -> None:
+    data = simulate_two_gaussians(2000, 3).data.astype(np.float32)
+    model, method = InClassNet((1, 1), 2, networks=Dense((8,))), TrainClassifiers(batch_size=100, max_epochs=15)
+    before, after = (quietly(model, data, replace(method, last_steps=steps), num_restarts=1, seed=3) for steps in (0, 12))
+    assert after.log_likelihood == before.log_likelihood
