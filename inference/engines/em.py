@@ -50,7 +50,7 @@ class EM:
         parameter_tolerance: largest absolute change of a parameter.
         accelerate: use the model's own structure (generalised-linear layers) where it offers one; the generic route
             gives the same answer more slowly.
-        acceleration: None takes plain steps; "auto" extrapolates them, by squared steps far from the optimum and by mixing of earlier ones near it: two to
+        acceleration: None takes plain steps; "auto" extrapolates them, by squared steps far from the optimum and by mixing of earlier ones near it: up to
             ten times fewer iterations, and from a poor start now and then another optimum; "squarem" extrapolates by squared steps alone.
         chunk_elements: rows times configurations times restarts in memory at once.
         num_relaxed: before the penalised run, at most so many iterations (and ``max_iterations``) under a plain Lasso of the same
