@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -96,7 +96,7 @@ class EM:
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) to convergence."""
         store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
-        outcome = self.climb(self.steps(problem), start, problem.start_given, progress, store, problem.supports()).outcome()
+        outcome = self.climb(self.steps(problem), start, problem.start_given, progress, store, problem.supports).outcome()
         local = problem.structure.local_sites
         return replace(outcome, objective_name=f"log-posterior of parameters and {', '.join(local)}") if local else outcome
 
@@ -107,14 +107,14 @@ class EM:
         start_given: bool,
         progress: Progress,
         store: Checkpoint | None = None,
-        supports: Mapping[str, Constraint] | None = None,
+        supports: Callable[[], Mapping[str, Constraint]] | None = None,
     ) -> EMState:
         """The run from a start to convergence, under the easier objective first where the start is our own.
 
-        Steps are extrapolated in the sites whose ``supports`` are given; None: in none.
+        Steps are extrapolated in the sites whose ``supports`` are given, and asked for where that is wanted; None: in none.
         """
         relaxed = None if start_given else steps.relax()
-        scale = NaturalScale(supports, start) if supports and self.acceleration is not None else None
+        scale = NaturalScale(supports(), start) if supports is not None and self.acceleration is not None else None
         ahead = Extrapolation(scale, self.acceleration == "auto") if scale is not None and scale.size else None
         state = None if store is None else store.load(EMState)
         if state is None:
@@ -158,7 +158,7 @@ class EM:
         began = time.monotonic() - state.seconds
         try:
             while len(state.active) and state.iteration < self.max_iterations:
-                state = self._round(steps, state, ahead, began)
+                state = self._step(steps, state, began) if ahead is None else self._step_ahead(steps, state, ahead, began)
                 progress.update(state.iteration, float(state.objective.max()), len(state.active), state.gap)
                 if store is not None and state.iteration % store.every == 0:
                     store.save(state)
@@ -168,25 +168,25 @@ class EM:
             raise
         return state
 
-    def _round(self, steps: Steps, state: EMState, ahead: Extrapolation | None, began: float) -> EMState:
-        """One evaluation of every running restart, and what to evaluate next."""
-        params = {name: value[state.active] for name, value in state.params.items()}
-        safe = {name: value[state.active] for name, value in (state.safe or state.params).items()}
-        course = None if ahead is None else Course(**state.course) if state.course else ahead.begin(params)
+    def _step(self, steps: Steps, state: EMState, began: float) -> EMState:
+        """One step of EM of every running restart."""
+        params, before = state.running(state.params), state.objective[state.active]
+        statistics, objective, log_likelihood = _evaluated(steps, params, before)
+        new = steps.m_step(statistics, params)
+        return state.advance(new, objective, log_likelihood, self.gap(params, new, before, objective), time.monotonic() - began)
+
+    def _step_ahead(self, steps: Steps, state: EMState, ahead: Extrapolation, began: float) -> EMState:
+        """One evaluation of every running restart, of the image of its last point or of one on trial, and what to evaluate next."""
+        params, before = state.running(state.params), state.objective[state.active]
+        safe = state.running(state.safe or state.params)
+        course = Course(**state.course) if state.course else ahead.begin(params)
         try:
-            statistics, log_likelihood, log_prior = steps.e_step(params)
+            statistics, objective, log_likelihood = _evaluated(steps, params, before)
         except (RuntimeError, ValueError):
-            if course is None or bool((course.kind == PLAIN).all()):
+            if bool((course.kind == PLAIN).all()):
                 raise
             params, course = safe, course.without_trials()  # nothing could be computed at a point on trial
-            statistics, log_likelihood, log_prior = steps.e_step(params)
-        before = state.objective[state.active]
-        log_likelihood = log_likelihood.double().cpu().expand_as(before)
-        objective = log_likelihood + log_prior.double().cpu()
-        if ahead is None or course is None:
-            new = steps.m_step(statistics, params)
-            gap = self.gap(params, new, before, objective)
-            return state.advance(new, objective, log_likelihood, gap, time.monotonic() - began)
+            statistics, objective, log_likelihood = _evaluated(steps, params, before)
         accepted = ahead.accepts(course, objective)
         image = steps.m_step(statistics, params) if bool(accepted.any()) else params
         gap = self.gap(params, image, before, objective)
@@ -196,6 +196,13 @@ class EM:
         log_likelihood = torch.where(accepted, log_likelihood, state.log_likelihood[state.active])
         state = state.advance(new, course.value, log_likelihood, gap, time.monotonic() - began, safe)
         return replace(state, course=vars(course.kept(~(gap < 1.0))))
+
+
+def _evaluated(steps: Steps, params: Params, like: Tensor) -> tuple[Any, Tensor, Tensor]:
+    """Expected statistics, and objective and log-likelihood of every running restart, both as ``like``, (A,)."""
+    statistics, log_likelihood, log_prior = steps.e_step(params)
+    log_likelihood = log_likelihood.double().cpu().expand_as(like)
+    return statistics, log_likelihood + log_prior.double().cpu(), log_likelihood
 
 
 @dataclass(frozen=True)
@@ -264,6 +271,10 @@ class EMState:
             safe=safe or {},
             course=self.course,
         )
+
+    def running(self, params: Params) -> Params:
+        """Those of the running restarts, (A, ...), of parameters of all, (R, ...)."""
+        return {name: value[self.active] for name, value in params.items()}
 
     def settled(self) -> EMState:
         """With no point on trial."""

@@ -48,5 +48,5 @@ def fit_sets(problem: Problem, method: EM, sets: Tensor, start: Params) -> Outco
     num = max(len(sets), len(next(iter(start.values()))))
     every = {name: value.expand(num, *value.shape[1:]).clone() for name, value in start.items()}
     owner = torch.arange(len(sets), device=sets.device, dtype=sets.dtype)
-    outcome = method.climb(steps, every | {SET: owner.repeat_interleave(num // len(sets))}, True, NoProgress(), supports=problem.supports()).outcome()
+    outcome = method.climb(steps, every | {SET: owner.repeat_interleave(num // len(sets))}, True, NoProgress(), supports=problem.supports).outcome()
     return replace(outcome, params=without_set(outcome.params))

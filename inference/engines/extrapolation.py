@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from inference.engines.natural_scale import NaturalScale
+from inference.engines.natural_scale import NaturalScale, restart_wise
 from inference.programs.program import Params
 
 __all__ = ["Course", "Extrapolation"]
@@ -260,6 +260,5 @@ def _where(mask: Tensor, chosen: Params, other: Mapping[str, Tensor]) -> Params:
         return dict(chosen)
     out = {}
     for name, value in other.items():
-        rows = mask.to(value.device).reshape((-1,) + (1,) * (value.dim() - 1))
-        out[name] = torch.where(rows, chosen[name].to(value.dtype), value)
+        out[name] = torch.where(restart_wise(mask.to(value.device), value), chosen[name].to(value.dtype), value)
     return out

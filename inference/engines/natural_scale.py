@@ -21,13 +21,13 @@ from ppl_models.parts.distributions import OnGraph
 from ppl_models.parts.monotone import Rising
 from ppl_models.parts.probability_tables import Shares
 
-__all__ = ["NaturalScale"]
+__all__ = ["NaturalScale", "restart_wise"]
 
 LEAST = 1e-12  # share or probability whose log is taken
 FAR = 2.0  # log-odds, or logs of shares, that a coordinate may lie from the image of the M-step
+FAR_LOGS = 5.0  # the same of logs
 OUTER = 3.0  # log-odds beyond which a chance counts as near its limit
 OUTER_SHARE = 2.0  # logs below an even share beyond which a share does
-FAR_LOGS = 5.0  # the same of logs
 BOX = 15.0  # half the width of an interval of predictors on the scale of log-odds
 HALVINGS = 4  # of the way from the image, to stay inside a support that no coordinates keep
 
@@ -57,7 +57,7 @@ def _flat(value: Tensor) -> Tensor:
     return value.reshape(len(value), -1)
 
 
-def _rows(mask: Tensor, like: Tensor) -> Tensor:
+def restart_wise(mask: Tensor, like: Tensor) -> Tensor:
     """One truth a restart (A,), against values (A, ...)."""
     return mask.reshape((-1,) + (1,) * (like.dim() - 1))
 
@@ -97,7 +97,7 @@ class _LogShares(Coordinates):
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         value = torch.where(_flat(image) == 0, 0.0, z.exp()).to(image.dtype).reshape(image.shape)
         value = self.support.scaled(value) if isinstance(self.support, Shares) else value / value.sum(-1, keepdim=True)
-        return torch.where(_rows(same.all(1), image), image, value)
+        return torch.where(restart_wise(same.all(1), image), image, value)
 
     def weight(self, z: Tensor) -> Tensor:
         return (z / 2).exp()
@@ -137,18 +137,17 @@ class _Plain(Coordinates):
         value = z.to(image.dtype).reshape(image.shape)
         if self.low is not None:
             value = value.clamp(self.low, self.high)
-        has_zeros = _rows((_flat(image) == 0).any(1), image)
+        has_zeros = restart_wise((_flat(image) == 0).any(1), image)
         value = torch.where(has_zeros & (value.sign() != image.sign()), image, value)
         value = _kept(value, image, same)
         if isinstance(self.support, constraints._Real):
             return value
-        for _ in range(HALVINGS):
-            outside = ~self.support.check(value).reshape(len(value), -1).all(1)
+        for share in (*[0.5] * HALVINGS, 0.0):
+            outside = ~_flat(self.support.check(value)).all(1)
             if not bool(outside.any()):
-                return value
-            value = torch.where(_rows(outside, image), torch.lerp(image, value, 0.5), value)
-        outside = ~self.support.check(value).reshape(len(value), -1).all(1)
-        return torch.where(_rows(outside, image), image, value)
+                break
+            value = torch.where(restart_wise(outside, image), torch.lerp(image, value, share), value)
+        return value
 
     def weight(self, z: Tensor) -> Tensor:
         return (z * (FAR / (2 * self.far))).cosh().reciprocal()  # that of log-odds where the interval is BOX wide; 1 without an interval
@@ -165,8 +164,8 @@ class _Free(Coordinates):
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         transform = biject_to(self.support)
         value = transform(z.to(image.dtype).reshape(transform.inv(image).shape))
-        outside = ~self.support.check(value).reshape(len(value), -1).all(1)
-        return torch.where(_rows(same.all(1) | outside, image), image, value)
+        outside = ~_flat(self.support.check(value)).all(1)
+        return torch.where(restart_wise(same.all(1) | outside, image), image, value)
 
     def weight(self, z: Tensor) -> Tensor:
         return torch.ones_like(z)

@@ -70,7 +70,7 @@ def fit_sizes(
     wide = [padded(described[largest], start) for start in starts]
     together = {name: torch.cat([start[name] for start in wide]) for name in wide[0]}
     with quiet(ConvergenceWarning):  # told of each size below
-        outcome = method.climb(steps, together, False, NoProgress(), supports=problems[largest].supports()).outcome()
+        outcome = method.climb(steps, together, False, NoProgress(), supports=problems[largest].supports).outcome()
     seconds = (time.monotonic() - began) / len(sizes)
     fits = []
     for i, (problem, causes) in enumerate(zip(problems, described, strict=True)):

@@ -142,7 +142,7 @@ def _climb(
     like = start[steps.base.layers[0].loadings]
     point = torch.arange(num_points, device=like.device).repeat_interleave(each).to(like)
     with isolated(), quiet(ConvergenceWarning):  # said by who takes the state apart
-        return method.climb(steps, start | {POINT: point}, start_given, progress, store, problem.supports())
+        return method.climb(steps, start | {POINT: point}, start_given, progress, store, problem.supports)
 
 
 def part_of(state: EMState, point: int, each: int) -> EMState:
