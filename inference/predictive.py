@@ -229,7 +229,7 @@ def predictive_checks(
 def _table_of(fit: FitRecord, data: Any) -> tuple[str, np.ndarray] | None:
     """The one table of items that the model draws row by row, (N, J), and its site; None where it is anything else, or drawn given some of its columns."""
     sites = observed_sites(fit, data)
-    if fit.structure.given_columns or len(sites) != 1 or not can_simulate(fit) or not checks_data(fit.model):
+    if fit.structure.num_given or len(sites) != 1 or not can_simulate(fit) or not checks_data(fit.model):
         return None
     values = as_matrix(fit, data)
     return (sites[0], values) if values.ndim == 2 else None

@@ -8,6 +8,7 @@ from ppl_models.continuous_options import ContinuousOptionsHMM
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 from ppl_models.deep_noisy_or import DeepNoisyOr
 from ppl_models.descriptions.attribute_law import Independent
+from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.dag import Dag
 from ppl_models.descriptions.higher_order import HigherOrder
 from ppl_models.descriptions.profile_table import Hierarchy, Saturated
@@ -46,6 +47,7 @@ __all__ = [
     "Blocks",
     "Categorical",
     "ContinuousOptionsHMM",
+    "Covariates",
     "Dag",
     "DeepDiscreteEncoder",
     "Dense",

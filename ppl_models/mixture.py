@@ -13,10 +13,20 @@ from torch import Tensor
 
 from ppl_models.descriptions.component_sites import component_dims, draw_components, law_given, num_own_dims
 from ppl_models.descriptions.components import MixtureComponents
+from ppl_models.descriptions.covariates import ClassCoefficients, Covariates
 from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, RowLaw, SkewNormal
 from ppl_models.descriptions.units import OWN_BOUND, Units, check_units
+from ppl_models.parts.frames import as_frame
 from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, ResponseFamily
-from ppl_models.parts.validation import as_items, check_number, check_reach, check_size, numbers_like, plain_fields
+from ppl_models.parts.validation import (
+    as_items,
+    as_table,
+    check_number,
+    check_reach,
+    check_size,
+    numbers_like,
+    plain_fields,
+)
 
 __all__ = ["Mixture"]
 
@@ -27,6 +37,10 @@ class Mixture:
     .. math:: c_n \sim \mathrm{Categorical}(w), \qquad x_{nj} \mid c_n = k \sim F_j(\eta_{kj}, \gamma_{kj})
 
     independently over items j, or rows :math:`x_n \mid c_n = k` of a law of their own: :class:`MultivariateNormal`, :class:`MultivariateT`, :class:`SkewNormal`.
+
+    With ``covariates`` z, columns of the data beside the items, the chances of the components depend on them: :math:`c_n \sim
+    \mathrm{Categorical}(\mathrm{softmax}_k(b_{k0} + b_k \cdot z_n))` with :math:`b_0 = 0`, as :class:`~ppl_models.Covariates` says. In the place of the weights
+    there are then ``coefficients`` b (K - 1, Q), log-odds against component 0, an intercept and one for each term. Given the component, the items do not depend on the covariates.
 
     Sites: ``weights`` w (K,), latent ``assignments`` c () in {0, ..., K-1}, observed ``items`` (J,), in the plate ``units``
     of the rows. A response family adds ``predictors`` :math:`\eta` (K, J), natural parameters (log-odds, log mean, mean),
@@ -39,8 +53,11 @@ class Mixture:
     Priors: weights Dirichlet(concentration); predictors and means uniform on an interval, and variances too: those of Normal items and of whole rows on
     [centre - 1000 width, centre + 1000 width] and [1e-6, 1e6] squared widths, with centre and width of the column, so that a change of unit changes
     nothing else in a fit; sizes as :class:`~ppl_models.NegativeBinomial` says, probabilities as :class:`~ppl_models.Categorical` does; precisions as
-    :class:`MultivariateNormal` says, and what else laws of whole rows have as they say. Fits name components in the order of falling weight.
-    Missing entries (NaN) are marginalised for response families and refused for laws of whole rows.
+    :class:`MultivariateNormal` says, and what else laws of whole rows have as they say. Fits name components in the order of falling weight; with covariates, of
+    falling chance where every term is at its mean, so that the reference is the component that is most probable there.
+    Missing entries (NaN) are marginalised for response families, and refused for laws of whole rows and in covariates.
+
+    Data: (N, J); with covariates a data frame that has them among its columns, wherever they stand, or an array (N, J + P) with the covariates last.
 
     Args:
         num_components: K.
@@ -52,6 +69,8 @@ class Mixture:
             the variance that its middle half suggests, if that is smaller), for the likelihood has no maximum where a component may
             shrink onto equal values (N. E. Day 1969, doi:10.1093/biomet/56.3.463). A component that ends there is no proper optimum, and a
             fit says so; groups that lie more than thirty times their width apart need a smaller share. 0 leaves only the interval.
+        covariates: names of the columns that the components depend on, such as ("age", "income"); where some hold categories,
+            :meth:`Covariates.from_frame(data[["age", "sex"]]) <ppl_models.Covariates.from_frame>`. With one component they change nothing.
         units: centre and width of every item, J pairs, in which the priors above are said; a fit takes them from its data, and its model holds them.
             Without a fit they are 0 and 1.
 
@@ -65,6 +84,7 @@ class Mixture:
     concentration: float = 1.001
     bound: float | None = None
     variance_floor: float = 1e-3
+    covariates: Covariates | tuple[str, ...] | str | None = None
     units: Units | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -82,6 +102,14 @@ class Mixture:
             check_number("Mixture", "bound", self.bound, "be positive and finite, or None", above=0)
         check_number("Mixture", "variance_floor", self.variance_floor, "lie in [0, 1)", least=0, below=1)
         check_units("Mixture", self.units, self.num_items)
+        if self.covariates is not None and not isinstance(self.covariates, Covariates):
+            if not isinstance(self.covariates, tuple | str):
+                raise ValueError(f"Mixture: covariates must be names of columns, Covariates.from_frame(data[names]), or None, got {self.covariates!r}")
+            object.__setattr__(self, "covariates", Covariates(self.covariates))  # type: ignore[arg-type]
+
+    @property
+    def _given(self) -> Covariates | None:
+        return self.covariates if isinstance(self.covariates, Covariates) else None
 
     @property
     def _family(self) -> ResponseFamily:
@@ -90,7 +118,7 @@ class Mixture:
     def components(self) -> MixtureComponents:
         """The components, as engines see them."""
         return MixtureComponents(
-            self.num_components, self.num_items, self.component, self.concentration, self.bound, self.variance_floor, self.units
+            self.num_components, self.num_items, self.component, self.concentration, self.bound, self.variance_floor, self.units, self._given
         )
 
     def laws(self) -> tuple[Mixture, ...]:
@@ -112,10 +140,36 @@ class Mixture:
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every parameter, latent and observed site, without the rows."""
         dims: dict[str, tuple[str, ...]] = {"weights": ("component",), "assignments": ("component",), "items": ("item",)}
+        if self._given is not None:
+            dims |= {"coefficients": ("other_component", "term"), "items": ("column",)}
         return dims | component_dims(self.components())
 
+    @property
+    def entry_names(self) -> dict[str, tuple[str, ...]]:
+        """Names of the entries along the dims that have some of their own."""
+        if self._given is None:
+            return {}
+        return {"other_component": tuple(map(str, range(1, self.num_components))), "term": self._given.terms}
+
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`."""
+        """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`. With covariates (N, J + P), those last."""
+        if self._given is None:
+            return self._check_items(data, for_fit)
+        data = as_frame(data)
+        if hasattr(data, "columns"):
+            items, given = self._given.split(data)
+        else:
+            table, _ = as_table(data)
+            if table.shape[1] != self.num_items + len(self._given.names):
+                raise ValueError(
+                    f"data: {self.num_items} items and behind them the covariates {', '.join(map(repr, self._given.names))} were expected, "
+                    f"got shape {tuple(table.shape)}"
+                )
+            items, given = table[:, : self.num_items], table[:, self.num_items :]
+        answers, names = self._check_items(items, for_fit)
+        return torch.cat([answers, self._given.check(given, for_fit).to(answers)], -1), (*names, *self._given.names)
+
+    def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
         table, names = as_items(data, self.num_items, self._family, for_fit)
         if for_fit and self.bound is not None:
             check_reach(table, names, self._family, self.bound, OWN_BOUND)
@@ -133,17 +187,31 @@ class Mixture:
         """The generative program.
 
         Args:
-            data: (N, J), NaN where missing; None to draw data.
+            data: (N, J), NaN where missing; None to draw data. With covariates (N, J + P).
             num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
                 is a mini-batch.
+
+        Raises:
+            ValueError: with covariates, where there is no data, for nothing says what they are.
         """
         kind = numbers_like("Mixture", data, num_rows)
         zero = torch.zeros((), **kind)
         about = self.components()
-        weights = pyro.sample("weights", dist.Dirichlet(zero.expand(self.num_components) + self.concentration))
+        law, items = self._assignments(zero, data), data if data is None else data[..., : self.num_items]
         own = draw_components(about, zero)
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
-            c = pyro.sample("assignments", dist.Categorical(weights), infer={"enumerate": "parallel"})
+            c = pyro.sample("assignments", law, infer={"enumerate": "parallel"})
             picked = {name: Vindex(value)[(..., c, *(slice(None),) * (num_own_dims(about, name) - 1))] for name, value in own.items()}
-            return pyro.sample("items", law_given(about, picked), obs=data)
+            return pyro.sample("items", law_given(about, picked), obs=items)
+
+    def _assignments(self, zero: Tensor, data: Tensor | None) -> Any:
+        """The law of the components of the rows."""
+        if self._given is None or self.num_components == 1:
+            return dist.Categorical(pyro.sample("weights", dist.Dirichlet(zero.expand(self.num_components) + self.concentration)))
+        if data is None:
+            raise ValueError(
+                "Mixture: rows depend on their covariates, which nothing draws: simulate rows beside given ones, as fit.structure.simulate_like(fit.params, data, seed)"
+            )
+        coefficients = pyro.sample("coefficients", ClassCoefficients(self._given, self.num_components, zero))
+        return dist.Categorical(logits=self._given.logits(data[..., self.num_items :], coefficients))

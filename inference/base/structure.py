@@ -102,7 +102,6 @@ class Structure:
     local_sites: tuple[str, ...] = ()  # continuous latents of the rows, for which a fit holds point estimates
     integrated_sites: tuple[str, ...] = ()  # those that are integrated in closed form
     relative_to: str | None = None  # what the likelihood is a ratio to, in words; None where it is a density or probability of the data
-    given_columns = False  # whether a table holds columns that are given and not drawn, such as labels of groups
     takes_weights = False  # whether the steps of EM count rows by weights
     row_columns: tuple[str, ...] = ()  # of a data frame: what says where a line belongs, where a row is more than one line
 
@@ -113,6 +112,11 @@ class Structure:
     def about(self) -> Any:
         """The model's description of itself; None where it gives none."""
         return None
+
+    @property
+    def num_given(self) -> int:
+        """Columns at the end of a table that are given and not drawn, such as labels of groups."""
+        return 0
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> Structure | None:

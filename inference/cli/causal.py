@@ -36,9 +36,10 @@ def causal(
         from inference.causal.scores import BIC, BDeu
         from inference.report.causal import causal_record, verdict_in_words, write_causal_report
         from inference.report.results_folder import read_results
+        from inference.structures.attribute_groups import AttributeGroupsStructure
 
         fit, frame, _ = read_results(folder)
-        if fit.structure.given_columns:
+        if isinstance(fit.structure, AttributeGroupsStructure):
             raise ValueError(f"{folder}: a fit of several groups, each with a law of its own; a graph is looked for in one of them: fit its rows by themselves")
         root = fit.structure.root
         if root is not None and fit.structure.layers and root.num_free < 2 ** fit.structure.layers[-1].num_parents - 1:

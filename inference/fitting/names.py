@@ -63,8 +63,10 @@ def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -
         members = labels_of(fit, subsets[0], 1 + max(k for subset in subsets[1] for k in subset), names)
         return ["*".join(str(members[k]) for k in subset) for subset in subsets[1]]
     items = list(fit.item_names)
-    if dim == "item" and len(items) == size:
+    if dim in ("item", "column") and len(items) == size:
         return items
+    if dim == "item" and len(items) == size + fit.structure.num_given:
+        return items[:size]
     categories = fit.structure.category_names(items)
     if dim == "category" and sum(map(len, categories.values())) == size:
         return [f"{item}={name}" for item, own in categories.items() for name in own]

@@ -40,7 +40,8 @@ def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
         raise ValueError(f"plot_categories: a fit with categorical items was expected, got one of {fit.model_name}")
     tables = fit.structure.category_chances(fit.params).detach().cpu().numpy()  # (K, P)
     classes = [str(label) for label in labels_of(fit, "component", len(tables), names)]
-    shares = fit.params["weights"].detach().cpu().numpy()
+    weights = fit.params.get("weights")  # none where classes depend on covariates
+    shares = [""] * len(classes) if weights is None else [f" ({share:.0%})" for share in weights.tolist()]
     first = np.cumsum([0, *(len(own) for own in categories.values())])
     items = list(categories.items())[:MOST_ITEMS]
     width = min(MOST_COLUMNS, len(items))
@@ -54,8 +55,8 @@ def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
     for axes in panels.ravel()[len(items) :]:
         axes.set_visible(False)
     for axes in panels[:, 0]:
-        axes.set_yticks(range(len(classes)), [f"{short_name(label)} ({share:.0%})" for label, share in zip(classes, shares, strict=True)], fontsize=8)
-        axes.set_ylabel("class (share of rows)", fontsize=8)
+        axes.set_yticks(range(len(classes)), [f"{short_name(label)}{share}" for label, share in zip(classes, shares, strict=True)], fontsize=8)
+        axes.set_ylabel("class" if weights is None else "class (share of rows)", fontsize=8)
     if len(categories) > len(items):
         figure.suptitle(f"the first {len(items)} of {len(categories)} categorical items", fontsize=9)
     return figure

@@ -19,7 +19,7 @@ import numpy as np
 from inference.fitting.observed import as_matrix
 from inference.report.sections import Subject
 
-__all__ = ["Dependent", "Groups", "dependent_items", "groups_of", "meanings_of"]
+__all__ = ["Dependent", "Groups", "dependent_items", "groups_of", "meanings_of", "shares_of"]
 
 MOST_COLUMNS = 60  # whose pairs are looked at
 CHUNK = 2**20  # numbers at once
@@ -79,7 +79,7 @@ def groups_of(subject: Subject) -> Groups | None:
     if data is None:
         return None
     (chances,) = (value.detach().cpu().double().numpy() for value in fit.posterior_latents(data).values())
-    values, names, items = _columns(subject, as_matrix(fit, data))
+    values, names, items = _columns(subject, as_matrix(fit, data))  # not the covariates, which no component has a law of
     seen = ~np.isnan(values)
     filled = np.where(seen, values, 0.0)
     counts = np.maximum(seen.sum(0), 1)
@@ -92,10 +92,20 @@ def groups_of(subject: Subject) -> Groups | None:
     return Groups(chances, values, names, items, means, overall, spread, between)
 
 
+def shares_of(subject: Subject) -> np.ndarray | None:
+    """The share of the rows in each group, (K,): the weights, or where they depend on covariates the mean of the rows' chances; None without rows."""
+    if "weights" in subject.fit.params:
+        weights: np.ndarray = subject.fit.params["weights"].detach().cpu().double().numpy()
+        return weights
+    groups = subject.once(groups_of)
+    return None if groups is None else groups.chances.mean(0)
+
+
 def _columns(subject: Subject, table: np.ndarray) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """A table with one column for each category of an item that has some; names of the columns, and the items that they belong to."""
-    known = subject.fit.item_names or tuple(map(str, range(table.shape[1])))
-    categories = subject.fit.category_names
+    fit = subject.fit
+    known = (fit.item_names or tuple(map(str, range(table.shape[1]))))[: table.shape[1] - fit.structure.num_given]
+    categories = fit.category_names
     columns, names, items = [], [], []
     for j, item in enumerate(known):
         own = categories.get(item)

@@ -110,11 +110,13 @@ class GroupedSteps(Steps):
 class AttributeGroupsStructure(Structure):
     """A model that offers ``of_versions()`` and ``split(data)``."""
 
-    given_columns = True
-
     @classmethod
     def of(cls, model: Callable[..., Any]) -> AttributeGroupsStructure | None:
         return cls(model) if hasattr(model, "of_versions") and hasattr(model, "split") else None
+
+    @property
+    def num_given(self) -> int:
+        return 1
 
     def observed_sites(self) -> tuple[str, ...]:
         return (str(self.model.layer().child),)

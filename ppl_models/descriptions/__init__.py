@@ -8,6 +8,7 @@ from ppl_models.descriptions.components import (
     MixtureComponents,
     UsageDescription,
 )
+from ppl_models.descriptions.covariates import ClassCoefficients, Covariates
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior, Root, RootLayer, products
 from ppl_models.descriptions.noisy_or import (
@@ -30,6 +31,8 @@ __all__ = [
     "FactorDescription",
     "FactorizationDescription",
     "MixtureComponents",
+    "ClassCoefficients",
+    "Covariates",
     "FREEDOM",
     "MultivariateNormal",
     "MultivariateT",

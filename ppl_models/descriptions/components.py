@@ -7,6 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.row_laws import RowLaw
 from ppl_models.descriptions.units import Units, column_units
 from ppl_models.parts.responses import NegativeBinomial, Normal, ResponseFamily
@@ -34,6 +35,7 @@ class MixtureComponents:
         bound: half-width of the interval of predictors or means about zero; None for that of every item's family, about its centre and in its widths.
         variance_floor: least variance of a component, as a share of the column's.
         units: centre and width of every item; None for 0 and 1. Of an item that is not Normal they are always that.
+        covariates: columns behind the items on which the chances of the components depend; None where these are weights.
     """
 
     num_components: int
@@ -43,6 +45,7 @@ class MixtureComponents:
     bound: float | None
     variance_floor: float = 0.0
     units: Units | None = None
+    covariates: Covariates | None = None
 
     @property
     def family(self) -> ResponseFamily:

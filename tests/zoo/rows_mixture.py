@@ -16,6 +16,7 @@ from ppl_models import (
     Bernoulli,
     Blocks,
     Categorical,
+    Covariates,
     Mixture,
     MultivariateNormal,
     MultivariateT,
@@ -114,7 +115,63 @@ def mixture_rows(make: Callable[..., Any]) -> list[Any]:
                 missing=missing, recovery_rows=recovery, relabel=relabelled,
             )
         )  # fmt: skip
-    return [*rows, *whole_row_rows(make, weights), *categorical_rows(make)]
+    return [*rows, *whole_row_rows(make, weights), *categorical_rows(make), *covariate_rows(make)]
+
+
+COEFFICIENTS = torch.tensor([[-0.4, 1.2, 0.8], [0.3, -0.9, -1.1]], dtype=torch.float64)
+
+
+def log_likelihood_given(columns: tuple[str, ...], params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    """One row at a time: the chances of its components by its number and its category, then the likelihood by weights."""
+    num_items, out = len(columns), []
+    for row in data:
+        terms = np.array([1.0, row[num_items], row[num_items + 1] == 1])
+        odds = np.exp([0.0, *(own @ terms for own in params["coefficients"])])
+        out.append(log_likelihood(columns, {**params, "weights": odds / odds.sum()}, row[None, :num_items])[0])
+    return np.array(out)
+
+
+def rows_given(truth: Mapping[str, torch.Tensor], num_rows: int, seed: int) -> torch.Tensor:
+    """A count, two measurements, a category of three, with gaps; a number and one of two categories behind them."""
+    rng = np.random.default_rng(seed)
+    given = np.stack([rng.normal(1.0, 1.5, num_rows), rng.integers(0, 2, num_rows)], 1)
+    odds = np.exp(np.concatenate([np.zeros((num_rows, 1)), np.c_[np.ones(num_rows), given] @ truth["coefficients"].numpy().T], 1))
+    chosen = (rng.random(num_rows)[:, None] > np.cumsum(odds / odds.sum(1, keepdims=True), 1)).sum(1)
+    eta, tables = truth["predictors"].numpy()[chosen], truth["probabilities"].numpy()[chosen]
+    answers = [rng.poisson(np.exp(eta[:, 0])), *(rng.normal(eta[:, j], np.sqrt(truth["dispersion"].numpy()[chosen, j - 1])) for j in (1, 2))]
+    answers.append((rng.random(num_rows)[:, None] > np.cumsum(tables, 1)).sum(1))
+    items = np.stack(answers, 1).astype(float)
+    gone = rng.random(items.shape) < 0.1
+    gone[np.arange(num_rows), np.arange(num_rows) % 4] = False
+    return torch.from_numpy(np.concatenate([np.where(gone, np.nan, items), given], 1))
+
+
+def covariate_rows(make: Callable[..., Any]) -> list[Any]:
+    """Components that depend on a number and on a category."""
+    truth = {
+        "coefficients": COEFFICIENTS,
+        "predictors": torch.tensor([[0.0, -2.0, 1.0], [1.5, 1.0, 0.0], [0.5, 2.0, -3.0]], dtype=torch.float64),
+        "probabilities": torch.tensor([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.1, 0.8]], dtype=torch.float64),
+        "dispersion": torch.tensor([[1.4, 1.6], [1.5, 1.7], [1.6, 1.8]], dtype=torch.float64),
+    }
+    shapes = {name: tuple(value.shape) for name, value in truth.items()} | {"assignments": (), "items": (6,)}  # drawn beside the covariates
+    family = Blocks((Poisson(), 1), (Normal(), 2), (Categorical(3), 1))
+    model = Mixture(3, family, covariates=Covariates(("age", "sex"), ((), ("female", "male")), units=((1.0, 1.5), (0.5, 0.5))))
+    columns = ("Poisson", "Normal", "Normal", "Categorical3")
+    return [
+        make(
+            "mixture-covariates-missing", model, truth, shapes, partial(log_likelihood_given, columns), recovery_rows=1500, relabel=relabelled_given,
+            data=partial(rows_given, truth),
+        )
+    ]  # fmt: skip
+
+
+def relabelled_given(result: Any, truth: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """As :func:`relabelled`, log-odds against the truth's first component."""
+    rows, columns = linear_sum_assignment(torch.cdist(result.params["predictors"], truth["predictors"]).numpy())
+    order = torch.tensor(rows[np.argsort(columns)])
+    every = torch.cat([torch.zeros_like(COEFFICIENTS[:1]), result.params["coefficients"]])[order]
+    return {name: every[1:] - every[:1] if name == "coefficients" else value[order] for name, value in result.params.items()}
 
 
 ANGLES = [[[1.0, 0.4], [0.4, 2.0]], [[2.0, -0.9], [-0.9, 1.0]], [[1.5, 0.0], [0.0, 0.7]]]

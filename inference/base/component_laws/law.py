@@ -24,10 +24,12 @@ class MixtureStatistics:
     Args:
         counts: expected rows a component, (R, K).
         of_law: what the law of the components sums up, a record.
+        cross: sums of rows' terms by component, (R, K - 1, Q), where the components depend on covariates.
     """
 
     counts: Tensor
     of_law: Any
+    cross: Tensor | None = None
 
 
 @dataclass(frozen=True)

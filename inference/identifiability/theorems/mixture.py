@@ -15,6 +15,6 @@ __all__: list[str] = []
 
 @report_of.register
 def _(structure: MixtureStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
-    sizes = structure.law.answers()
+    sizes = None if structure.regresses else structure.law.answers()  # cells of the answers alone say nothing of how covariates enter
     found = None if sizes is None else check_latent_classes(fit, sizes, not structure.threshold_names([""] * len(sizes)))
     return found or report_of.dispatch(Structure)(structure, fit, data)

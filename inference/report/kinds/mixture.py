@@ -11,7 +11,7 @@ from inference.fitting.names import labels_of
 from inference.plots.categories import plot_categories
 from inference.plots.components import plot_groups
 from inference.plots.layers import plot_loadings
-from inference.report.mixture_findings import Groups, dependent_items, groups_of, meanings_of
+from inference.report.mixture_findings import Groups, dependent_items, groups_of, meanings_of, shares_of
 from inference.report.page import picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, parameters, predictive
@@ -41,11 +41,15 @@ def _(structure: MixtureStructure, subject: Subject) -> Verdict:
 
 
 def _on_groups(structure: MixtureStructure, subject: Subject) -> Finding | None:
-    about, shares = structure.about, subject.fit.params["weights"]
+    about, shares = structure.about, shares_of(subject)
     many = f"{counted(subject.fit.num_rows, 'row')} of {counted(about.num_items, 'column')}"
     if about.num_components == 1:
         return Finding("", "What was fitted?", f"{many}, as one group: what other numbers of groups are compared with.")
+    if shares is None:
+        return Finding("", "What was fitted?", f"{many}, as {about.num_components} groups (components) whose shares depend on covariates.")
     words = f"{many}, as {about.num_components} groups (components) that hold {_percents(shares.tolist())} of the rows."
+    if structure.regresses:
+        words += f" How likely a row is to be in each depends on {listed(list(about.covariates.names))}."  # type: ignore[union-attr]
     small = int((shares * subject.fit.num_rows < about.num_items + 2).sum())
     if not small:
         return Finding("", "What was fitted?", words)
@@ -112,8 +116,12 @@ def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
         f"Every row belongs to one of {about.num_components} components (groups) c, and nobody has seen which; given its component its {about.num_items} items x "
         "follow the component's law."
     )
-    yield Equations(("c ~ Categorical(weights)", f"x | c = k ~ {structure.law.equation}"))
-    yield parameters(subject, {"weights": "share of each component", **meanings_of("component")})
+    before = "log P(c = k | z) / P(c = 0 | z) = coefficients[k, intercept] + coefficients[k] . z" if structure.regresses else "c ~ Categorical(weights)"
+    yield Equations((before, f"x | c = k ~ {structure.law.equation}"))
+    if structure.regresses:
+        yield Paragraph(f"The terms z are {listed(list(about.covariates.terms[1:]))}; given its component a row's items do not depend on them.")  # type: ignore[union-attr]
+    own = {"weights": "share of each component", "coefficients": "of each term in the log-odds of each component against component 0"}
+    yield parameters(subject, {**{name: words for name, words in own.items() if name in subject.fit.params}, **meanings_of("component")})
 
 
 @middle.register

@@ -13,6 +13,7 @@ from inference.base.component_laws.laws import law_of
 from inference.base.many_data_sets import SET, without_set
 from inference.base.steps import Steps, add_statistics
 from inference.programs.program import Params, Program
+from inference.structures.mixture.chances import cross_products, items_of, log_chances, maximise_coefficients
 from ppl_models.descriptions.components import MixtureComponents
 
 __all__ = ["MixtureSetSteps", "MixtureSteps"]
@@ -25,7 +26,7 @@ class MixtureSteps(Steps):
     Args:
         about: the model's description.
         program: the program, for the prior; one row of data will do.
-        data: (N, J).
+        data: (N, J), covariates behind them where the components depend on some.
         chunk_elements: rows times components times restarts in memory at once.
         given_centre: about which sums are taken, (J,); the mean of these rows if None.
         given_floor: least variances, one a dispersed item; those that these rows suggest if None.
@@ -54,34 +55,50 @@ class MixtureSteps(Steps):
         """The least variance of every item that has one, (D,)."""
         if self.given_floor is not None:
             return self.given_floor
-        return self.law.floor(self.data, self.weights)
+        return self.law.floor(self._items, self.weights)
+
+    @property
+    def _items(self) -> Tensor:
+        return items_of(self.about, self.data)
 
     @cached_property
     def centre(self) -> Tensor:
         """Sums are taken about the overall mean, or variances would drown in rounding, (J,)."""
-        return self.law.statistic(self.data)[0].mean(0) if self.given_centre is None else self.given_centre
+        return self.law.statistic(self._items)[0].mean(0) if self.given_centre is None else self.given_centre
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor | None]:
         """Rows that differ, (n, J), and how often each is there, (n,); all rows, and their weights, where little can be merged."""
-        return self.law.patterns(self.data, self.weights) or (self.data, self.weights)
+        merged = self.law.patterns(self._items, self.weights)
+        if merged is None or self.about.covariates is None:
+            return merged or (self.data, self.weights)
+        return _distinct(self.data, self.weights)
+
+    @cached_property
+    def _given(self) -> tuple[Tensor, Tensor]:
+        """Covariates that differ, (G, P), and how many rows have each, (G,)."""
+        return _distinct(self.data[:, self.about.num_items :], self.weights)
 
     def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
-        restarts = len(params["weights"])
+        restarts = len(params[self.law.site])
         rows = max(1, self.chunk_elements // max(restarts * self.about.num_components, self.law.width))
         parts, total = [], self.data.new_zeros(restarts)
         distinct, counts = self._rows
         chunks = distinct.split(rows)
         often_each = [None] * len(chunks) if counts is None else counts.split(rows)
         for chunk, often in zip(chunks, often_each, strict=True):
-            share, value = responsibilities(self.law, params, chunk, often)
+            items = items_of(self.about, chunk)
+            share, value = responsibilities(self.law, params, items, log_chances(self.about, params, chunk), often)
             total = total + value
-            parts.append(MixtureStatistics(share.sum(-2), self.law.statistics(chunk, share, self.centre, params)))
+            of_law = self.law.statistics(items, share, self.centre, params)
+            parts.append(MixtureStatistics(share.sum(-2), of_law, cross_products(self.about, share, chunk)))
         return add_statistics(parts), total, self.program.log_prior(params)
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
         own = self.law.m_step(statistics.of_law, statistics.counts, params, self.floor)
-        return params | self._weights(statistics.counts) | own
+        if statistics.cross is None:
+            return params | self._weights(statistics.counts) | own
+        return params | {"coefficients": maximise_coefficients(self.about, statistics.cross, *self._given, params["coefficients"])} | own
 
     def first(self, share: Tensor, blank: Params) -> Params:
         """Parameters to start from, (R, ...), by the law's own start.
@@ -91,7 +108,13 @@ class MixtureSteps(Steps):
             blank: any values, (R, ...).
         """
         share = share if self.weights is None else share * self.weights.unsqueeze(-1)
-        return blank | self._weights(share.mT.sum(-1)) | self.law.first(self.data, share, self.centre, blank, self.floor)
+        first = self._weights(share.mT.sum(-1))
+        if "coefficients" in blank:
+            shares = first["weights"].log()
+            beta = torch.zeros_like(blank["coefficients"])
+            beta[..., 0] = shares[..., 1:] - shares[..., :1]  # from components that depend on nothing
+            first = {"coefficients": beta if self.about.covariates is None else self.about.covariates.plain(beta)}
+        return blank | first | self.law.first(self._items, share, self.centre, blank, self.floor)
 
     def _weights(self, counts: Tensor) -> Params:
         excess = self.about.concentration - 1
@@ -138,7 +161,7 @@ class MixtureSetSteps(Steps):
         parts, total = [], self.sets.new_zeros(len(index))
         for chunk in self.sets.split(rows, 1):
             data = chunk[index]  # (R, n, J)
-            share, value = responsibilities(law, own, data)
+            share, value = responsibilities(law, own, data, own["weights"].log().unsqueeze(-2))
             total = total + value
             parts.append(MixtureStatistics(share.sum(-2), law.statistics(data, share, self._centres[index], own)))
         return add_statistics(parts), total, self.base.program.log_prior(own)
@@ -148,15 +171,24 @@ class MixtureSetSteps(Steps):
         return own.m_step(statistics, without_set(params)) | {SET: params[SET]}
 
 
-def responsibilities(law: ComponentLaw, params: Params, data: Tensor, often: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def responsibilities(law: ComponentLaw, params: Params, items: Tensor, before: Tensor, often: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Chances of the components of every row, times how often it is there, (R, n, K), and the log-likelihood of all rows, (R,).
 
     Args:
-        params: (R, ...); data: (n, J) or (R, n, J).
+        params: (R, ...); items: (n, J) or (R, n, J).
+        before: log-chances of the components before the items are seen, (R, n, K) or (R, 1, K).
         often: how many rows are like each, (n,); None for one.
     """
-    joint = law.log_densities(params, data) + params["weights"].log().unsqueeze(-2)
+    joint = law.log_densities(params, items) + before
     peak = joint.logsumexp(-1, keepdim=True)
     if often is None:
         return (joint - peak).exp(), peak.sum((-2, -1))
     return (joint - peak).exp() * often.unsqueeze(-1), peak.squeeze(-1) @ often
+
+
+def _distinct(rows: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Rows that differ, (G, P), NaN like NaN, and how often each is there, (G,)."""
+    codes = rows.nan_to_num(nan=torch.inf)  # NaN differs from itself; no entry is infinite
+    found, index, counts = torch.unique(codes, dim=0, return_inverse=True, return_counts=True)
+    often = counts.to(rows) if weights is None else weights.new_zeros(len(found)).index_add(0, index, weights)
+    return found.masked_fill(found.isinf(), torch.nan), often

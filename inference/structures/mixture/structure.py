@@ -22,8 +22,16 @@ from inference.base.starts import StartSearch
 from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Standard, Structure
 from inference.programs.program import Params, Program
+from inference.structures.mixture.chances import (
+    items_of,
+    joined,
+    log_chances,
+    renamed_coefficients,
+    undetermined_coefficients,
+)
 from inference.structures.mixture.steps import MixtureSetSteps, MixtureSteps
 from inference.structures.mixture.tables import most_classes, table_too_small
+from inference.structures.mixture.units import standard_covariates
 from ppl_models.descriptions.components import MixtureComponents
 
 if TYPE_CHECKING:
@@ -32,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["MixtureStructure", "mixture_noise"]
 
 SEARCH = StartSearch()
+MOST_TERMS = 6  # that a warning names
+OTHER_STREAM = 2**61
 
 
 class MixtureStructure(Structure):
@@ -55,10 +65,16 @@ class MixtureStructure(Structure):
         return cls(model) if isinstance(getattr(model, "components", lambda: None)(), MixtureComponents) else None
 
     def measured(self, data: Any, weights: Tensor | None = None) -> Any:
-        return measured(self.model, self.law, data, weights)
+        about = self.about
+        known = measured(self.model, self.law, items_of(about, data), weights)
+        if about.covariates is None or about.covariates.units is not None:
+            return known
+        return replace(known, covariates=about.covariates.measured(data[:, about.num_items :], weights))
 
     def standard(self, problem: Problem) -> Standard | None:
-        return standard(problem, self.law, type(self))
+        about = self.about
+        own = standard(replace(problem, data=items_of(about, problem.data)), self.law, type(self))
+        return own if about.covariates is None else standard_covariates(problem, own, about)
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> MixtureSteps:
         return MixtureSteps(self.about, problem.program_of_one_row(), problem.data, chunk_elements, weights=problem.weights)
@@ -67,7 +83,7 @@ class MixtureStructure(Structure):
         """Centres by k-means++ (Arthur and Vassilvitskii 2007) on standardised columns for "spectral", else random rows."""
         about = self.about
         generator = torch.Generator().manual_seed(problem.seed)
-        statistic, mask = self.law.statistic(problem.data)
+        statistic, mask = self.law.statistic(items_of(about, problem.data))
         seen = torch.ones_like(statistic) if mask is None else mask
         mean = (statistic * seen).sum(0) / seen.sum(0)
         x = (statistic - mean) * seen
@@ -101,17 +117,19 @@ class MixtureStructure(Structure):
         about, data = self.about, problem.data
         parts = []
         for rows in data.split(max(1, 2**22 // (about.num_components * about.num_items))):
-            parts.append((self.law.log_densities(params, rows) + params["weights"].log()).softmax(-1))
+            parts.append(self.shares(params, rows))
         shares = torch.cat(parts)
         floor, weights = self.steps(problem, 2**18, 1).floor, problem.weights
-        names = problem.item_names or [str(j) for j in range(about.num_items)]
+        names = problem.item_names[: about.num_items] or [str(j) for j in range(about.num_items)]
         counts = shares.sum(0) if weights is None else weights @ shares
-        spikes = self.law.faults(data, params, counts, floor, names, weights)
+        spikes = self.law.faults(items_of(about, data), params, counts, floor, names, weights)
         return (*spikes, *shared_values(shares, "component", weights=weights))
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Classes of answers in a table with too few cells for them."""
+        """Classes of answers in a table with too few cells for them, and covariates that separate components."""
         sizes = self.law.answers()
+        if self.regresses:
+            return self._on_separation(problem, params)
         small = "" if sizes is None or self.about.num_components == 1 else table_too_small(self.num_free(params), sizes)
         if not small:
             return []
@@ -120,21 +138,76 @@ class MixtureStructure(Structure):
             f"chances mean nothing: take fewer classes (by that count at most {most_classes(sizes or ())} from these items), or more items or categories"
         ]
 
-    def set_steps(self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int) -> Steps:
+    def _on_separation(self, problem: Problem, params: Params) -> list[str]:
+        found = undetermined_coefficients(self.about, params, problem.data, problem.weights)
+        if not found:
+            return []
+        shown = ", ".join(f"{term} (component {k} against 0: {value:.3g})" for k, term, value in found[:MOST_TERMS]) + (", ..." if len(found) > MOST_TERMS else "")
+        return [
+            f"the rows hardly bound the coefficients of {shown}: a component seems to have all or none of the rows with certain values of these covariates, or hardly "
+            "any rows at all, and the sizes of these numbers come from the prior. Join categories, leave a covariate out, or fit fewer components"
+        ]
+
+    @property
+    def regresses(self) -> bool:
+        """Whether the components depend on covariates."""
+        return self.about.covariates is not None and self.about.num_components > 1
+
+    @property
+    def num_given(self) -> int:
+        """Covariates, the last columns of the data."""
+        return 0 if self.about.covariates is None else len(self.about.covariates.names)
+
+    def observed_sites(self) -> tuple[str, ...]:
+        return ("items",) if self.regresses else ()
+
+    def stand_in(self) -> Tensor | None:
+        return torch.zeros(1, self.about.num_items + self.num_given, dtype=torch.float64) if self.regresses else None
+
+    def shares(self, params: Params, data: Tensor) -> Tensor:
+        """Chances of the components of every row given its items, ([R], N, K)."""
+        return (self.law.log_densities(params, items_of(self.about, data)) + log_chances(self.about, params, data)).softmax(-1)
+
+    def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
+        """Items beside the covariates of the data, with their gaps; None where nothing is given."""
+        about = self.about
+        if about.covariates is None:
+            return None
+        table = self.model.check_data(data, for_fit=False)[0]
+        program = Program(replace(self.model, covariates=None), None, len(table))
+        chances = log_chances(about, params, table.to(next(iter(params.values())))).exp()
+        generator = torch.Generator().manual_seed(seed ^ OTHER_STREAM)  # not the numbers that the items are drawn with
+        assigned = torch.multinomial(chances.expand(len(table), -1).cpu(), 1, generator=generator).squeeze(-1).to(table.device)
+        own = {name: value for name, value in params.items() if name != "coefficients"}
+        weights = torch.full_like(chances[0], 1 / about.num_components)
+        drawn = program.simulate(own | {"weights": weights, "assignments": assigned}, seed)["items"]
+        return {"items": joined(about, drawn.masked_fill(items_of(about, table).isnan(), torch.nan), table)}
+
+    def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
+        """The items alone, for the covariates are given."""
+        if not self.regresses:
+            return super().as_tables(program, values)
+        return {name: self.law.as_numbers(items_of(self.about, value)) for name, value in values.items()}
+
+    def set_steps(self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int) -> Steps | None:
+        if self.about.covariates is not None:
+            return None
         return MixtureSetSteps(MixtureSteps(self.about, problem.program_of_one_row(), sets[0], chunk_elements), sets)
 
     def split_start(self, problem: Problem, smaller: Params) -> Params | None:
         """The component of the largest weight cut in two across the direction in which its rows spread most, and an M-step from there."""
-        if len(smaller["weights"]) + 1 != self.about.num_components:
+        before = replace(self.about, num_components=self.about.num_components - 1)
+        if len(smaller[self.law.site]) != before.num_components:
             return None
-        return self.split_starts(problem, smaller, [int(smaller["weights"].argmax())])
+        weights = log_chances(before, smaller, problem.data).exp().mean(0)
+        return self.split_starts(problem, smaller, [int(weights.argmax())])
 
     def split_starts(self, problem: Problem, smaller: Params, which: Sequence[int] | None = None) -> Params:
         """As :meth:`split_start`, from one start for each of these components of the smaller mixture, of all if None."""
         k = self.about.num_components - 1
-        joint = law_of(replace(self.about, num_components=k)).log_densities(smaller, problem.data) + smaller["weights"].log()
-        share = joint.softmax(-1)  # (N, K - 1)
-        return self.start_from(problem, torch.stack([self._split(share, one, problem.data) for one in (range(k) if which is None else which)]))
+        before, items = replace(self.about, num_components=k), items_of(self.about, problem.data)
+        share = (law_of(before).log_densities(smaller, items) + log_chances(before, smaller, problem.data)).softmax(-1)  # (N, K - 1)
+        return self.start_from(problem, torch.stack([self._split(share, one, items) for one in (range(k) if which is None else which)]))
 
     def _split(self, share: Tensor, which: int, data: Tensor) -> Tensor:
         statistic, mask = self.law.statistic(data)
@@ -153,34 +226,54 @@ class MixtureStructure(Structure):
         return tuple(self.model.laws()) if self.law.knows_noise else ()
 
     def expected_rows(self, program: Program, params: Params) -> Tensor:
-        return self.law.expected_rows(params, self.latent_means(program, params)["assignments"])
+        expected = self.law.expected_rows(params, self.latent_means(program, params)["assignments"])
+        return joined(self.about, expected, program.args[0])
 
     def labels(self) -> tuple[Labels, ...]:
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
-            return {name: value if name in self.law.shared else value[:, order] for name, value in params.items()}
+            return {name: self._renamed(name, value, order) for name, value in params.items()}
 
         return (Labels("assignments", self.law.features, rename),)
 
     def canonical(self, params: Params) -> Params:
-        """Components in the order of falling weight."""
-        order = params["weights"].argsort(descending=True, stable=True)
-        return {name: value if name in self.law.shared else value[order] for name, value in params.items()}
+        """Components in the order of falling weight, or of falling chance where all covariates are at their means."""
+        if "weights" in params:
+            weights = params["weights"]
+        else:
+            assert self.about.covariates is not None
+            weights = torch.nn.functional.pad(self.about.covariates.standardised(params["coefficients"])[:, 0], (1, 0))
+        order = weights.argsort(descending=True, stable=True)
+        return {name: self._renamed(name, value.unsqueeze(0), order)[0] for name, value in params.items()}
+
+    def _renamed(self, name: str, value: Tensor, order: Tensor) -> Tensor:
+        """A parameter (R, ...) under other names of the components."""
+        if name == "coefficients":
+            return renamed_coefficients(value, order)
+        return value if name in self.law.shared else value[:, order]
 
     def num_free(self, params: Params) -> int:
-        """Weights without their sum, and what the law counts."""
-        own = {name: value for name, value in params.items() if name != "weights"}
-        return self.law.num_free(own) + len(params["weights"]) - 1
+        """Weights without their sum, or coefficients, and what the law counts."""
+        own = {name: value for name, value in params.items() if name not in ("weights", "coefficients")}
+        before = len(params["weights"]) - 1 if "weights" in params else params["coefficients"].numel()
+        return self.law.num_free(own) + before
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
-        return self.law.dispersed_items(items)
+        return self.law.dispersed_items(self._drawn(items))
+
+    def _drawn(self, items: Sequence[str]) -> Sequence[str]:
+        """The names of the items, without those of the covariates where all columns are named."""
+        return items[: self.about.num_items] if len(items) == self.about.num_items + self.num_given else items
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        items = self._drawn(items)
         return self.law.category_names(items) if len(items) == self.about.num_items else {}
 
     def numeric_items(self, items: Sequence[str]) -> list[str]:
+        items = self._drawn(items)
         return self.law.numeric_items(items) if len(items) == self.about.num_items else []
 
     def threshold_names(self, items: Sequence[str]) -> list[str]:
+        items = self._drawn(items)
         return self.law.threshold_names(items) if len(items) == self.about.num_items else []
 
     def category_chances(self, params: Params) -> Tensor:
@@ -203,9 +296,8 @@ class MixtureStructure(Structure):
         return Recommendation(EM(), "spectral", 10, SEARCH)
 
     def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
-        data = data.to(params["weights"])
-        joint = self.law.log_densities(params, data) + params["weights"].log()
-        return mixture_noise(self.about, params, data, joint.softmax(-1), generator, num_draws)
+        data = data.to(params[self.law.site])
+        return mixture_noise(self.about, params, items_of(self.about, data), self.shares(params, data), generator, num_draws)
 
 
 def mixture_noise(

@@ -63,7 +63,7 @@ def test_m_step_is_the_generic_optimum(row):
     def objective(params):
         return program.expected_complete_log_density(params, posteriors) + program.log_prior(params)
 
-    generic = GenericSteps(program, 60).m_step(posteriors, start)
+    generic = GenericSteps(program, 200).m_step(posteriors, start)
     assert float(objective(generic)) <= float(objective(best)) + 1e-8
     close(objective(generic), objective(best), 1e-6)
 
