@@ -43,7 +43,7 @@ MAX_VALUES = 2**16  # of one latent site
 OF_PROGRAMS = StartSearch(batch=10, short_iterations=5, finalists=4, least=4, cap=40, budget=3e7)  # an M-step costs a hundred E-steps
 ONE_BY_ONE = StartSearch(batch=6, short_iterations=4, finalists=3, least=3, replicates=2, cap=18, budget=1e7)
 
-__all__ = ["Recommendation", "Structure", "is_large", "is_method", "Method", "Problem", "sampled_sites", "open_sites", "refuse_open_sites", "Standard"]
+__all__ = ["Recommendation", "Structure", "is_large", "is_method", "Method", "Problem", "num_counted", "sampled_sites", "open_sites", "refuse_open_sites", "Standard"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,12 @@ class Recommendation:
     init: str = "spectral"
     num_restarts: int = 1
     search: StartSearch | None = None
+
+
+def num_counted(weights: Tensor) -> float:
+    """How many rows these weights stand for: an int where it is whole."""
+    total = float(weights.double().sum())
+    return int(total) if total.is_integer() else total
 
 
 def is_large(program: Program) -> bool:
@@ -380,10 +386,7 @@ class Structure:
 
     def num_observations(self, problem: Problem) -> float:
         """Sample size in an information criterion: rows, or the sum of their weights; unless rows are sequences."""
-        if problem.weights is None:
-            return problem.num_rows
-        total = float(problem.weights.double().sum())
-        return int(total) if total.is_integer() else total
+        return problem.num_rows if problem.weights is None else num_counted(problem.weights)
 
     def num_free(self, params: Params) -> int:
         """Free parameters at the estimate."""

@@ -17,7 +17,7 @@ from inference.base.component_laws.units import measured, standard
 from inference.base.relabelling import Alignment, Labels
 from inference.base.shared_values import shared_values
 from inference.base.starts import StartSearch
-from inference.base.structure import Recommendation, Standard, Structure
+from inference.base.structure import Recommendation, Standard, Structure, num_counted
 from inference.programs.data import checked
 from inference.programs.program import Params, Program
 from inference.programs.replicates import replicate
@@ -182,7 +182,7 @@ class HiddenMarkovStructure(Structure):
     def num_observations(self, problem: Problem) -> float:
         """Steps that have entries, as often as their sequences count."""
         often = weights_of_steps(problem.data, problem.weights)
-        return len(cut_of(problem.data).rows) if often is None else float(often.double().sum())
+        return len(cut_of(problem.data).rows) if often is None else num_counted(often)
 
     def num_densities(self, num_items: int) -> int:
         return self.law.num_densities(num_items)
