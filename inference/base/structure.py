@@ -486,6 +486,7 @@ class Problem:
         start_given: whether the user gave the parameters to start from.
         structure: what the model says of itself.
         trial: what a trial of the program found out, kept so that there is one.
+        looked_at: the program with these data, kept so that it is looked at once; nothing before that.
         weights: how often each row counts, (N,); None for once.
     """
 
@@ -496,18 +497,24 @@ class Problem:
     start_given: bool
     structure: Structure
     trial: dict[str, bool] = dataclasses.field(default_factory=dict, repr=False)
+    looked_at: list[Program] = dataclasses.field(default_factory=list, repr=False)
     weights: Tensor | None = None
 
     def program(self) -> Program:
         """The program with all the data."""
+        for known in self.looked_at:
+            if known.is_of(self.model, self.data):
+                return known
         program = Program(self.model, self.data)
         program.share_trial(self.trial)
+        self.looked_at[:] = [program]
         return program
 
     def program_of_one_row(self) -> Program:
         """The program with the first row of the data, where only its parameters matter."""
-        is_table = checks_data(self.model)
-        return Program(self.model, map_tensors(operator.itemgetter(slice(1)), self.data) if is_table else self.data)
+        if not checks_data(self.model):
+            return self.program()
+        return Program(self.model, map_tensors(operator.itemgetter(slice(1)), self.data))
 
     def supports(self) -> dict[str, Constraint]:
         """Of the parameters, by site."""

@@ -35,9 +35,14 @@ def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: boo
     if not is_integer(seed, least=0):
         raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
     tensors, names = checked(model, data, for_fit=True)
-    if not checks_data(model):
-        check_program(Program(model, tensors))
+    own_program = None if checks_data(model) else Program(model, tensors)
+    if own_program is not None:
+        check_program(own_program)
     structure = structure_of(model)
     own = None if weights is None else row_weights(weights, as_frame(data), tensors, structure)
     known = structure.measured(tensors, own)
-    return Problem(known, tensors, names, int(seed), start_given, structure if known is model else structure_of(known), weights=own)
+    problem = Problem(known, tensors, names, int(seed), start_given, structure if known is model else structure_of(known), weights=own)
+    if own_program is not None:
+        own_program.share_trial(problem.trial)
+        problem.looked_at.append(own_program)
+    return problem

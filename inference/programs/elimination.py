@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ppl_models.parts.item_response import ItemResponse
 
-__all__ = ["FactorPosteriors", "Factors", "FiniteMixture", "differing_site", "narrow_repeated"]
+__all__ = ["FactorPosteriors", "Factors", "FiniteMixture", "LocalTerms", "differing_site", "narrow_repeated"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,29 @@ class FiniteMixture:
         return dict(zip(self.upper, grads, strict=True))
 
 
+@dataclass(frozen=True, eq=False)
+class LocalTerms:
+    """One run of a program at given parameters.
+
+    Args:
+        trace: the run.
+        log_probs: log-densities of its latent, local and observed sites, masks applied but to latents, which sum to one.
+        log_prior: of the parameters.
+        scale: of all of them.
+    """
+
+    trace: Any
+    log_probs: dict[str, Tensor]
+    log_prior: Tensor
+    scale: float
+
+    def support(self, name: str) -> Tensor:
+        """The enumerated support of a latent site, (num_values, \\*event)."""
+        fn = self.trace.nodes[name]["fn"]
+        support = fn.enumerate_support(expand=False)
+        return support.reshape(support.shape[:1] + fn.event_shape)
+
+
 @dataclass
 class Factors:
     """Local factors of one run of the program, ready for variable elimination."""
@@ -79,7 +102,12 @@ class Factors:
     scale: float
     log_prior: Tensor
     restarts: str | None  # symbol of the plate over restarts
-    trace: Any  # symbols and distributions of the run
+    run: LocalTerms  # symbols and distributions
+
+    @property
+    def trace(self) -> Any:
+        """The run."""
+        return self.run.trace
 
     @property
     def sum_dims(self) -> set[str]:
@@ -117,9 +145,22 @@ class Factors:
 
     def values(self, name: str) -> Tensor:
         """The enumerated support of a latent site, (num_values, \\*event)."""
-        fn = self.trace.nodes[name]["fn"]
-        support = fn.enumerate_support(expand=False)
-        return support.reshape(support.shape[:1] + fn.event_shape)
+        return self.run.support(name)
+
+    def expected(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """Expected log-density of latents and data under posteriors of the factors, (R,) or ()."""
+        dim = None if self.restarts is None else self.trace.symbol_to_dim[self.restarts]
+        total = torch.zeros(())
+        for name, term in self.terms.items():
+            weight = weights[name]
+            product = torch.where(weight == 0, torch.zeros_like(weight), weight * term)  # 0 * -inf is 0
+            if dim is None:
+                total = total + product.sum()
+            elif product.dim() >= -dim and product.shape[dim] == self.sizes[self.restarts]:  # type: ignore[index]
+                total = total + product.movedim(dim, 0).reshape(product.shape[dim], -1).sum(-1)
+            else:  # a factor without parameters
+                total = total + product.sum() / self.sizes[self.restarts]  # type: ignore[index]
+        return total
 
     def marginals(self) -> dict[str, Tensor]:
         """P(latent = each of its values | data), (R, plates..., num_values), for every latent site."""

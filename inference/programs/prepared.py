@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -99,7 +100,10 @@ class _Watching(TorchFunctionMode):
         kwargs = kwargs or {}
         if not self.found:
             dtype = torch.get_default_dtype()
-            self.found = func is Tensor.float and dtype is torch.float64 or any(_widened(v, dtype) is not v for v in (*args, *kwargs.values()) if isinstance(v, Tensor))
+            self.found = func is Tensor.float and dtype is torch.float64
+            for value in (*args, *kwargs.values()) if kwargs else args:  # thousands of steps call this a hundred thousand times
+                if isinstance(value, Tensor) and value.dtype is not dtype and _widened(value, dtype) is not value:
+                    self.found = True
         return func(*args, **kwargs)
 
 
@@ -148,6 +152,7 @@ def _line_of_user() -> str:
     return _place(frame.f_lineno, frame.f_code.co_filename)
 
 
+@functools.lru_cache(maxsize=256)
 def _place(line: int, file: str) -> str:
     path = Path(file)
     return f"line {line} of the cell" if path.parent.name.startswith("ipykernel") else f"line {line} of {path.name}"

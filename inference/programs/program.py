@@ -30,7 +30,15 @@ from torch import Tensor
 from torch.distributions import biject_to
 
 from inference.programs.alone import isolated, quiet
-from inference.programs.elimination import FactorPosteriors, Factors, FiniteMixture, differing_site, narrow_repeated
+from inference.programs.chains import Chain, ChainFactors, find_chain
+from inference.programs.elimination import (
+    FactorPosteriors,
+    Factors,
+    FiniteMixture,
+    LocalTerms,
+    differing_site,
+    narrow_repeated,
+)
 from inference.programs.prepared import first_line, first_run, line_of_error, prepared
 from inference.programs.restarts import at, run_together, stacked
 from inference.programs.sites import Site, law_of, sample_nodes
@@ -56,13 +64,14 @@ class Program:
     """
 
     def __init__(self, model: Callable[..., Any], *args: Any) -> None:
-        self.args = args
+        self.args, self._given = args, model
         with isolated(0):
             self.model, trace, lines = first_run(model, args)
         self._enumerated_model = config_enumerate(self.model, default="parallel")
         self.is_own = checks_data(model)  # minds dtypes, missing entries and restarts itself, and is tested for it
         self.first_trace = None if self.is_own else trace
         self._trial: dict[str, bool] = {"together": True} if self.is_own else {}  # shared with other data of the program
+        self._chains: list[Chain | None] = []  # once looked for, the chain of these data, or None
         self._set_sites(trace, lines)
 
     def with_data(self, *args: Any) -> Program:
@@ -70,7 +79,20 @@ class Program:
         new = object.__new__(Program)
         new.__dict__.update(self.__dict__)
         new.args = args
+        if any(one is not other for one, other in zip(args, self.args, strict=False)):
+            new._chains = []
         return new
+
+    def part(self, data: Any, nesting: int) -> Program:
+        """The same program on a part of its data, with room for so many plates, its steps run one by one."""
+        new = Program(self.model, data)
+        new.max_plate_nesting = max(new.max_plate_nesting, nesting)
+        new._chains = [None]
+        return new
+
+    def is_of(self, model: Callable[..., Any], *args: Any) -> bool:
+        """Whether it is the program of this very model with these very data."""
+        return self._given is model and len(args) == len(self.args) and all(one is other for one, other in zip(args, self.args, strict=True))
 
     def share_trial(self, trial: dict[str, bool]) -> None:
         """Keep what a trial finds out where other programs of the same model look first."""
@@ -106,6 +128,7 @@ class Program:
             shape = tuple(fn.batch_shape + fn.event_shape)
             sites.append(Site(name, kind, shape, fn.support, plates[name], num_values, law_of(fn), bool(node["infer"].get("_markov_depth")), lines.get(name, "")))
         self.sites = tuple(sites)
+        self._by_name = {site.name: site for site in sites}
         self._batch_dims = {name: len(node["fn"].batch_shape) for name, node in nodes.items()}
 
     def _row_plates(self, nodes: dict[str, Any], plates: dict[str, tuple[str, ...]]) -> set[str]:
@@ -136,7 +159,24 @@ class Program:
 
     def site(self, name: str) -> Site:
         """The site of that name."""
-        return next(site for site in self.sites if site.name == name)
+        return self._by_name[name]
+
+    @property
+    def _chain(self) -> Chain | None:
+        """The program as hidden chains, where it is that; found out once."""
+        if not self._chains:
+            self._chains.append(find_chain(self))
+        return self._chains[0]
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether its latents are hidden chains that one scan sums out."""
+        return self._chain is not None
+
+    @property
+    def _shortest(self) -> Program:
+        """The program with as few steps as say everything of its parameters."""
+        return self if self._chain is None else self._chain.first
 
     # ---------------------------------------------------------------- running
 
@@ -191,13 +231,13 @@ class Program:
     def check_enumerable(self) -> None:
         """Refuse a program with a latent that cannot be summed out, naming it; and a user's that does not run when its latents are summed out."""
         self._check_finite()
-        if self.is_own or "enumerated" in self._trial or not self.names("latent"):
+        if self.is_own or "enumerated" in self._trial or not self.names("latent") or self.is_chain:
             return
         latents = ", ".join(f"{name!r}" for name in self.names("latent"))
         try:
             with torch.no_grad(), quiet():
                 point = at(self.draw_prior(1, seed=0, local=True), 0)
-                factors = self._factors(point)
+                factors = self._eliminated(point)
                 factors.log_total()
                 deaf = self._deaf_site(point, factors)
         except Exception as error:  # the program's own, whatever it is
@@ -243,7 +283,8 @@ class Program:
         return self._each(self._log_prior_of, params)
 
     def _log_prior_of(self, params: Params) -> Tensor:
-        return self._log_prior(self._trace(params, enumerate_latents=False, needs_local=False), self._num_restarts(params))
+        trace = self._shortest._trace(params, enumerate_latents=False, needs_local=False)
+        return self._log_prior(trace, self._num_restarts(params))
 
     def log_prior_local(self, params: Params) -> Tensor:
         """Log density of the local sites given in ``params``, () or (R,); 0 where there are none. For laws without a latent."""
@@ -295,26 +336,38 @@ class Program:
         trace = self._trace(params, enumerate_latents=False, fixed=fixed)
         return sum(self._log_probs(trace, "latent", "local", "observed"), torch.zeros(()))
 
-    def _factors(self, params: Params) -> Factors:
-        trace = self._trace(params, enumerate_latents=True)
-        log_prior = self._log_prior(trace, self._num_restarts(params))
+    def local_terms(self, params: Params, fixed: Params | None = None, first: int = 0) -> LocalTerms:
+        """The log-density of every site that is no parameter, of those from the ``first`` on, at all values of the latents or at ``fixed`` ones."""
+        trace = self._trace(params, fixed is None, fixed)
+        log_probs = {}
+        for site in [site for site in self.sites if site.kind != "parameter"][first:]:
+            node = trace.nodes[site.name]
+            log_prob = self._log_prob(node)
+            log_probs[site.name] = log_prob if node["mask"] is None or site.kind == "latent" else scale_and_mask(log_prob, mask=node["mask"])
+        scales = {name: float(trace.nodes[name]["scale"]) for name in log_probs}
+        if len(set(scales.values())) > 1:
+            raise ValueError(f"sites whose latents are summed out must share one scale, got {scales}")
+        return LocalTerms(trace, log_probs, self._log_prior(trace, self._num_restarts(params)), next(iter(scales.values()), 1.0))
+
+    def _factors(self, params: Params) -> Factors | ChainFactors:
+        return self._eliminated(params) if self._chain is None else self._chain.factors(params, self._num_restarts(params))
+
+    def _eliminated(self, params: Params) -> Factors:
+        run = self.local_terms(params)
+        trace = run.trace
         for name in self.names("parameter"):
             trace.remove_node(name)
         trace.symbolize_dims()
         plate_symbols = trace.plate_to_symbol
-        local = [s for s in self.sites if s.kind in ("latent", "local", "observed")]
-        nodes = {site.name: trace.nodes[site.name] for site in local}
+        nodes = {name: trace.nodes[name] for name in run.log_probs}
         ordinals = {
             name: frozenset(plate_symbols[f.name] for f in node["cond_indep_stack"] if f.vectorized)
             for name, node in nodes.items()
         }
         target = frozenset.intersection(*ordinals.values())
         terms, symbols, enumerated, sizes = {}, {}, {}, {}
-        scales: dict[str, float] = {}
         for name, node in nodes.items():
-            log_prob = self._log_prob(node)
-            if node["mask"] is not None and node["infer"].get("_enumerate_dim") is None:
-                log_prob = scale_and_mask(log_prob, mask=node["mask"])
+            log_prob = run.log_probs[name]
             symbols[name] = node["infer"]["_dim_to_symbol"]
             for dim, symbol in symbols[name].items():
                 if -dim <= log_prob.dim() and log_prob.shape[dim] > 1:
@@ -323,16 +376,12 @@ class Program:
             if node["infer"].get("_enumerate_dim") is not None:
                 enumerated[name] = node["infer"]["_enumerate_symbol"]
                 sizes[enumerated[name]] = self.site(name).num_values or 1
-            scales[name] = float(node["scale"])
-        if len(set(scales.values())) > 1:
-            raise ValueError(f"sites whose latents are summed out must share one scale, got {scales}")
         for node in nodes.values():
             for frame in node["cond_indep_stack"]:
                 if frame.vectorized:
                     sizes[plate_symbols[frame.name]] = frame.size
-        scale = next(iter(scales.values()), 1.0)
         restarts = None if self._num_restarts(params) is None else plate_symbols[RESTARTS]
-        return Factors(terms, symbols, ordinals, enumerated, sizes, target, scale, log_prior, restarts, trace)
+        return Factors(terms, symbols, ordinals, enumerated, sizes, target, run.scale, run.log_prior, restarts, run)
 
     # ---------------------------------------------------------------- marginals and posteriors
 
@@ -359,31 +408,16 @@ class Program:
 
     def expected_complete_log_density(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
         """E[log p(data, latents | params)] under fixed factor posteriors, without the prior; () or (R,)."""
-        return self._each(lambda own, weights: self._expected_of(self._factors(own), own, weights), params, posteriors)
+        return self._each(lambda own, known: self._factors(own).expected(known.weights), params, posteriors)
 
     def expected_log_joint(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
         """The same with the prior of the parameters, from one run of the program; () or (R,)."""
 
-        def both(own: Params, weights: FactorPosteriors) -> Tensor:
+        def both(own: Params, known: FactorPosteriors) -> Tensor:
             factors = self._factors(own)
-            return self._expected_of(factors, own, weights) + factors.log_prior
+            return factors.expected(known.weights) + factors.log_prior
 
         return self._each(both, params, posteriors)
-
-    def _expected_of(self, factors: Factors, params: Params, posteriors: FactorPosteriors) -> Tensor:
-        restarts = self._num_restarts(params)
-        dim = -1 - self.max_plate_nesting
-        total = torch.zeros(())
-        for name, term in factors.terms.items():
-            weight = posteriors.weights[name]
-            product = torch.where(weight == 0, torch.zeros_like(weight), weight * term)  # 0 * -inf is 0
-            if restarts is None:
-                total = total + product.sum()
-            elif product.dim() >= -dim and product.shape[dim] == restarts:
-                total = total + product.movedim(dim, 0).reshape(restarts, -1).sum(-1)
-            else:  # a factor without parameters
-                total = total + product.sum() / restarts
-        return total
 
     def latent_marginals(self, params: Params) -> dict[str, Tensor]:
         """P(latent = each of its values | data), (N, num_values) or (R, N, num_values), for every latent site."""
@@ -432,12 +466,12 @@ class Program:
         It is one when a single :class:`~ppl_models.parts.responses.ItemResponse` is observed, its predictor depends on one
         latent site and on no row, and no other factor depends on the row.
         """
-        if not (self._num_restarts(params) is None or self.is_own or self.broadcasts()):
+        observed = self.names("observed")
+        if len(observed) != 1 or self.names("local") or self.is_chain or not (self._num_restarts(params) is None or self.is_own or self.broadcasts()):
             return None
         with torch.no_grad():
-            factors = self._factors(params)
-        observed = self.names("observed")
-        if len(observed) != 1 or self.names("local") or factors.scale != 1.0:
+            factors = self._eliminated(params)
+        if factors.scale != 1.0:
             return None
         response = factors.trace.nodes[observed[0]]["fn"]
         if not isinstance(response, ItemResponse) or self.max_plate_nesting != 1:
@@ -484,9 +518,10 @@ class Program:
         """Parameters drawn from the prior, (num_draws, \\*shape); with ``local`` the continuous latents of the rows too."""
         names = [site.name for site in self.sites if site.kind == "parameter" or (local and site.kind == "local")]
         draws: dict[str, list[Tensor]] = {name: [] for name in names}
+        shortest = self._shortest
         with isolated(seed):
             for _ in range(num_draws):
-                trace = poutine.trace(self.model).get_trace(*self.args)
+                trace = poutine.trace(shortest.model).get_trace(*shortest.args)
                 for name, values in draws.items():
                     values.append(_value(trace, name).detach())
         stacked = {name: torch.stack(values) for name, values in draws.items()}

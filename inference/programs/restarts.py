@@ -12,7 +12,7 @@ from torch import Tensor
 from inference.programs.alone import isolated, quiet
 from inference.programs.tables import first_tensor, map_tensors, row_data
 
-__all__ = ["at", "run_together", "stacked"]
+__all__ = ["at", "inner_points", "run_together", "stacked"]
 
 TRIAL_ROWS, TRIAL_VALUES = 64, 2**10  # rows of a table that a trial of two restarts runs on; values of a latent that it sums over
 
@@ -39,13 +39,13 @@ def stacked(parts: list[Any]) -> Any:
 def run_together(program: Any) -> bool:
     """Whether two restarts together give what each gives alone; all rows are tried where a few do not run."""
     trials = [program]
-    if len(program.args) == 1 and row_data(program.args[0]) and len(first_tensor(program.args[0])) > TRIAL_ROWS:
+    if not program.is_chain and len(program.args) == 1 and row_data(program.args[0]) and len(first_tensor(program.args[0])) > TRIAL_ROWS:
         few = map_tensors(lambda x: x[:TRIAL_ROWS], program.args[0])
         trials = [program.with_data(few), program]
     with torch.no_grad(), quiet():
         for trial in trials:
             try:
-                points = _inner_points(trial)
+                points = inner_points(trial)
                 alone = _answers(trial.run_as(together=False), points)
             except Exception:  # noqa: BLE001, S112 (a program of so many rows and no fewer; or one that is refused when it is run)
                 continue
@@ -62,7 +62,7 @@ def run_together(program: Any) -> bool:
     return False
 
 
-def _inner_points(program: Any) -> dict[str, Tensor]:
+def inner_points(program: Any) -> dict[str, Tensor]:
     """Two values of everything continuous, within two units of the middle of the unconstrained scale."""
     points = program.draw_prior(2, seed=0, local=True)
     try:
