@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyro
 import torch
 from pyro.infer import SVI as PyroSVI
-from pyro.infer import TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
+from pyro.infer import TraceEnum_ELBO, TraceGraph_ELBO
 from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
 
@@ -189,10 +189,10 @@ class _Run:
             complete = program.draw_prior(1, problem.seed, local=True) | first  # what the start leaves out, such as activities that EM sums out
             potential = Potential(program, complete)
             point = potential.vector(complete)[0]
-            guide = method.guide.build(hidden(program.model, latents), potential, point)
+            guide = method.guide.build(hidden(program.without_latents(), latents), potential, point)
             with pyro.validation_enabled(False):  # a start without a density is said at the first step
                 guide(*cls.arguments(problem, None))  # lays its parameters out
-            return cls(method, problem, program, config_enumerate(program.model, default="parallel"), guide, False)
+            return cls(method, problem, program, program.without_latents(), guide, False)
         guide = method.guide
         drawn = drawn_sites(guide, cls.arguments(problem, None))
         needed = {*program.names("parameter"), *program.names("local")}
@@ -204,7 +204,7 @@ class _Run:
         strange = sorted(name for name, auxiliary in drawn.items() if name not in known and not auxiliary)
         if strange:
             raise ValueError(f"SVI: the guide draws {', '.join(map(repr, strange))}, which the model does not have; its sites are {sorted(known)}")
-        model = program.model if guided else config_enumerate(program.model, default="parallel")
+        model = program.model if guided else program.without_latents()
         return cls(method, problem, program, model, guide, guided)
 
     @staticmethod

@@ -42,10 +42,14 @@ def isolated(seed: int | None = None) -> Iterator[None]:
     Args:
         seed: of the random state inside; None to go on from the caller's.
     """
-    with _TURN.lock, torch.random.fork_rng(devices=[]), pyro.get_param_store().scope():
-        if seed is not None:
-            torch.manual_seed(seed)
-        yield
+    store = pyro.get_param_store()
+    with _TURN.lock:
+        with torch.random.fork_rng(devices=[]), store.scope():
+            if seed is not None:
+                torch.manual_seed(seed)
+            yield
+        for name in store.keys():  # noqa: SIM118 (a store is no dict)
+            store[name]  # the scope took away the marks by which an optimiser that is at work finds its parameters
 
 
 @contextmanager

@@ -163,7 +163,7 @@ class Chain:
         sizes = layout.sizes(data)
         if sizes is None:
             raise _Differs
-        nesting = max(program.max_plate_nesting, -row_dim)
+        nesting = max(program.max_plate_nesting, -row_dim) + 1  # with room for the plate that a user's run stands in, such as an ELBO's particles
         first, pairs = program.part(layout.first(data), nesting), program.part(layout.pairs(data), nesting)
         own, local = _local(first), _local(program)
         if len(_local(pairs)) != 2 * len(own) or len(local) != sizes[1] * len(own) or set(pairs.names("parameter")) != set(program.names("parameter")):

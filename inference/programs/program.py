@@ -106,6 +106,26 @@ class Program:
         new._trial = {"together": together}
         return new
 
+    def without_latents(self) -> Callable[..., Any]:
+        """A Pyro model of the same arguments for Pyro's own engines: its latents to be enumerated, or, of hidden chains, summed out in one factor."""
+        if self._chain is None:
+            return self._enumerated_model
+        shortest = self._shortest
+        others = [site.name for site in shortest.sites if site.kind != "parameter"]
+
+        def model(*_: Any) -> None:
+            with poutine.block(hide=others):
+                nodes = poutine.trace(shortest.model).get_trace(*shortest.args).nodes
+            values = {name: torch.as_tensor(nodes[name]["value"]) for name in self.names("parameter")}
+            name, value = next(iter(values.items()))
+            restarts = None if value.dim() == len(self.site(name).shape) else len(value)
+            lead = () if restarts is None else (restarts,)
+            with poutine.block():
+                total = self.log_marginal({name: value.reshape(lead + self.site(name).shape) for name, value in values.items()})
+            pyro.factor("_data", total.reshape(lead + (1,) * self.max_plate_nesting if lead else ()))
+
+        return model
+
     def _set_sites(self, trace: Any, lines: dict[str, str]) -> None:
         nodes = sample_nodes(trace)
         plates = {name: tuple(f.name for f in node["cond_indep_stack"] if f.vectorized) for name, node in nodes.items()}

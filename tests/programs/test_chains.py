@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,7 @@ from support.brute_force import brute_force
 from support.everyday import programs as everyday
 from torch import Tensor
 
+from inference import SVI, fit
 from inference.base.steps import GenericSteps
 from inference.programs.data import checked
 from inference.programs.potential import Potential
@@ -210,6 +212,26 @@ def em_step(program: Program, params: Params) -> tuple[Params, Tensor]:
     new = steps.m_step(statistics, params)
     _, *after = steps.e_step(new)
     return new, sum(after, torch.zeros(())) - log_likelihood - log_prior
+
+
+@pytest.mark.parametrize("particles", [None, 3])
+def test_pyro_s_own_engines_meet_the_same_density(particles: int | None) -> None:
+    program, unrolled, points = both("missing entries")
+    points = program.draw_prior(particles or 1, 2)
+    expected = unrolled.log_marginal(points) + unrolled.log_prior(points)
+    values = {site: value.unsqueeze(1) if particles else value[0] for site, value in points.items()}
+    around = pyro.plate("particles", particles, dim=-2) if particles else nullcontext()
+    with around:
+        trace = poutine.trace(poutine.condition(program.without_latents(), values)).get_trace(program.args[0])
+    assert not {*program.names("latent"), *program.names("observed")} & {*trace.nodes}
+    near(trace.log_prob_sum(), expected.sum())
+
+
+@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
+def test_svi_fits_a_chain() -> None:
+    guide = fit(broadcasting, SERIES, SVI(num_steps=30, num_draws=20, warm_start=None), seed=1)
+    assert guide.elbo is not None
+    assert guide.elbo < float(Program(broadcasting, SERIES).log_marginal(guide.params))
 
 
 # ---------------------------------------------------------------- what is no chain
