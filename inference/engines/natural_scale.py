@@ -28,6 +28,7 @@ FAR = 2.0  # log-odds, or logs of shares, that a coordinate may lie from the ima
 FAR_LOGS = 5.0  # the same of logs
 OUTER = 3.0  # log-odds beyond which a chance counts as near its limit
 OUTER_SHARE = 2.0  # logs below an even share beyond which a share does
+LIMIT = 13.5  # log-odds beyond which only M-steps go, some of which take no chance within 1e-6 of its limits
 BOX = 15.0  # half the width of an interval of predictors on the scale of log-odds
 HALVINGS = 4  # of the way from the image, to stay inside a support that no coordinates keep
 
@@ -36,6 +37,7 @@ class Coordinates(Protocol):
     """Of one site: all values (A, ...), all coordinates (A, p)."""
 
     far: float  # how far a coordinate may lie from the image of the M-step
+    limit: float  # beyond which, on either side, only M-steps bring a coordinate
 
     def inner(self, like: Tensor) -> tuple[float, float]:
         """Between what coordinates a value (1, ...) is not near its limit."""
@@ -69,6 +71,7 @@ def _kept(value: Tensor, image: Tensor, same: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class _LogOdds(Coordinates):
     far: float = FAR
+    limit: float = LIMIT
 
     def inner(self, like: Tensor) -> tuple[float, float]:
         return -OUTER, OUTER
@@ -87,6 +90,7 @@ class _LogOdds(Coordinates):
 class _LogShares(Coordinates):
     support: constraints.Constraint
     far: float = FAR
+    limit: float = torch.inf
 
     def inner(self, like: Tensor) -> tuple[float, float]:
         return -math.log(like.shape[-1]) - OUTER_SHARE, torch.inf
@@ -109,6 +113,7 @@ class _Logs(Coordinates):
     low: Tensor
     high: Tensor
     far: float = FAR_LOGS
+    limit: float = torch.inf
 
     def of(self, value: Tensor) -> Tensor:
         return _flat((value - self.origin).double().clamp(min=1e-300).log())
@@ -129,6 +134,7 @@ class _Plain(Coordinates):
     low: Tensor | None = None
     high: Tensor | None = None
     far: float = torch.inf
+    limit: float = torch.inf
 
     def of(self, value: Tensor) -> Tensor:
         return _flat(value.double())
@@ -157,6 +163,7 @@ class _Plain(Coordinates):
 class _Free(Coordinates):
     support: constraints.Constraint
     far: float = FAR_LOGS
+    limit: float = torch.inf
 
     def of(self, value: Tensor) -> Tensor:
         return _flat(biject_to(self.support).inv(value).double())
@@ -199,17 +206,17 @@ class NaturalScale:
 
     def __init__(self, supports: Mapping[str, constraints.Constraint], like: Params) -> None:
         self.sites: dict[str, tuple[Coordinates, slice]] = {}
-        first, limits = 0, [torch.zeros(3, 0, dtype=torch.float64)]
+        first, limits = 0, [torch.zeros(4, 0, dtype=torch.float64)]
         for name, support in supports.items():
             value = like[name]
             if value.is_floating_point() and value.numel():
                 coordinates = _coordinates(support)
                 size = coordinates.of(value[:1]).shape[1]
                 self.sites[name] = coordinates, slice(first, first + size)
-                limits.append(torch.tensor([coordinates.far, *coordinates.inner(value[:1])], dtype=torch.float64).unsqueeze(1).expand(3, size))
+                limits.append(torch.tensor([coordinates.far, coordinates.limit, *coordinates.inner(value[:1])], dtype=torch.float64).unsqueeze(1).expand(4, size))
                 first += size
         self.size = first
-        self._far, self._low, self._high = torch.cat(limits, 1)
+        self._far, self._limit, self._low, self._high = torch.cat(limits, 1)
 
     def of(self, params: Params) -> Tensor:
         """Coordinates, (A, P)."""
@@ -228,7 +235,8 @@ class NaturalScale:
             inner: restarts in which nothing may come nearer to a limit, where EM hardly moves any more, than an M-step brought it, bool (A,).
         """
         z = image + (z - image).clamp(-self._far, self._far)
-        return torch.where(inner.unsqueeze(1), z.minimum(image.maximum(self._high)).maximum(image.minimum(self._low)), z)
+        low, high = (torch.where(inner.unsqueeze(1), near, limit) for near, limit in ((self._low, -self._limit), (self._high, self._limit)))
+        return z.minimum(image.maximum(high)).maximum(image.minimum(low))
 
     def weights(self, z: Tensor) -> Tensor:
         """(A, P)."""
