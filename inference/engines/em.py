@@ -38,8 +38,8 @@ class EM:
     r"""Exact expectation-maximisation (Dempster, Laird and Rubin 1977, doi:10.1111/j.2517-6161.1977.tb01600.x).
 
     Maximises :math:`\log p(x \mid \theta) + \log p(\theta)`, latents summed out; with a flat prior that is maximum
-    likelihood, with a penalty prior it is penalised maximum likelihood. With ``acceleration``
-    steps are extrapolated (:mod:`inference.engines.extrapolation`). The objective never falls. A restart stops when a step of EM changes
+    likelihood, with a penalty prior it is penalised maximum likelihood. Steps are
+    extrapolated (:mod:`inference.engines.extrapolation`) as ``acceleration`` says. The objective never falls. A restart stops when a step of EM changes
     its objective relatively by less than ``tolerance`` and its parameters by less than ``parameter_tolerance``; or,
     where parameters drift along a flat ridge (data that separate), when it changes the objective by a thousandth of that, or, where steps are
     extrapolated, fifteen iterations together by a hundredth.
@@ -50,8 +50,9 @@ class EM:
         parameter_tolerance: largest absolute change of a parameter.
         accelerate: use the model's own structure (generalised-linear layers) where it offers one; the generic route
             gives the same answer more slowly.
-        acceleration: None takes plain steps; "auto" extrapolates them, by squared steps far from the optimum and by mixing of earlier ones near it: up to
-            ten times fewer iterations, and from a poor start now and then another optimum; "squarem" extrapolates by squared steps alone.
+        acceleration: "auto" tries where the next steps would lead, by squared steps far from the optimum and by mixing of earlier ones near it: up to
+            ten times fewer iterations to the same end, and from a poor start now and then to another optimum, higher or lower; "squarem" by squared steps alone; None takes
+            the plain steps of EM.
         chunk_elements: rows times configurations times restarts in memory at once.
         num_relaxed: before the penalised run, at most so many iterations (and ``max_iterations``) under a plain Lasso of the same
             slope: the penalties are flat far from zero, so an estimate that starts beyond their threshold would stay there. Only
@@ -70,7 +71,7 @@ class EM:
     chunk_elements: int = 2**18
     num_relaxed: int = 200
     num_inner: int = 1
-    acceleration: Literal["auto", "squarem"] | None = None
+    acceleration: Literal["auto", "squarem"] | None = "auto"
 
     def __post_init__(self) -> None:
         plain_fields(self)
