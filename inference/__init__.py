@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # what comes on first use, for type checkers and editors
     from inference import metrics as metrics
     from inference import plots as plots
     from inference import predictive as predictive
+    from inference import relations as relations
     from inference import report as report
     from inference import selection as selection
     from inference import uncertainty as uncertainty
@@ -109,6 +110,7 @@ _MODULES = (
     "metrics",
     "plots",
     "predictive",
+    "relations",
     "report",
     "selection",
     "uncertainty",

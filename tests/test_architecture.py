@@ -25,7 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("inference/engines",),
     ("inference/structures",),
     ("inference/fitting",),
-    ("inference/*.py", "inference/identifiability", "inference/acdc", "inference/selection", "inference/inspection", "inference/causal"),  # questions
+    ("inference/*.py", "inference/identifiability", "inference/acdc", "inference/selection", "inference/inspection", "inference/causal", "inference/relations"),  # questions
     ("inference/plots",),
     ("inference/report",),
     ("inference/cli",),

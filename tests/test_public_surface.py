@@ -18,7 +18,7 @@ import ppl_models
 ROOT = Path(__file__).parent.parent
 ON_FIRST_USE = [
     "acdc", "alignment", "bootstrap", "calibration", "causal", "comparison", "estimates", "estimator", "identifiability",
-    "inspection", "loo", "metrics", "plots", "predictive", "report", "selection", "uncertainty",
+    "inspection", "loo", "metrics", "plots", "predictive", "relations", "report", "selection", "uncertainty",
 ]  # fmt: skip
 
 # what each module promised before the files moved into folders
@@ -49,6 +49,7 @@ PUBLIC = {
         ItemBIC LikelihoodRatioSteps QChange QCriterion QValidation VarianceHull VarianceShare WaldSteps validate_q
     """,
     "inference.alignment": "Alignment Matching align align_layers canonical_signs match_columns relabel",
+    "inference.relations": "ClassOutcomes ClassRegression class_coefficients compare_outcomes regress_classes",
     "inference.uncertainty": """
         Uncertainty check_information data_chunks inverse_information minus_hessian row_scores simulated_data
         some_names standard_errors

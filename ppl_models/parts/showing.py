@@ -29,7 +29,8 @@ def shows_briefly(kind: type[Kind]) -> type[Kind]:
     as their shape, containers as their size and names, and records inside as their kind.
     """
     kind.__repr__ = _repr  # type: ignore[method-assign]
-    kind._repr_html_ = _repr_html  # type: ignore[attr-defined]
+    if "_repr_html_" not in vars(kind):  # a table of its own says more
+        kind._repr_html_ = _repr_html  # type: ignore[attr-defined]
     return kind
 
 

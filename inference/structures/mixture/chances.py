@@ -22,7 +22,7 @@ from inference.programs.program import Params
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates
 
-__all__ = ["cross_products", "design_of", "items_of", "joined", "log_chances", "maximise_coefficients", "renamed_coefficients", "undetermined_coefficients"]
+__all__ = ["chances_of_design", "covariates_of", "cross_products", "design_of", "items_of", "joined", "log_chances", "maximise_coefficients", "renamed_coefficients", "undetermined_coefficients"]
 
 MOST_STEPS, MOST_HALVINGS = 25, 60
 CHUNK_ELEMENTS = 2**22
@@ -47,15 +47,15 @@ def log_chances(about: MixtureComponents, params: Params, data: Tensor) -> Tenso
     """
     if "coefficients" not in params:
         return params["weights"].log().unsqueeze(-2)
-    return chances_of_design(design_of(about, data), _known(about).standardised(params["coefficients"]))
+    return chances_of_design(design_of(about, data), covariates_of(about).standardised(params["coefficients"]))
 
 
 def design_of(about: MixtureComponents, data: Tensor) -> Tensor:
     """The terms of every row in their widths from their centres, (..., N, Q)."""
-    return _known(about).standardised_design(data[..., about.num_items :])
+    return covariates_of(about).standardised_design(data[..., about.num_items :])
 
 
-def _known(about: MixtureComponents) -> Covariates:
+def covariates_of(about: MixtureComponents) -> Covariates:
     if about.covariates is None:
         raise ValueError("a mixture with covariates was expected")
     return about.covariates
@@ -78,15 +78,14 @@ def cross_products(about: MixtureComponents, share: Tensor, data: Tensor) -> Ten
     return share[..., 1:].mT @ design_of(about, data)
 
 
-def maximise_coefficients(about: MixtureComponents, cross: Tensor, rows: Tensor, often: Tensor, coefficients: Tensor) -> Tensor:
+def maximise_coefficients(known: Covariates, cross: Tensor, rows: Tensor, often: Tensor, coefficients: Tensor) -> Tensor:
     """Coefficients (R, K - 1, Q) at which Q is largest, or not below that of the given ones where steps run out.
 
     Args:
-        cross: S, (R, K - 1, Q).
+        known: what the components depend on; cross: S, (R, K - 1, Q).
         rows: the distinct covariates, (G, P); often: how many rows have each, (G,).
         coefficients: (R, K - 1, Q).
     """
-    known = _known(about)
     design, beta = known.standardised_design(rows), known.standardised(coefficients)
     rounding = torch.finfo(beta.dtype).eps
     for _ in range(MOST_STEPS):
@@ -155,7 +154,7 @@ def undetermined_coefficients(about: MixtureComponents, params: Params, data: Te
     Args:
         params: without restarts; data: (N, J + P); weights: (N,).
     """
-    known = _known(about)
+    known = covariates_of(about)
     beta = known.standardised(params["coefficients"])
     often = data.new_ones(len(data)) if weights is None else weights
     _, information = data_curve(beta.new_zeros(1, *beta.shape), design_of(about, data), often, beta.unsqueeze(0))

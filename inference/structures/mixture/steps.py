@@ -13,7 +13,13 @@ from inference.base.component_laws.laws import law_of
 from inference.base.many_data_sets import SET, without_set
 from inference.base.steps import Steps, add_statistics
 from inference.programs.program import Params, Program
-from inference.structures.mixture.chances import cross_products, items_of, log_chances, maximise_coefficients
+from inference.structures.mixture.chances import (
+    covariates_of,
+    cross_products,
+    items_of,
+    log_chances,
+    maximise_coefficients,
+)
 from ppl_models.descriptions.components import MixtureComponents
 
 __all__ = ["MixtureSetSteps", "MixtureSteps"]
@@ -98,7 +104,7 @@ class MixtureSteps(Steps):
         own = self.law.m_step(statistics.of_law, statistics.counts, params, self.floor)
         if statistics.cross is None:
             return params | self._weights(statistics.counts) | own
-        return params | {"coefficients": maximise_coefficients(self.about, statistics.cross, *self._given, params["coefficients"])} | own
+        return params | {"coefficients": maximise_coefficients(covariates_of(self.about), statistics.cross, *self._given, params["coefficients"])} | own
 
     def first(self, share: Tensor, blank: Params) -> Params:
         """Parameters to start from, (R, ...), by the law's own start.

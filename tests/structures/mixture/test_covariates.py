@@ -122,21 +122,21 @@ def test_the_law_of_coefficients_is_the_same_under_every_reference() -> None:
 @pytest.mark.parametrize("size", [0.0, 3.0, 30.0])
 def test_newton_never_falls_and_ends_at_the_maximum(size: float) -> None:
     generator = torch.Generator().manual_seed(int(size))
-    about = Mixture(3, Normal(), 1, covariates=Covariates(("a", "b"), scale=5.0)).components()
+    known = Covariates(("a", "b"), scale=5.0)
     rows = torch.randn(40, 2, generator=generator, dtype=F64)
     share = torch.rand(2, 40, 3, generator=generator, dtype=F64).pow(6)
     share = share / share.sum(-1, keepdim=True)
     often = torch.rand(40, generator=generator, dtype=F64) * 4
     design = torch.cat([torch.ones(40, 1, dtype=F64), rows], 1)
     cross = (share * often.unsqueeze(-1))[..., 1:].mT @ design
-    law = ClassCoefficients(about.covariates, 3, torch.zeros((), dtype=F64))  # type: ignore[arg-type]
+    law = ClassCoefficients(known, 3, torch.zeros((), dtype=F64))
 
     def objective(beta: torch.Tensor) -> torch.Tensor:
         logits = torch.cat([torch.zeros(2, 40, 1, dtype=F64), design @ beta.mT], -1).log_softmax(-1)
         return (share * often.unsqueeze(-1) * logits).sum((-2, -1)) + law.log_prob(beta)
 
     beta = size * torch.randn(2, 2, 3, generator=generator, dtype=F64)
-    new = maximise_coefficients(about, cross, rows, often, beta)
+    new = maximise_coefficients(known, cross, rows, often, beta)
     assert bool((objective(new) >= objective(beta) - 1e-10).all())
     leaf = new.clone().requires_grad_()
     assert float(torch.autograd.grad(objective(leaf).sum(), leaf)[0].abs().max()) < 1e-5

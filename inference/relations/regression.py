@@ -1,0 +1,244 @@
+r"""What classes depend on: a multinomial logit of the class on covariates, of a fit in one step, or after a fit without them.
+
+.. math:: P(c = k \mid z) = \frac{e^{b_k \cdot u(z)}}{\sum_l e^{b_l \cdot u(z)}}, \qquad b_0 = 0, \qquad S(b) = \sum_i (T_i - p_i) \otimes u_i = 0
+
+with terms u, 1 first, and T the weights of each row's classes (notation of :mod:`inference.relations.first_step`):
+
+- "two-step": :math:`T_{ik} \propto p_{ik} f_{ik}`, with :math:`f_{ik} \propto r_{ik} / w_k` the law of the row's items in class k, as the first step left it: the likelihood is
+  that of one step with the items held (Bakk and Kuha 2018, doi:10.1007/s11336-017-9592-7);
+- "ml": :math:`T_{it} = \sum_s W_{is} p_{it} D_{ts} / (p_i D)_s`: the class assigned is a noisy reading of the class (Vermunt 2010, doi:10.1093/pan/mpq025);
+- "bch": :math:`T = W D^{-1}` (Bolck, Croon and Hagenaars 2004, doi:10.1093/pan/mph001; Vermunt 2010);
+- "none": T = W, as if the classes assigned were the classes; slopes are too small.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from inference.fitting.record import FitRecord
+from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
+from inference.structures.mixture.chances import chances_of_design, maximise_coefficients
+from inference.structures.mixture.structure import MixtureStructure
+from inference.uncertainty import standard_errors
+from ppl_models.descriptions.covariates import Covariates
+from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.validation import is_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ClassRegression", "class_coefficients", "regress_classes"]
+
+Method = Literal["two-step", "ml", "bch", "none"]
+METHODS = ("two-step", "ml", "bch", "none")
+MOST_ROUNDS = 5000
+CLOSE = 1e-9  # change of a standardised coefficient at which rounds end
+
+
+@shows_briefly
+@dataclass(frozen=True, eq=False)
+class ClassRegression:
+    """Coefficients of classes on covariates: log-odds against class 0, in units of the covariates.
+
+    Args:
+        terms: Q, the intercept first.
+        coefficients: (K - 1, Q); covariance: of these, row after row, ((K - 1) Q, (K - 1) Q).
+        method: "one-step", "two-step", "ml", "bch" or "none"; assignment: of rows to classes, "" where no row is assigned.
+        classification: chances to be assigned to each class, in the columns, given the class, in the rows, (K, K); None in one step.
+        entropy_r2: how well the items tell the classes, NaN in one step.
+        num_rows: N.
+    """
+
+    terms: tuple[str, ...]
+    coefficients: np.ndarray
+    covariance: np.ndarray
+    method: str
+    assignment: str
+    classification: np.ndarray | None
+    entropy_r2: float
+    num_rows: int
+
+    def frame(self, level: float = 0.95) -> pd.DataFrame:
+        """A line for each coefficient: estimate, standard error, z and its two-sided p, odds ratio and its interval.
+
+        Raises:
+            ValueError: if the level is not in (0, 1).
+        """
+        import pandas as pd
+
+        if not is_number(level) or not 0 < level < 1:
+            raise ValueError(f"frame: level must lie in (0, 1), got {level!r}")
+        width = stats.norm.ppf((1 + level) / 2)
+        value, error = self.coefficients.ravel(), np.sqrt(np.diag(self.covariance))
+        with np.errstate(over="ignore"):
+            columns = {
+                "estimate": value, "error": error, "z": value / error, "p": 2 * stats.norm.sf(np.abs(value / error)),
+                "odds_ratio": np.exp(value), "low": np.exp(value - width * error), "high": np.exp(value + width * error),
+            }  # fmt: skip
+        index = pd.MultiIndex.from_product([range(1, len(self.coefficients) + 1), self.terms], names=["class", "term"])
+        return pd.DataFrame(columns, index)
+
+    def tests(self) -> pd.DataFrame:
+        """Of each term, whether it has to do with the classes at all: the Wald test that its coefficients are zero in all classes."""
+        import pandas as pd
+
+        num, num_terms = self.coefficients.shape
+        lines = []
+        for q in range(1, num_terms):
+            own = np.arange(num) * num_terms + q
+            value = self.coefficients[:, q]
+            chi2 = float(value @ np.linalg.solve(self.covariance[np.ix_(own, own)], value))
+            lines.append([chi2, num, float(stats.chi2.sf(chi2, num))])
+        return pd.DataFrame(lines, list(self.terms[1:]), ["chi2", "df", "p"])
+
+    def __str__(self) -> str:
+        return f"{self._caption()}\n{self.frame().round(4).to_string()}"
+
+    def _repr_html_(self) -> str:
+        html: str = self.frame().round(4).to_html()
+        return f"<p>{self._caption()}</p>{html}"
+
+    def _caption(self) -> str:
+        ways = {
+            "one-step": "Classes and coefficients were fitted together.", "none": "No correction: the classes assigned were taken for the classes.",
+            "two-step": "Two steps: the classes as the first fit left them.", "ml": "Three steps, corrected by maximum likelihood.", "bch": "Three steps, corrected by BCH weights.",
+        }  # fmt: skip
+        return f"Log-odds of each class against class 0, {self.num_rows:,} rows. {ways[self.method]} The columns low and high are an interval of the odds ratio."
+
+
+@dataclass(frozen=True, eq=False)
+class ClassLogit:
+    """The equations of a later step.
+
+    Args:
+        first: the first step; method: how the classes of its rows are weighted.
+        known: the covariates, with units; given: their columns, (N, P).
+    """
+
+    first: FirstStep
+    method: Method
+    known: Covariates
+    given: Tensor
+
+    @cached_property
+    def _design(self) -> Tensor:
+        return self.known.standardised_design(self.given)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self.first.num_classes - 1, self._design.shape[1]
+
+    @property
+    def penalty(self) -> Tensor:
+        """Minus the second derivatives of the log-prior, ((K - 1) Q, (K - 1) Q)."""
+        num, num_terms = self._shape
+        return torch.kron((2 / self.known.scale**2) * (torch.eye(num).double() - 1 / (num + 1)), torch.eye(num_terms).double())
+
+    def _weights(self, moved: Moved, table: Tensor, p: Tensor) -> Tensor:
+        """T, (N, K)."""
+        if self.method == "none":
+            return moved.weights
+        if self.method == "bch":
+            return self.first.corrected_weights(moved, table)
+        if self.method == "ml":
+            return p * ((moved.weights / (p @ table)) @ table.mT)
+        assert moved.shares is not None
+        joint = p * moved.chances / moved.shares
+        return joint / joint.sum(-1, keepdim=True)
+
+    def estimating(self, b: Tensor, moved: Moved, table: Tensor) -> Tensor:
+        """What every row adds to S, (N, (K - 1) Q), of standardised coefficients ((K - 1) Q,)."""
+        p = chances_of_design(self._design, b.reshape(self._shape)).exp()
+        off = (self._weights(moved, table, p) - p)[:, 1:]
+        return (off.unsqueeze(-1) * self._design.unsqueeze(-2)).flatten(1)
+
+    def solve(self) -> Tensor:
+        """Standardised coefficients, (K - 1, Q): rounds of weights and their weighted logit, from coefficients that are zero."""
+        at, often = self.first.at_estimate, torch.ones(len(self.given), dtype=torch.float64)
+        beta = torch.zeros(self._shape, dtype=torch.float64)
+        for _ in range(MOST_ROUNDS):
+            p = chances_of_design(self._design, beta).exp()
+            cross = self._weights(at, at.table, p)[:, 1:].mT @ self._design
+            plain = maximise_coefficients(self.known, cross.unsqueeze(0), self.given, often, self.known.plain(beta).unsqueeze(0))[0]
+            change, beta = float((self.known.standardised(plain) - beta).abs().max()), self.known.standardised(plain)
+            if change < CLOSE or self.method in ("none", "bch"):
+                break
+        return beta
+
+
+def class_coefficients(fit: FitRecord, data: Any, kind: str = "hessian") -> ClassRegression:
+    """The coefficients of a fit of ``Mixture(..., covariates=...)``, which has classes and coefficients from one step.
+
+    Args:
+        fit: a point estimate; data: the data of the fit.
+        kind: of the standard errors: "hessian", "scores" or "sandwich", as :func:`inference.uncertainty.standard_errors` has them.
+
+    Raises:
+        ValueError: for another fit, or as :func:`inference.uncertainty.standard_errors`.
+    """
+    caller = "class_coefficients"
+    if not isinstance(fit, FitRecord) or not isinstance(fit.structure, MixtureStructure) or not fit.structure.regresses:
+        raise ValueError(f"{caller}: a fit of Mixture(..., covariates=...) of two or more classes was expected; regress_classes takes one without covariates")
+    found = standard_errors(fit, data, kind, hold_bounds=True)
+    value = fit.params["coefficients"].double()
+    places = [p for p, name in enumerate(found.names) if name.startswith("coefficients[")]
+    covariance = found.covariance[places][:, places]
+    known = fit.structure.about.covariates
+    assert known is not None
+    return ClassRegression(known.terms, value.numpy(), covariance.numpy(), "one-step", "", None, math.nan, found.num_rows)
+
+
+def regress_classes(
+    fit: FitRecord,
+    data: Any,
+    covariates: Any,
+    method: Method = "two-step",
+    assignment: Assignment = "proportional",
+) -> ClassRegression:
+    """What the classes of a fit depend on: a regression of the class on covariates that the fit did not know.
+
+    The classes stay what the first fit made them. Standard errors carry its uncertainty. "two-step" and "ml" suppose that items depend on covariates through the
+    class alone, as one step does; none of the methods lets the covariates change the classes.
+
+    Args:
+        fit: with one latent class a row, such as of ``Mixture(3, Categorical.from_frame(answers))``.
+        data: the rows of the fit; other columns may stand beside them.
+        covariates: names of columns of ``data``, or the columns: a frame, a series, or an array (N, P). Those of text are taken for categories.
+        method: "two-step", "ml", "bch" or "none", as the module says; "two-step" makes the least choices.
+        assignment: of rows to classes, for all methods but "two-step": "proportional" to their chances, or "modal".
+
+    Raises:
+        ValueError: for a fit without classes or with covariates of its own, settings out of range, a covariate that is missing, constant, or follows from the others, or
+            a first step without standard errors.
+
+    Warns:
+        EstimateWarning: where the items tell the classes badly.
+    """
+    caller = "regress_classes"
+    if not isinstance(method, str) or method not in METHODS:
+        raise ValueError(f"{caller}: method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
+    first = FirstStep(caller, fit, data, assignment)
+    if method == "two-step" and first.at_estimate.shares is None:
+        raise ValueError(f"{caller}: method='two-step' needs the weights of a mixture, which {fit.model_name} does not name; take 'ml' or 'bch'")
+    frame = own_columns(caller, "covariates", covariates, data, first.num_rows)
+    known = Covariates.from_frame(frame)
+    given = known.check(frame).double()
+    known = known.measured(given)
+    if method != "none":
+        first.check_table()
+    logit = ClassLogit(first, method, known, given)
+    beta = logit.solve()
+    back = torch.stack([known.plain(one.reshape(beta.shape)).flatten() for one in torch.eye(beta.numel(), dtype=torch.float64)], -1)
+    covariance = back @ covariance_of(first, logit.estimating, beta.flatten(), logit.penalty) @ back.mT
+    how = "" if method == "two-step" else assignment
+    return ClassRegression(
+        known.terms, known.plain(beta).numpy(), covariance.numpy(), method, how, first.at_estimate.table.numpy(), first.entropy_r2, first.num_rows
+    )
