@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,10 +20,42 @@ __all__ = ["OptionSteps"]
 MAX_ELEMENTS = 2**22  # entries of the products held at once; more restarts are taken in turn
 
 
-def log_dirichlet(value: Tensor, concentration: Tensor, num_event_dims: int) -> Tensor:
-    """Log density of independent Dirichlet rows (last dim), summed over all but the leading dim of ``value``."""
-    constant = torch.lgamma(concentration.sum(-1)).sum() - torch.lgamma(concentration).sum()
-    return constant + torch.xlogy(concentration - 1, value).flatten(-num_event_dims).sum(-1)
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The prior of a site: independent Dirichlet rows.
+
+    Args:
+        concentration: in the shape of the site, the rows last.
+        num_dims: of a value.
+    """
+
+    concentration: Tensor
+    num_dims: int
+
+    @cached_property
+    def constant(self) -> Tensor:
+        """What the log density has whatever the value."""
+        return torch.lgamma(self.concentration.sum(-1)).sum() - torch.lgamma(self.concentration).sum()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Summed over all but the leading dim of a value (R, ...)."""
+        return self.constant + torch.xlogy(self.concentration - 1, value).flatten(-self.num_dims).sum(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Environment:
+    """All that the states say of the environment, where no action is missing: it owes nothing to the policies then.
+
+    Args:
+        counts: of every move, (A, S, S).
+        value: that maximises likelihood and prior, (A, S, S).
+        log_moves: log-probability of all moves under it; log_prior: its own.
+    """
+
+    counts: Tensor
+    value: Tensor
+    log_moves: Tensor
+    log_prior: Tensor
 
 
 def mode(counts: Tensor, concentration: Tensor) -> Tensor:
@@ -36,6 +69,8 @@ def mode(counts: Tensor, concentration: Tensor) -> Tensor:
 class OptionSteps(Steps):
     """EM for hidden options: the E-step is one backward pass, the M-step counts over counts.
 
+    Where no action is missing, the environment is the same from the first M-step on: what it adds is computed once.
+
     Args:
         chain: the model's description of itself.
         plan: what of the data never changes.
@@ -44,62 +79,83 @@ class OptionSteps(Steps):
     chain: ChainDescription
     plan: ChainPlan
 
-    def _priors(self, like: Tensor) -> dict[str, tuple[Tensor, int]]:
-        """Concentrations in the shape of each site with the rows last, and how many dims a value has."""
+    @cached_property
+    def _priors(self) -> dict[str, _Rows]:
         c = self.chain
-        kind: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
+        kind: dict[str, Any] = {"dtype": torch.float64, "device": self.plan.begin.device}
         s, a, o = c.num_states, c.num_actions, c.num_options
         stay = c.stickiness * torch.eye(o, **kind)
         out = {
-            c.initial: (torch.full((s * o,), c.concentration, **kind), 1),
-            c.low: (torch.full((s, o, a), c.concentration, **kind), 3),
-            c.environment: (torch.full((a, s, s), c.concentration, **kind), 3),
+            c.initial: _Rows(torch.full((s * o,), c.concentration, **kind), 1),
+            c.low: _Rows(torch.full((s, o, a), c.concentration, **kind), 3),
+            c.environment: _Rows(torch.full((a, s, s), c.concentration, **kind), 3),
         }
         if c.termination is None or c.choice is None:
-            return out | {c.high: (torch.full((s, o, o), c.concentration, **kind) + stay, 3)}
+            return out | {c.high: _Rows(torch.full((s, o, o), c.concentration, **kind) + stay, 3)}
         ends = torch.tensor([c.concentration, c.concentration + c.stickiness], **kind).expand(s, o, 2)
-        return out | {c.termination: (ends, 3), c.choice: (torch.full((s, o), c.concentration, **kind), 2)}
+        return out | {c.termination: _Rows(ends, 3), c.choice: _Rows(torch.full((s, o), c.concentration, **kind), 2)}
 
-    def log_prior(self, params: Params) -> Tensor:
-        """(R,)."""
-        total = torch.zeros((), dtype=params[self.chain.low].dtype, device=params[self.chain.low].device)
-        for name, (concentration, dims) in self._priors(params[self.chain.low]).items():
-            value = params[name].flatten(1) if dims == 1 else params[name]
-            if name == self.chain.termination:
-                value = torch.stack([value, 1 - value], -1)
-            total = total + log_dirichlet(value, concentration, dims)
-        return total
+    @cached_property
+    def _environment(self) -> _Environment | None:
+        """None where actions are missing: what they were depends on the policies."""
+        if len(self.plan.gap_state):
+            return None
+        prior = self._priors[self.chain.environment]
+        counts = self.plan.move_counts(self.chain.num_states, self.chain.num_actions).to(prior.concentration)
+        value = mode(counts, prior.concentration)
+        return _Environment(counts, value, self.plan.log_moves(value[None])[0].sum(), prior.log_prob(value[None])[0])
+
+    def _log_prior_of(self, name: str, params: Params) -> Tensor:
+        prior = self._priors[name]
+        value = params[name].flatten(1) if prior.num_dims == 1 else params[name]
+        return prior.log_prob(torch.stack([value, 1 - value], -1) if name == self.chain.termination else value)
 
     def e_step(self, params: Params) -> tuple[Params, Tensor, Tensor]:
         """Expected counts of every entry, log-likelihood (R,) of states and actions, log-prior (R,)."""
-        names = (self.chain.initial, self.chain.low, self.chain.high, self.chain.environment)
         params = with_high(self.chain, params)
-        num_restarts = len(params[names[0]])
+        known, environment = self._environment, params[self.chain.environment].detach()
+        names = (self.chain.initial, self.chain.low, self.chain.high, *([self.chain.environment] if known is None else []))
+        num_restarts = len(environment)
         each = self.plan.tree.num_held(self.chain.num_options) * self.chain.num_options**2
         step = max(1, MAX_ELEMENTS // each)
         parts, values = [], []
         for begin in range(0, num_restarts, step):
             leaves = [params[name][begin : begin + step].detach().clone().requires_grad_() for name in names]
             with torch.enable_grad():
-                value = (self.plan.log_actions(*leaves) + self.plan.log_moves(leaves[3])).sum(-1)
+                initial, low, high, *of_moves = leaves
+                moves = of_moves[0] if known is None else environment[begin : begin + step]
+                value = self.plan.log_actions(initial, low, high, moves).sum(-1)
+                if known is None:
+                    value = value + self.plan.log_moves(moves).sum(-1)
                 grads = torch.autograd.grad(value.sum(), leaves)
             parts.append([leaf.detach() * grad for leaf, grad in zip(leaves, grads, strict=True)])
             values.append(value.detach())
         log_likelihood = torch.cat(values)
+        log_prior = sum((self._log_prior_of(name, params) for name in self._priors if name != self.chain.environment), torch.zeros(()))
+        if known is not None and bool((environment == known.value).all()):  # from the first M-step on
+            log_likelihood, log_prior = log_likelihood + known.log_moves, log_prior + known.log_prior
+        else:
+            log_likelihood = log_likelihood + (0.0 if known is None else self.plan.log_moves(environment).sum(-1))
+            log_prior = log_prior + self._log_prior_of(self.chain.environment, params)
         if log_likelihood.isneginf().any():
             raise ValueError(
                 "data: impossible under the parameters (a probability of exactly zero met an observation); start elsewhere, or use "
                 "a concentration above 1"
             )
         counts = {name: torch.cat([part[i] for part in parts]) for i, name in enumerate(names)}
-        return counts, log_likelihood, self.log_prior(params)
+        if known is not None:
+            counts[self.chain.environment] = known.counts.expand(num_restarts, -1, -1, -1)
+        return counts, log_likelihood, log_prior
 
     def m_step(self, statistics: Params, params: Params) -> Params:
-        new = {}
-        statistics = statistics | self._endings(statistics, params)
-        for name, (concentration, dims) in self._priors(params[self.chain.low]).items():
-            counts = statistics[name].flatten(1) if dims == 1 else statistics[name]
-            rows = mode(counts, concentration)
+        new: Params = {}
+        statistics, known = statistics | self._endings(statistics, params), self._environment
+        for name, prior in self._priors.items():
+            if known is not None and statistics[name].data_ptr() == known.counts.data_ptr():
+                new[name] = known.value.expand_as(params[name])
+                continue
+            counts = statistics[name].flatten(1) if prior.num_dims == 1 else statistics[name]
+            rows = mode(counts, prior.concentration)
             new[name] = (rows[..., 0] if name == self.chain.termination else rows).reshape(params[name].shape)
         return new
 

@@ -54,10 +54,11 @@ class OptionsStructure(Structure):
 
         Beside a start from moments, three times as many random ones as asked for run for 30 iterations, and the best go
         on from there: a random start may sit on a plateau for thousands of iterations, and shows it early. Sequences of one
-        step say nothing of the options: all are alike then, where the prior is largest among the equally likely.
+        step say nothing of the options: all are alike then, where the prior is largest among the equally likely. Of one option nothing is hidden,
+        and every start leads to the same counts.
         """
         chain, plan = self.model.chain(), self._plan(problem)
-        if int(plan.lengths.max()) == 1:
+        if int(plan.lengths.max()) == 1 or chain.num_options == 1:
             return alike_policies(chain, plan, num_restarts)
         if init != "spectral":
             return random_policies(chain, plan, num_restarts, problem.seed)
@@ -222,10 +223,10 @@ class OptionsStructure(Structure):
         return (Labels("options", lambda params: params[chain.low].transpose(1, 2).flatten(2), rename),)
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """EM from a start by moments and three at random: a start by moments alone says little below 10,000 steps."""
+        """EM from a start by moments and three at random: a start by moments alone says little below 10,000 steps. One start for one option."""
         from inference.engines.em import EM
 
-        return Recommendation(EM(), num_restarts=NUM_STARTS)
+        return Recommendation(EM(), num_restarts=NUM_STARTS if self.about.num_options > 1 else 1)
 
 
 def _shares(values: Tensor, num_values: int) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from zoo.rows_options import all_paths, options_truth
 
 from inference import EM, fit
+from inference.base.steps import summed_statistics
 from inference.fitting.problem import problem_of
 from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.starts import random_policies
@@ -58,9 +59,10 @@ def test_gradients_are_expected_counts(seed: int) -> None:
         close(counts[name][0], value, 1e-10)
 
 
+@pytest.mark.parametrize("missing", [0.2, 0.0])  # with every action seen the environment is worked out once
 @pytest.mark.parametrize("settings", [{}, {"concentration": 1.0}, {"concentration": 2.0, "stickiness": 3.0}])
-def test_em_never_falls_and_its_m_step_is_the_optimum(settings: dict[str, float]) -> None:
-    _, _, data = case(2)
+def test_em_never_falls_and_its_m_step_is_the_optimum(settings: dict[str, float], missing: float) -> None:
+    _, _, data = case(2, missing)
     model = OptionsHMM(*SIZES, **settings)
     problem = problem_of(model, data, 0)
     program, steps = problem.program(), EM().steps(problem)
@@ -108,6 +110,30 @@ def test_generic_em_and_accelerated_em_meet() -> None:
     assert abs(fast.objective - slow.objective) < 1e-4
     for name, value in fast.params.items():
         torch.testing.assert_close(slow.params[name], value, rtol=0, atol=5e-3)
+
+
+def test_an_environment_that_is_known_adds_to_the_counts_of_other_rows() -> None:
+    model, _, data = case(3, 0.0)
+    problem = problem_of(model, data, 0)
+    steps, params = EM().steps(problem), problem.structure.start(problem, "random", 2)
+    params = steps.m_step(steps.e_step(params)[0], params)
+    whole, of_all = steps.e_step(params)[:2]
+    parts, of_parts = summed_statistics(steps, params, data.split(2))
+    close(of_parts, of_all)
+    for name, value in steps.m_step(whole, params).items():
+        close(parts[name], whole[name])
+        close(steps.m_step(parts, params)[name], value)
+
+
+def test_one_option_takes_one_start_and_no_search() -> None:
+    _, _, data = case(2, 0.0)
+    model = OptionsHMM(SIZES[0], SIZES[1], 1, concentration=1.0)
+    result = fit(model, data)
+    state, action = data[data[..., 0] >= 0].unbind(-1)
+    counts = torch.zeros(SIZES[:2], dtype=F64).index_put((state, action), torch.ones(len(state), dtype=F64), accumulate=True)
+    close(result.params["low"][:, 0], counts / counts.sum(-1, keepdim=True))
+    assert len(result.restarts.objective) == 1
+    assert result.num_iterations <= 5
 
 
 def test_stickiness_keeps_options() -> None:
