@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -101,13 +101,13 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 }  # fmt: skip
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = command_line(__file__, __doc__, replicates=200, threads=1)
     parser.add_argument("--rows", type=int, default=600, help="of a data set (by default 600)")
     parser.add_argument("--classes", type=int, nargs="+", default=[2, 3], help="numbers of classes")
     parser.add_argument("--items", nargs="+", choices=tuple(YES), default=list(YES), help="how well items tell the classes")
     parser.add_argument("--starts", type=int, default=5, help="of each fit")
-    run(parser, measure, quick={"replicates": 3, "classes": [2], "items": ["well"], "rows": 300, "starts": 1})
+    run(parser, measure, argv, quick={"replicates": 3, "classes": [2], "items": ["well"], "rows": 300, "starts": 1})
 
 
 if __name__ == "__main__":
