@@ -196,4 +196,7 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Ten
         picked = torch.randint(own, (num_rows,), generator=torch.Generator().manual_seed(seed))
         picked = torch.arange(own) if num_rows == own else picked
         local = {name: value[picked] for name, value in fit.local.items()}
-    return simulate(fit.model, fit.params | local, seed, None, num_rows)
+    try:
+        return simulate(fit.model, fit.params | local, seed, None, num_rows)
+    except ValueError as error:  # to which Pyro appends the shapes of its trace
+        raise ValueError(str(error).partition("\nTrace Shapes")[0]) from error

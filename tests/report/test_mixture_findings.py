@@ -103,3 +103,15 @@ def test_items_of_categories_are_looked_at_category_by_category():
     (found,) = dependent_items(groups)
     assert (found.one[0], found.other[0]) == ("x", "y")
     assert found.correlation == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_page_of_a_mixture_with_covariates_has_odds_ratios(tmp_path):
+    data, group = table(0.0, num_rows=200)
+    data = data.assign(age=group + np.random.default_rng(1).normal(size=200))
+    found = fit(Mixture(2, num_items=3, covariates="age"), data, EM(), num_restarts=1)
+    page = write_report(found, tmp_path / "page.html", data).read_text(encoding="utf-8")
+    assert "How likely a row is to be in each depends on age." in page
+    ratio = float(found.params["coefficients"][0, 1].exp())
+    assert "What the groups depend on" in page
+    assert f"{ratio:.4g}" in page
+    assert set(groups_of(subject_of(found, data)).names) == {"a", "b", "c"}  # type: ignore[union-attr]

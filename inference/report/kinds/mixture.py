@@ -25,6 +25,7 @@ __all__: list[str] = []
 LEAST_RIGHT = 0.8  # expected share of rows in their group, below which single rows are not to be reported
 CLEAR, FAINT = 0.1, 0.01  # shares of an item's variance between groups
 MOST_ITEMS, MOST_GROUPS = 60, 12  # of the table of profiles
+MOST_LOG_ODDS = 700.0  # beyond which a computer holds no odds
 
 
 # -------------------------------------------------------------------- the verdict
@@ -129,6 +130,8 @@ def _(structure: MixtureStructure, subject: Subject) -> list[Section]:
     sections = [estimates(subject)]
     if subject.fit.category_names:
         sections.insert(0, Section("answers", "Answers by class", _answers(subject)))
+    if structure.regresses:
+        sections.insert(0, Section("covariates", "What the groups depend on", _covariates(subject)))
     return [Section("components", "Groups", _groups(structure, subject)), *sections]
 
 
@@ -143,9 +146,24 @@ def _answers(subject: Subject) -> Iterator[Part]:
     yield picture(lambda: plot_categories(subject.fit, subject.names), "probability of every answer in every class, one panel an item")
     yield Paragraph(
         "Each bar is one class (component), cut into the probabilities of the answers; it fills up to one. An item whose bars look alike tells the "
-        "classes apart badly; one whose bars differ tells them apart well. Classes are in the order of falling share, and their names 0, 1, ... carry no "
+        "classes apart badly; one whose bars differ tells them apart well. The names 0, 1, ... of the classes carry no "
         "meaning of their own: name them by the answers that are typical of them."
     )
+
+
+def _covariates(subject: Subject) -> Iterator[Part]:
+    found = subject.estimates
+    yield Paragraph(
+        "How many times larger the odds of a group against group 0 are where a covariate is larger by one and all others are the same: an odds ratio of 1 says that the "
+        "covariate makes no difference. Group 0 is the most probable one where all covariates are at their means."
+    )
+    rows = []
+    for row in found.of("coefficients"):
+        group, term = row.entry
+        if term != "intercept":
+            numbers = [row.value, row.low, row.high] if found.source else [row.value]
+            rows.append([f"group {group} against 0", term, *("" if np.isnan(number) else f"{np.exp(min(number, MOST_LOG_ODDS)):.4g}" for number in numbers)])
+    yield Table(("", "covariate", "odds ratio", *((f"{100 * found.level:g} % from", "to") if found.source else ())), rows)
 
 
 def _groups(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
@@ -166,8 +184,7 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
         rows.append([name, *(f"{value:.4g}" for value in groups.means[:MOST_GROUPS, j]), f"{groups.overall[j]:.4g}", f"{100 * groups.between[j]:.0f} %"])
     yield Paragraph(
         "The mean of every column in every group, each row counted by its chance to be in the group (of a column of 0 and 1, and of a category, that is a share), and "
-        "the share of the column's variance that lies between the groups. Groups are in the order of falling share; their names 0, 1, ... are those of all files and "
-        "pictures."
+        "the share of the column's variance that lies between the groups. The names 0, 1, ... of the groups are those of all files and pictures."
     )
     yield Table(head, rows)
     if len(groups.names) > MOST_ITEMS or len(labels) > MOST_GROUPS:
