@@ -109,7 +109,7 @@ def test_a_page_of_a_mixture_with_covariates_has_odds_ratios(tmp_path):
     data, group = table(0.0, num_rows=200)
     data = data.assign(age=group + np.random.default_rng(1).normal(size=200))
     found = fit(Mixture(2, num_items=3, covariates="age"), data, EM(), num_restarts=1)
-    page = write_report(found, tmp_path / "page.html", data=data).read_text(encoding="utf-8")
+    page = write_report(found, data, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "How likely a row is to be in each depends on age." in page
     ratio = float(found.params["coefficients"][0, 1].exp())
     assert "What the groups depend on" in page
