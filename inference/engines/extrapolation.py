@@ -10,6 +10,7 @@ two ways of looking ahead are used, each restart on its own:
 A point that is extrapolated is kept if the objective has not fallen by it (Anderson's: if it rose by half of what a step of EM would gain, or mixing
 would be drawn to saddles); else shorter steps are tried, then the plain step, and after the k-th failure in a row
 :math:`2^k - 2` of these. So the objective never falls, and what an M-step sets to zero or puts on a bound stays there until an M-step moves it.
+(One exception is left: a point beyond a bound that M-steps keep and that has not been met before may be kept, and its image is then lower than it.)
 
 Sources: R. Varadhan and C. Roland (2008), doi:10.1111/j.1467-9469.2007.00585.x; H. F. Walker and P. Ni (2011), doi:10.1137/10078356X;
 N. C. Henderson and R. Varadhan (2019), doi:10.1080/10618600.2019.1594835.
@@ -53,6 +54,7 @@ class Course:
         length: a; mark: objective at the last look; gain: of a plain step, for each unit of its squared length.
         value: objective at the last accepted point; recent: the same after the last rounds, (A, RECENT).
         first, at, image, trial: coordinates of the first point of a squared extrapolation, the last accepted point, its image under M, and the last trial, (A, P).
+        still: coordinates in which the last two images are the same: on a bound, or done, (A, P) bool.
         points, steps: differences between accepted points, and of image - point between them, (A, m, P), zero where there are fewer.
     """
 
@@ -72,6 +74,7 @@ class Course:
     at: Tensor
     image: Tensor
     trial: Tensor
+    still: Tensor
     points: Tensor
     steps: Tensor
 
@@ -111,7 +114,7 @@ class Extrapolation:
         at = self.scale.of(params).cpu()
         return Course(
             kind=count, mixing=count.bool(), second=count.bool(), waiting=count + LEAD, failures=count, retries=count, rounds=count, length=number,
-            mark=nothing, gain=number, value=nothing, recent=recent, first=wide, at=at, image=at, trial=wide, points=deep, steps=deep,
+            mark=nothing, gain=number, value=nothing, recent=recent, first=wide, at=at, image=at, trial=wide, still=wide.bool(), points=deep, steps=deep,
         )  # fmt: skip
 
     def accepts(self, course: Course, objective: Tensor) -> Tensor:
@@ -140,6 +143,7 @@ class Extrapolation:
         if not bool(tried.any()):
             return after, safe, safe
         trial = self.scale.near((after.trial / GRAIN).round() * GRAIN, after.image, after.kind == SQUARED)
+        trial = torch.where(after.still, after.image, trial)
         tried = tried & trial.isfinite().all(1)
         after = replace(after, trial=trial, kind=torch.where(tried, after.kind, PLAIN))
         like = next(iter(safe.values()))
@@ -170,6 +174,7 @@ class Extrapolation:
             value=torch.where(accepted, objective, course.value),
             mark=torch.where(accepted & ~started, objective, course.mark),
             failures=torch.where(accepted & ~plain, 0, course.failures),
+            still=torch.where(rows, new == course.image, course.still),
             points=points,
             steps=steps,
         )
