@@ -30,6 +30,8 @@ from ppl_models.parts.validation import (
 
 __all__ = ["Mixture"]
 
+LEAST_TOGETHER = 2  # rows that have both of two columns, for their covariance
+
 @dataclass(frozen=True)
 class Mixture:
     r"""Mixture of K components (Dempster, Laird and Rubin 1977, doi:10.1111/j.2517-6161.1977.tb01600.x).
@@ -55,7 +57,7 @@ class Mixture:
     nothing else in a fit; sizes as :class:`~ppl_models.NegativeBinomial` says, probabilities as :class:`~ppl_models.Categorical` does; precisions as
     :class:`MultivariateNormal` says, and what else laws of whole rows have as they say. Fits name components in the order of falling weight; with covariates, of
     falling chance where every term is at its mean, so that the reference is the component that is most probable there.
-    Missing entries (NaN) are marginalised for response families, and refused for laws of whole rows and in covariates.
+    Missing entries (NaN) are marginalised for response families and :class:`MultivariateNormal`, and refused for other laws of whole rows and in covariates.
 
     Data: (N, J); with covariates a data frame that has them among its columns, wherever they stand, or an array (N, J + P) with the covariates last.
 
@@ -173,11 +175,14 @@ class Mixture:
         table, names = as_items(data, self.num_items, self._family, for_fit)
         if for_fit and self.bound is not None:
             check_reach(table, names, self._family, self.bound, OWN_BOUND)
-        if isinstance(self.component, RowLaw) and table.isnan().any():
+        if isinstance(self.component, MultivariateNormal):
+            if for_fit:
+                _check_pairs(table, names)
+        elif isinstance(self.component, RowLaw) and table.isnan().any():
             row, column = (int(i) for i in table.isnan().nonzero()[0])
             raise ValueError(
                 f"data: {type(self.component).__name__} components need complete rows, but row {row}, column {names[column]!r} is missing; "
-                "drop or fill such rows, or use component=Normal(), which marginalises them"
+                "drop or fill such rows, or use component=MultivariateNormal() or Normal(), which marginalise them"
             )
         if for_fit and len(table) < self.num_components:
             raise ValueError(f"data: at least num_components = {self.num_components} rows were expected, got {len(table)}")
@@ -215,3 +220,15 @@ class Mixture:
             )
         coefficients = pyro.sample("coefficients", ClassCoefficients(self._given, self.num_components, zero))
         return dist.Categorical(logits=self._given.logits(data[..., self.num_items :], coefficients))
+
+
+def _check_pairs(table: Tensor, names: tuple[str, ...]) -> None:
+    """Every two columns must stand together in some rows, or nothing says how they vary together."""
+    seen = (~table.isnan()).double()
+    together = seen.mT @ seen
+    if bool((together < LEAST_TOGETHER).any()):
+        one, other = (together < LEAST_TOGETHER).nonzero()[0].tolist()
+        raise ValueError(
+            f"data: columns {names[one]!r} and {names[other]!r} are both there in {int(together[one, other])} rows, too few to say how they vary together: "
+            "leave one of them out, or use component=Normal(), whose columns are independent inside the components"
+        )

@@ -11,6 +11,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.descriptions.row_normal import RowNormal
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.precisions import Precision
 from ppl_models.parts.skewed import SkewedRows
@@ -78,6 +79,9 @@ class MultivariateNormal(RowLaw):
     Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale :math:`\epsilon D`, D the diagonal of the items'
     squared widths (``units`` of the model), so the estimate of a covariance is :math:`(S_k + \epsilon D) / N_k` with :math:`S_k` the scatter about the mean.
 
+    Missing entries of a row are integrated out, which is right where they are missing at random given those that are there (Ghahramani and Jordan 1994, Supervised learning
+    from incomplete data via an EM approach).
+
     Args:
         regularization: :math:`\epsilon`, in squared widths of the items.
 
@@ -94,7 +98,7 @@ class MultivariateNormal(RowLaw):
         return {"means": means, "precisions": self._precisions(num_components, widths)}
 
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
-        return dist.MultivariateNormal(picked["means"], precision_matrix=picked["precisions"])
+        return RowNormal(picked["means"], precision_matrix=picked["precisions"])
 
 
 @dataclass(frozen=True)

@@ -181,6 +181,19 @@ def log_normal_rows(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.nd
     return of_components(params, lambda k: stats.multivariate_normal(params["means"][k], np.linalg.inv(params["precisions"][k])).logpdf(data))
 
 
+def log_normal_gaps(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    """The law of the entries that are there, row by row."""
+
+    def one(k: int) -> np.ndarray:
+        covariance, out = np.linalg.inv(params["precisions"][k]), np.empty(len(data))
+        for i, row in enumerate(data):
+            seen = ~np.isnan(row)
+            out[i] = stats.multivariate_normal(params["means"][k][seen], covariance[np.ix_(seen, seen)]).logpdf(row[seen])
+        return out
+
+    return of_components(params, one)
+
+
 def log_t_rows(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
     return of_components(params, lambda k: stats.multivariate_t(params["means"][k], np.linalg.inv(params["precisions"][k]), params["freedom"][k]).logpdf(data))
 
@@ -227,7 +240,15 @@ def whole_row_rows(make: Callable[..., Any], weights: torch.Tensor) -> list[Any]
         truth = {"weights": weights, site: centres, "precisions": precisions} | {other: extra[other] for other in others}
         shapes = {other: tuple(value.shape) for other, value in truth.items()} | {"assignments": (), "items": (2,)}
         rows.append(make(name, Mixture(3, law, 2), truth, shapes, by_hand, recovery_rows=recovery, relabel=relabelled_rows(site)))
-    return rows
+    gaps = "mixture-MultivariateNormal-missing", Mixture(3, MultivariateNormal(0.1), 3)
+    wide = {
+        "weights": weights,
+        "means": torch.cat([centres, torch.tensor([[1.0], [-2.0], [3.0]], dtype=torch.float64)], 1),
+        "precisions": torch.eye(3, dtype=torch.float64) + torch.tensor([[[1.0], [0.5], [-0.4]], [[0.3], [-1.0], [0.8]], [[0.0], [0.6], [0.7]]], dtype=torch.float64)
+        * torch.tensor([[[1.0, 0.5, -0.4]], [[0.3, -1.0, 0.8]], [[0.0, 0.6, 0.7]]], dtype=torch.float64),
+    }  # fmt: skip
+    shapes = {site: tuple(value.shape) for site, value in wide.items()} | {"assignments": (), "items": (3,)}
+    return [*rows, make(*gaps, wide, shapes, log_normal_gaps, missing=0.2, recovery_rows=1500, relabel=relabelled_rows("means"))]
 
 
 def categorical_rows(make: Callable[..., Any]) -> list[Any]:

@@ -122,6 +122,14 @@ class ComponentLaw:
         """
         raise NotImplementedError
 
+    def completed_rows(self, params: Params, shares: Tensor, data: Tensor) -> Tensor:
+        """As :meth:`expected_rows`, and where entries of a row are missing as one expects them of the others.
+
+        Args:
+            params: (K, ...); shares: (N, K); data: (N, J).
+        """
+        return self.expected_rows(params, shares)
+
     def patterns(self, data: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
         """The distinct rows (P, J) and how many rows are like each, (P,); None where there is little to merge.
 

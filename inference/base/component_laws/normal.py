@@ -1,4 +1,12 @@
-r"""Multivariate normal components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances."""
+r"""Multivariate normal components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances.
+
+Of a row with entries o there and m missing, given component k,
+
+.. math:: x_m \mid x_o \sim N(\mu_m - \Lambda_{mm}^{-1} \Lambda_{mo} (x_o - \mu_o), \; \Lambda_{mm}^{-1}),
+
+so that the sums of rows and of their outer products take the conditional mean in the place of a missing entry, and the latter :math:`\Lambda_{mm}^{-1}` besides: without it
+variances of columns with gaps would be too small (Ghahramani and Jordan 1994). Rows that lack the same entries are worked out together.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +20,7 @@ from torch import Tensor
 from inference.base.component_laws.law import ComponentLaw, ends, log_diagonal, log_two_pi, outer_products, whitened
 from inference.programs.program import Params
 from ppl_models.descriptions.row_laws import RowLaw
+from ppl_models.descriptions.row_normal import RowNormal, patterns_of
 
 __all__ = ["FullLaw", "NormalLaw", "posterior_precisions"]
 
@@ -72,7 +81,7 @@ class FullLaw(ComponentLaw):
         self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str], weights: Tensor | None = None
     ) -> tuple[str, ...]:
         few = (counts < self.about.num_items + 1) & (counts >= 1)
-        values, vectors = torch.linalg.eigh(torch.atleast_2d(data.mT.cov(correction=0, aweights=weights)))  # the data may have no width in a direction themselves
+        values, vectors = torch.linalg.eigh(torch.atleast_2d(self.statistic(data)[0].mT.cov(correction=0, aweights=weights)))  # the data may have no width in a direction themselves
         factor = vectors * values.clamp(min=0).sqrt()  # of their covariance C = L L^T
         widths = torch.linalg.eigvalsh(factor.mT @ self.inverse_spread(params) @ factor).amax(-1).reciprocal()  # least variance, as a share
         found = [
@@ -87,7 +96,19 @@ class NormalLaw(FullLaw):
 
     equation = "Normal(μ_{k}, covariance Σ_{k})"
 
+    def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Missing entries at the mean of their column."""
+        missing = data.isnan()
+        if not bool(missing.any()):
+            return data, None
+        return torch.where(missing, data.nanmean(-2, keepdim=True).nan_to_num(0.0), data), (~missing).to(data)
+
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
+        if bool(data.isnan().any()):
+            if data.dim() == 3:
+                return torch.stack([self.log_densities(_at(params, r), rows) for r, rows in enumerate(data)])
+            law = RowNormal(params["means"].unsqueeze(-2), precision_matrix=params["precisions"].unsqueeze(-3))
+            return law.log_prob(data).mT
         factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T
         distance = whitened(factor, params["means"], data).square().sum(-1)
         constant = log_diagonal(factor) - log_two_pi(data.shape[-1], data)
@@ -97,7 +118,30 @@ class NormalLaw(FullLaw):
 
     def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> NormalStatistics:
         t, weight = data - centre, responsibilities.mT  # (R, K, n)
-        return NormalStatistics(weight @ t, outer_products(weight, t), centre)
+        if not bool(data.isnan().any()):
+            return NormalStatistics(weight @ t, outer_products(weight, t), centre)
+        if params is None:
+            t = t.nan_to_num(0.0)  # at a start: the middle of the column
+            return NormalStatistics(weight @ t, outer_products(weight, t), centre)
+        if data.dim() == 3:
+            parts = [self.statistics(rows, responsibilities[r : r + 1], centre[r], _at(params, r, keep=True)) for r, rows in enumerate(data)]
+            return NormalStatistics(torch.cat([part.sums for part in parts]), torch.cat([part.squares for part in parts]), centre)
+        sums, squares = torch.zeros_like(params["means"]), torch.zeros_like(params["precisions"])
+        for rows, seen in patterns_of(data.isnan()):
+            filled, spread = _completed(params, data[rows], seen)
+            own, x = weight[..., rows], filled - centre  # (R, K, n), (R, K, n, J)
+            sums = sums + (own.unsqueeze(-2) @ x).squeeze(-2)
+            squares = squares + x.mT @ (own.unsqueeze(-1) * x) + own.sum(-1)[..., None, None] * spread
+        return NormalStatistics(sums, squares, centre)
+
+    def completed_rows(self, params: Params, shares: Tensor, data: Tensor) -> Tensor:
+        out = self.expected_rows(params, shares)
+        if not bool(data.isnan().any()):
+            return out
+        for rows, seen in patterns_of(data.isnan()):
+            filled, _ = _completed(params, data[rows], seen)  # (K, n, J)
+            out[rows] = torch.where(seen, out[rows], torch.einsum("nk,knj->nj", shares[rows], filled))
+        return out
 
     def m_step(self, statistics: NormalStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
         empty = (counts <= EMPTY).unsqueeze(-1)
@@ -109,8 +153,33 @@ class NormalLaw(FullLaw):
         return {"means": means, "precisions": torch.where(empty.unsqueeze(-1), params["precisions"], precisions)}
 
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
+        if bool(data.isnan().any()):
+            raise ValueError("data: the noise of MultivariateNormal components is known of complete rows only, and some of these have gaps: drop these rows")
         factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T, so L^T (x - mu) is standard
         return torch.einsum("nkj,kji->nki", data.unsqueeze(-2) - params["means"], factor).numpy()
+
+
+def _at(params: Params, restart: int, keep: bool = False) -> Params:
+    """The parameters of one restart, without the leading dim unless that is kept."""
+    return {name: value[restart : restart + 1] if keep else value[restart] for name, value in params.items()}
+
+
+def _completed(params: Params, data: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of one pattern with conditional means in their gaps, (..., K, n, J), and the conditional covariances, zero elsewhere, (..., K, J, J).
+
+    Args:
+        params: (..., K, ...); data: (n, J); seen: which entries are there, (J,).
+    """
+    means, precisions, lost = params["means"].unsqueeze(-2), params["precisions"], ~seen
+    filled = data.nan_to_num(0.0).expand(*means.shape[:-2], *data.shape).clone()
+    spread = torch.zeros_like(precisions)
+    if bool(lost.any()):
+        places = lost.nonzero().ravel()
+        factor = torch.linalg.cholesky(precisions[..., lost, :][..., lost])
+        off = data[:, seen] - means[..., seen]  # (..., K, n, O)
+        filled[..., lost] = means[..., lost] - torch.cholesky_solve(precisions[..., lost, :][..., seen] @ off.mT, factor).mT
+        spread[..., places.unsqueeze(-1), places] = torch.cholesky_inverse(factor)
+    return filled, spread
 
 
 def posterior_precisions(scatter: Tensor, number: Tensor, ridge: Tensor) -> Tensor:

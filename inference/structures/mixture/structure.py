@@ -226,8 +226,9 @@ class MixtureStructure(Structure):
         return tuple(self.model.laws()) if self.law.knows_noise else ()
 
     def expected_rows(self, program: Program, params: Params) -> Tensor:
-        expected = self.law.expected_rows(params, self.latent_means(program, params)["assignments"])
-        return joined(self.about, expected, program.args[0])
+        data = program.args[0]
+        expected = self.law.completed_rows(params, self.latent_means(program, params)["assignments"], items_of(self.about, data))
+        return joined(self.about, expected, data)
 
     def labels(self) -> tuple[Labels, ...]:
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:

@@ -148,8 +148,8 @@ def test_precision_and_seed_are_kept():
         (lambda: fit(Mixture(2, Bernoulli()), torch.tensor([[2.0], [1.0]])), "values 0 and 1"),
         (lambda: fit(Mixture(5, Normal()), torch.tensor([[2.0], [1.0]])), "at least num_components = 5 rows"),
         (
-            lambda: fit(Mixture(2, MultivariateNormal(), 2), torch.tensor([[1.0, torch.nan], [0.0, 2.0], [1.0, 1.0]])),
-            "MultivariateNormal components need complete rows",
+            lambda: fit(Mixture(2, MultivariateNormal(), 2), torch.tensor([[1.0, torch.nan], [0.0, 2.0], [torch.nan, 1.0]])),
+            "columns '0' and '1' are both there in 1 rows",
         ),
     ],
 )
@@ -298,7 +298,7 @@ def test_mixture_noise_is_normal_at_the_truth(component, num_items, values, miss
     from inference.structures.registry import structure_of
 
     if missing and not isinstance(component, ResponseFamily):
-        pytest.skip("laws of whole rows take complete rows")
+        pytest.skip("the noise of laws of whole rows is that of complete rows")
     model = Mixture(2, component, num_items)
     truth = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
     truth["weights"] = torch.tensor([0.6, 0.4], dtype=torch.float64)
