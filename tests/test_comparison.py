@@ -71,5 +71,5 @@ def test_compare_ranks_the_true_family_first_and_names_what_differs(tmp_path):
     assert table.loc["normal", "misfitting"] == 1  # zeros and ones are not normal
     assert np.isnan(table.loc["encoder", "discrepancy"])
     page = write_comparison_report(comparison, tmp_path / "comparison.html").read_text()
-    assert "encoder predicts unseen rows best." in page
+    assert "encoder predicts unseen rows best, " in page
     assert page.count("data:image/png") == 1

@@ -42,7 +42,8 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes | Fi
     for panel, (key, label, values) in zip(axes[1:], panels, strict=True):
         panel.plot(values, places, "o", color="tab:blue")
         if key == "seconds":
-            panel.set_xscale("log")
+            panel.set_xscale("log" if values.max() > WIDE * values.min() > 0 else "linear")
+            panel.set_xlim(*((None, None) if panel.get_xscale() == "log" else (0, 1.2 * values.max() or 1.0)))
         else:
             panel.axvline(0.0, color="#222222", linewidth=0.8, linestyle="--")
         panel.set_xlabel(label)
@@ -60,6 +61,9 @@ PANELS = (
     ("discrepancy", "largest misfit of\na component (nats)"),
     ("seconds", "seconds"),
 )
+
+
+WIDE = 30  # times, from which on seconds need a scale of powers
 
 
 def _column(records: tuple[dict[str, Any], ...], key: str) -> np.ndarray:

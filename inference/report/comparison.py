@@ -1,26 +1,50 @@
-"""Fits side by side on one self-contained page: the table, the picture, and where two numbers are not comparable."""
+"""Fits side by side on one self-contained page: who wins and how sure that is, the picture, and the numbers with what each of them says."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inference.plots.comparison import plot_comparison
 from inference.report.page import number, picture, write_page
-from inference.report.parts import Note, Paragraph, Part, Section, Table
+from inference.report.parts import Bullets, Finding, Heading, Note, Paragraph, Part, Section, Table, Verdict
+from inference.report.verdicts import CONDITIONS, listed, verdict_of
+from ppl_models.parts.showing import counted
 
 if TYPE_CHECKING:
     from inference.comparison import Comparison
 
-__all__ = ["write_comparison_report"]
+__all__ = ["comparison_verdict", "in_words", "write_comparison_report"]
 
-COLUMNS = {
-    "family": "family", "engine": "engine", "elpd": "elpd", "elpd_diff": "behind the best", "diff_se": "standard error",
-    "weight": "weight in a stack", "how": "found by", "bad_rows": "rows not to be trusted", "p_eff": "effective parameters",
-    "num_parameters": "free parameters", "likelihood": "likelihood", "log_likelihood": "log-likelihood", "bic": "BIC", "test_log_likelihood": "test rows",
-    "discrepancy": "largest misfit of a component", "misfitting": "components that misfit", "identifiability": "identifiability",
-    "converged": "converged", "seconds": "seconds",
+ERRORS = 2.0  # standard errors, beyond which a difference is more than chance
+LEAST_GAP = 4.0  # nats, below which its standard error is not to be trusted (Sivula, Magnusson, Matamoros and Vehtari 2020, arXiv:2008.10296)
+TABLES = {
+    "Prediction of unseen rows": {
+        "elpd_diff": ("behind the best", "nats of log predictive density, over all rows, that this fit is behind the first (elpd difference); smaller is better"),
+        "diff_se": ("standard error", "of that difference, from how it varies over the rows; a difference below twice its standard error may be chance"),
+        "elpd": ("log density", "expected log predictive density of unseen rows, over all rows (elpd); larger is better"),
+        "weight": ("weight", "share of the fit in the mixture of all fits that predicts best (stacking); a fit that adds nothing to the others has none"),
+        "p_eff": ("effective numbers", "by how much prediction is worse than the fit to its own rows, in nats: about as many numbers are really estimated"),
+        "bad_rows": ("shaky rows", "rows for which the shortcut to leaving them out cannot be trusted; with many of them the rank is not to be trusted either"),
+        "test_log_likelihood": ("test rows", "log-likelihood of the test rows, which no fit has seen; larger is better"),
+    },
+    "Fit to the rows themselves": {
+        "family": ("model", "what was fitted"),
+        "engine": ("engine", "how it was fitted"),
+        "log_likelihood": ("log-likelihood", "of the rows that were fitted; it grows with every free number, so a larger one alone says little"),
+        "likelihood": ("kind", "of log-likelihood: marginal is the usual one; numbers of different kinds cannot be compared"),
+        "num_parameters": ("free numbers", "numbers that were estimated"),
+        "bic": ("BIC", "weighs the log-likelihood against the free numbers; smaller is better, and a difference of 10 is much"),
+        "seconds": ("seconds", "that the fit took"),
+    },
+    "Can each fit be believed by itself?": {
+        "converged": ("converged", "whether the fit came to rest; the numbers of one that did not may still change"),
+        "discrepancy": ("largest misfit", "nats between the noise of a component and what the model says of it, beyond what exact noise gives"),
+        "misfitting": ("components that misfit", "whose noise is farther off than three standard deviations of exact noise"),
+        "identifiability": ("identifiability", "whether a large sample would determine the estimates"),
+    },
 }  # fmt: skip
 
 
@@ -31,43 +55,123 @@ def write_comparison_report(comparison: Comparison, path: str | Path) -> Path:
         comparison: of :func:`inference.comparison.compare`.
         path: the file, replaced if it exists.
     """
-    file = Path(path)
-    shown = [key for key in COLUMNS if any(_is_known(record[key]) for record in comparison.records)]
-    rows = [
-        [name, *(_cell(record[key]) for key in shown)]
-        for name, record in zip(comparison.names, comparison.records, strict=True)
-    ]
-    notes: list[Part] = [Note(text) for text in comparison.warnings]
+    notes: list[Part] = [Note(f"{text[0].upper()}{text[1:]}.") for text in comparison.warnings]
     sections = [
-        Section("best", "Which predicts best?", map(Paragraph, in_words(comparison))),
+        Section("verdict", "Verdict", [comparison_verdict(comparison)]),
         Section("picture", "Side by side", [picture(lambda: plot_comparison(comparison), "fits side by side")]),
-        Section("table", "Numbers", [Table(["fit", *(COLUMNS[key] for key in shown)], rows)]),
+        Section("table", "Numbers", _tables(comparison)),
         Section("care", "What is not comparable", notes or [Paragraph("Every column can be compared from line to line.")]),
     ]
-    return write_page(file, f"{len(comparison.names)} fits compared", sections)
+    return write_page(Path(path), f"{len(comparison.names)} fits compared", sections)
+
+
+def comparison_verdict(comparison: Comparison) -> Verdict:
+    """What was asked, who wins, how sure that is, whether the winner can be believed by itself, and what a rank cannot say."""
+    answer = winner(comparison)
+    asked = (_asked, _how_sure, _on_the_fits, _on_misfit, _unseen)
+    return verdict_of([ask(comparison) for ask in asked], nothing="Go on with the first fit, and read its own report before you build on it.", answer=answer, about="comparison")
 
 
 def in_words(comparison: Comparison) -> list[str]:
     """The first of the ranking, how sure that is, and what a rank does not say."""
-    ranked = [(n, r) for n, r in zip(comparison.names, comparison.records, strict=True) if r["how"] != "none"]
+    found = _on_misfit(comparison)
+    return [winner(comparison), *([] if found is None else [found.answer])]
+
+
+def winner(comparison: Comparison) -> str:
+    """Who wins, in one sentence."""
+    ranked = _ranked(comparison)
     if not ranked:
-        return ["No fit here predicts rows it has not seen: their likelihoods are conditional on activities of the rows."]
-    words = [f"{ranked[0][0]} predicts unseen rows best."]
-    if len(ranked) > 1:
-        name, record = ranked[1]
-        gap, error = number(record["elpd_diff"], 1), number(record["diff_se"], 1)
-        sure = record["elpd_diff"] > 2 * record["diff_se"]
-        words.append(
-            f"{name} is {gap} nats behind, with a standard error of {error}: "
-            + ("more than chance in which rows were drawn." if sure else "too close to call.")
-        )
+        return "No fit here predicts rows it has not seen, so there is no winner."
+    first = ranked[0][0]
+    if len(ranked) == 1:
+        return f"{first} is the only fit here that predicts rows it has not seen, so there is no winner."
+    near = _near(comparison)
+    if near:
+        return f"{first} predicts unseen rows best, but too close to call: {'; '.join(_behind(*one) for one in near)}."
+    return f"{first} predicts unseen rows best, by more than chance in which rows were drawn: {_behind(*ranked[1])}."
+
+
+def _ranked(comparison: Comparison) -> list[tuple[str, dict[str, Any]]]:
+    """Fits that predict unseen rows, the best first."""
+    return [(name, record) for name, record in zip(comparison.names, comparison.records, strict=True) if record["how"] != "none"]
+
+
+def _near(comparison: Comparison) -> list[tuple[str, dict[str, Any]]]:
+    """Those behind the first by no more than chance."""
+    return [(name, record) for name, record in _ranked(comparison)[1:] if not record["elpd_diff"] > max(ERRORS * record["diff_se"], LEAST_GAP)]
+
+
+def _behind(name: str, record: dict[str, Any]) -> str:
+    return f"{name} is {number(record['elpd_diff'], 1)} nats behind, with a standard error of {number(record['diff_se'], 1)}"
+
+
+def _asked(comparison: Comparison) -> Finding:
+    ways = list(dict.fromkeys(record["how"] for _, record in _ranked(comparison)))
+    found = f" What each says of a row was found without that row ({' and '.join(ways)})." if ways else ""
+    return Finding("", "What was asked?", f"Which of {counted(len(comparison.names), 'fit')} to the same rows predicts rows best that it has not seen?{found}")
+
+
+def _how_sure(comparison: Comparison) -> Finding | None:
+    """Whether chance, rows that cannot be trusted, or two ways of predicting could have made the rank."""
+    ranked, near, question = _ranked(comparison), _near(comparison), "How sure is the rank?"
+    if len(ranked) < 2:
+        step = "Compare fits that predict rows: their latents must be summed out, not estimated row by row."
+        return Finding("care", question, "There is none: fewer than two of these fits predict rows that they have not seen.", step)
+    words, steps = [], []
+    if near:
+        words.append(f"Not sure against {listed([name for name, _ in near])}: a difference of less than two standard errors, or of less than {LEAST_GAP:g} nats, may be chance.")
+        steps.append("Take the simplest of the fits that are too close to call, or ask for more rows.")
+    else:
+        words.append(f"Every other fit is behind by more than two standard errors and {LEAST_GAP:g} nats.")
+    shaky = [name for name, record in ranked if record["bad_rows"] > 0]
+    if shaky:
+        words.append(f"For some rows the shortcut to leaving them out cannot be trusted ({listed(shaky)}).")
+        steps.append("Fit again without each of the rows that cannot be trusted: compare(fits, data, refit=True).")
+    if len({record["how"] for _, record in ranked}) > 1:
+        words.append("The predictions were found in different ways, whose errors differ.")
+        steps.append("Rely on the rank only where differences are large.")
+    return Finding("care" if steps else "good", question, " ".join(words), " ".join(steps))
+
+
+def _on_the_fits(comparison: Comparison) -> Finding:
+    """Whether each fit came to rest and is determined."""
+    question, pairs = "Can each fit be believed by itself?", list(zip(comparison.names, comparison.records, strict=True))
+    restless = [name for name, record in pairs if not record["converged"]]
+    open_ones = [name for name, record in pairs if CONDITIONS.get(record["identifiability"], ("", ""))[0] == "bad"]
+    words = [f"Not converged: {listed(restless)}."] if restless else ["All fits converged."]
+    words += [f"The data do not determine the estimates of {listed(open_ones)}; their prediction can be compared, single estimates cannot be read."] if open_ones else []
+    mark = "bad" if comparison.names[0] in restless else "care" if restless or open_ones else "good"
+    return Finding(mark, question, " ".join(words), f"Let {listed(restless)} run on and compare again." if restless else "")
+
+
+def _on_misfit(comparison: Comparison) -> Finding | None:
     off = [name for name, record in zip(comparison.names, comparison.records, strict=True) if record["misfitting"] > 0]
-    if off:
-        words.append(
-            f"A rank is no check of a model: in {', '.join(off)}, some component's noise is farther from what the model says than exact noise is "
-            "with the estimates held as known. That is a reason to look closer (acdc with calibrate=Bootstrap(refit=True)), and shows no law to be wrong by itself."
-        )
-    return words
+    if not off:
+        return None
+    words = (
+        f"In {listed(off)}, some component's noise is farther from what the model says than exact noise is with the estimates held as known. "
+        "That is a reason to look closer, and shows no law to be wrong by itself."
+    )
+    step = "Look closer at the components that misfit: inference.acdc.acdc with calibrate=Bootstrap(refit=True) says whether a right model would look like this too."
+    return Finding("care" if comparison.names[0] in off else "", "Does the noise look as the models say?", words, step if comparison.names[0] in off else "")
+
+
+def _unseen(comparison: Comparison) -> Finding:
+    words = "Whether any of these models is right: a rank is no check of a model, and one that is not among them may predict better."
+    left_out = [name for name, record in zip(comparison.names, comparison.records, strict=True) if record["how"] == "none"]
+    words += f" {listed(left_out)} could not be ranked, for want of a prediction of unseen rows." if left_out else ""
+    return Finding("", "What could not be seen?", words)
+
+
+def _tables(comparison: Comparison) -> Iterator[Part]:
+    """The numbers by what they are about, each column explained below its table."""
+    for title, columns in TABLES.items():
+        shown = {key: about for key, about in columns.items() if any(_is_known(record[key]) for record in comparison.records)}
+        rows = [[name, *(_cell(record[key]) for key in shown)] for name, record in zip(comparison.names, comparison.records, strict=True)]
+        yield Heading(title)
+        yield Table(["fit", *(heading for heading, _ in shown.values())], rows)
+        yield Bullets([f"{heading}: {meaning}." for heading, meaning in shown.values()])
 
 
 def _is_known(value: Any) -> bool:
@@ -78,5 +182,5 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:,.3g}" if abs(value) < 1 else f"{value:,.1f}"
+        return "" if math.isnan(value) else f"{value:,.0f}" if value.is_integer() else f"{value:,.2f}" if abs(value) < 10 else f"{value:,.1f}"
     return str(value)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ppl_models.parts.showing import counted
+
 __all__ = [
     "Bullets",
     "Details",
@@ -27,6 +29,7 @@ __all__ = [
 # numbers, also with their unit, standard error or size of a table
 NUMBER = re.compile(r"([-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %| steps?| \([^)]*\)| × [\d × ]+)?|not available|-)?")
 LONG, BROAD = 25, 760
+MOST_CARDS, FEW_COLUMNS = 12, 3  # lines that are read as cards on a narrow screen, and columns that need none
 
 
 @dataclass(frozen=True)
@@ -94,10 +97,18 @@ class Finding(Part):
 
 @dataclass(frozen=True)
 class Verdict(Part):
-    """Findings, and what to do next."""
+    """Findings, and what to do next.
+
+    Args:
+        findings: answers, in the order in which they are read; steps: whole sentences.
+        answer: what the page was asked, answered in one sentence; "" for a page that was asked more than one thing.
+        about: what it is that is judged.
+    """
 
     findings: tuple[Finding, ...]
     steps: tuple[str, ...]
+    answer: str = ""
+    about: str = "fit"
 
     @property
     def mark(self) -> str:
@@ -106,14 +117,16 @@ class Verdict(Part):
 
     @property
     def headline(self) -> str:
-        """The findings in one sentence."""
+        """The answer, and the findings in one sentence."""
+        return f"{self.answer} {self._judgement()}".strip()
+
+    def _judgement(self) -> str:
         many = sum(found.mark == self.mark for found in self.findings)
-        answers = f"{many} answer{'' if many == 1 else 's'} below"
         if self.mark == "bad":
-            return f"Do not build on this fit yet: {answers} {'says' if many == 1 else 'say'} why."
+            return f"Do not build on this {self.about} yet: {counted(many, 'answer below says', 'answers below say')} why."
         if self.mark == "care":
-            return f"To be read with care: {answers} {'asks' if many == 1 else 'ask'} for a closer look."
-        return "Nothing that was looked at here speaks against this fit."
+            return f"To be read with care: {counted(many, 'answer below asks', 'answers below ask')} for a closer look."
+        return f"Nothing that was looked at here speaks against this {self.about}."
 
 
 @dataclass(frozen=True)
@@ -141,6 +154,11 @@ class Table(Part):
     def is_long(self) -> bool:
         """Whether it has more lines than are read at once, so that it is scrolled in its box."""
         return len(self.rows) > LONG
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether its columns stand below each other on a narrow screen, a card a line, as they would not fit side by side."""
+        return len(self.head) > FEW_COLUMNS and len(self.rows) <= MOST_CARDS
 
     @property
     def classes(self) -> list[str]:

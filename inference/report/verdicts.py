@@ -46,16 +46,17 @@ def verdict(structure: Structure, subject: Subject) -> Verdict:
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
 
-def verdict_of(asked: Iterable[Finding | None], *always: str, nothing: str = "") -> Verdict:
+def verdict_of(asked: Iterable[Finding | None], *always: str, nothing: str = "", answer: str = "", about: str = "fit") -> Verdict:
     """Findings, and what to do next.
 
     Args:
         asked: None for a question that does not arise.
         always: steps that follow those of the findings; nothing: the step where there is no other.
+        answer, about: of :class:`inference.report.parts.Verdict`.
     """
     findings = tuple(found for found in asked if found is not None)
     steps = tuple(dict.fromkeys(found.step for found in findings if found.step)) + always
-    return Verdict(findings, steps or (nothing,))
+    return Verdict(findings, steps or (nothing,), answer, about)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ def test_folders_are_ranked_on_one_page(folders, tmp_path):
     answers(60, seed=1).to_csv(tmp_path / "new.csv", index=False)
     result = run("compare", one_class, network, attributes, "--out", tmp_path / "out", "--folds", 4, "--test", tmp_path / "new.csv")
     assert result.exit_code == 0, result.stderr
-    assert "predicts unseen rows best." in result.stdout
+    assert "predicts unseen rows best, " in result.stdout
     table = pd.read_csv(tmp_path / "out" / "comparison.csv", index_col=0)
     assert set(table.index[:2]) == {"attributes", "network"}  # one cause an item: the same law
     assert table["test_log_likelihood"].idxmin() == "one class"
