@@ -380,6 +380,10 @@ class Structure:
         """Names of the categories of the items that have some, by item; none where that is not described."""
         return {}
 
+    def column_levels(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Names of the categories of every column that may hold some, those that are given among them, by column."""
+        return self.category_names(names)
+
     def num_densities(self, num_items: int) -> int:
         """How many of the items the model gives a density, as against a probability; 0 where that is not described."""
         return 0

@@ -69,6 +69,10 @@ def fit_mixture(
         ),
     ] = None,
     columns: Columns = None,
+    covariates: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Columns, beside those of --columns, that the group of a row depends on; those of texts count as categories."),
+    ] = None,
     restarts: Restarts = None,
     seed: Seed = 0,
     checkpoint: CheckpointFile = None,
@@ -81,6 +85,7 @@ def fit_mixture(
     For example: ppl-models fit mixture data.csv --components 3 --columns age,visits,smokes --out groups
     """
     with one_line_errors(checkpoint, verbose):
+        from ppl_models.descriptions.covariates import Covariates
         from ppl_models.mixture import Mixture
 
         if (components is None) == (choose is None):
@@ -90,13 +95,17 @@ def fit_mixture(
         sizes = None if choose is None else range_of(choose, "--choose")
         check_out(out, overwrite, checkpoint)
         asked = None if response is None or "=" not in response else asked_of(response)
-        frame = _read(data, columns, response, asked)
+        given = None if covariates is None else read_mixed(data, names_of(covariates, "--covariates"))
+        frame = _read(data, columns if given is None else _others(data, columns, list(given)), response, asked)
         component = component_of(response, asked, frame)
         for text in _doubts(frame):
             warn(text)
 
+        known, num_items = None if given is None else Covariates.from_frame(given), frame.shape[1]
+        frame = frame if given is None else frame.assign(**{str(name): given[name] for name in given})
+
         def model(size: int) -> Any:
-            return Mixture(size, component, frame.shape[1])
+            return Mixture(size, component, num_items, covariates=known)
 
         if sizes is None:
             result = run(model(components or 1), frame, None, restarts, seed, checkpoint, not no_progress)
@@ -122,7 +131,16 @@ def fit_mixture(
 # ---------------------------------------------------------------- what the columns are
 
 
-def _read(data: str, columns: str | None, response: str | None, asked: dict[str, str] | None) -> pd.DataFrame:
+def _others(data: str, columns: str | None, given: list[str]) -> list[str]:
+    """The columns of the items: those asked for, or all but the covariates."""
+    names = [str(name) for name in read_mixed(data, None)] if columns is None else names_of(columns, "--columns")
+    both = [name for name in given if name in names]
+    if columns is not None and both:
+        raise ValueError(f"--covariates: {_listed(both)} cannot be among --columns too: what a group depends on is not what it is made of")
+    return [name for name in names if name not in given]
+
+
+def _read(data: str, columns: str | list[str] | None, response: str | None, asked: dict[str, str] | None) -> pd.DataFrame:
     """The table; columns of texts are categories, unless a law of numbers is asked for all columns."""
     if response == CATEGORIES:
         names = list(read_mixed(data, columns).columns)

@@ -73,7 +73,7 @@ def _rows(fit: Fit, data: str) -> pd.DataFrame:
     are_numbers = named == [str(j) for j in range(len(named))]
     has_names = Path(data.rpartition(":")[0] or data).suffix.lower() not in (".npy", ".npz")
     if has_names and not are_numbers:
-        return read_mixed(data, named, list(fit.category_names))
+        return read_mixed(data, named, list(fit.structure.column_levels(fit.item_names)))
     return _by_place(data, read_frame(data), named)
 
 

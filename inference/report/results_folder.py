@@ -174,7 +174,7 @@ def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> t
         shape = (fit.num_rows, len(fit.item_names))
         raise ValueError(f"{folder / POSTERIOR}: the data of the fit, of shape {shape}, were expected, got {values.shape}")
     frame = pd.DataFrame(values.values, columns=[str(name) for name in fit.item_names])
-    for name, categories in fit.category_names.items():  # kept as codes; names that are whole numbers were numbers
+    for name, categories in fit.structure.column_levels(fit.item_names).items():  # kept as codes; names that are whole numbers were numbers
         are_numbers = all(own.lstrip("-").isdecimal() for own in categories)
         named: list[Any] = [float(own) if are_numbers else own for own in categories]
         frame[name] = [None if math.isnan(code) else named[int(code)] for code in frame[name]]

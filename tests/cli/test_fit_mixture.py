@@ -12,7 +12,17 @@ from support.command_line import run
 
 from inference import Fit
 from inference.report import read_results
-from ppl_models import Bernoulli, Blocks, LogNormal, Mixture, MultivariateNormal, NegativeBinomial, Normal, Poisson
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    Covariates,
+    LogNormal,
+    Mixture,
+    MultivariateNormal,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+)
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +151,18 @@ def test_verbose_says_what_is_done_and_leaves_no_handler_behind(people, tmp_path
         assert words in done.stderr
     assert not logging.getLogger("inference").handlers
     assert logging.getLogger("inference").level == logging.NOTSET
+
+
+def test_groups_that_depend_on_covariates_come_back_from_the_folder(people, tmp_path):
+    done = mixture(people, tmp_path / "out", "--components", 2, "--columns", "age,visits", "--covariates", "born,town")
+    assert done.exit_code == 0, done.stderr
+    fit, frame, _ = read_results(tmp_path / "out")
+    assert fit.model.covariates == Covariates(("born", "town"), ((), ("Bonn", "Ulm")))
+    assert fit.item_names == ("age", "visits", "born", "town")
+    assert frame["town"].tolist() == pd.read_csv(people)["town"].tolist()
+    again = run("predict", tmp_path / "out", people, "--out", tmp_path / "new.csv")
+    assert again.exit_code == 0, again.stderr
+    assert pd.read_csv(tmp_path / "new.csv")["assignments"].tolist() == pd.read_csv(tmp_path / "out" / "posterior.csv")["assignments"].tolist()
+    twice = mixture(people, tmp_path / "other", "--components", 2, "--columns", "age,visits", "--covariates", "age")
+    assert twice.exit_code != 0
+    assert "--covariates: age cannot be among --columns too" in twice.stderr

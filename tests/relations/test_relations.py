@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.ops.indexing import Vindex
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax
 
@@ -176,3 +179,22 @@ def test_classes_that_rows_hardly_tell_are_named() -> None:
     first = fit(Mixture(2, Bernoulli(), 4), frame[ITEMS], EM(), num_restarts=3)
     with pytest.warns(EstimateWarning, match="tell their classes badly"):
         compare_outcomes(first, frame, "grade")
+
+
+def classes_of_ones_own(data: torch.Tensor) -> None:
+    weights = pyro.sample("shares", dist.Dirichlet(torch.ones(2, dtype=data.dtype)))
+    chances = pyro.sample("chances", dist.Beta(torch.ones(2, 4, dtype=data.dtype), 1.0).to_event(2))
+    with pyro.plate("rows", len(data)):
+        group = pyro.sample("group", dist.Categorical(weights))
+        pyro.sample("answers", dist.Bernoulli(Vindex(chances)[..., group, :]).to_event(1), obs=data)
+
+
+def test_a_program_of_ones_own_has_the_same_relations(example: tuple[pd.DataFrame, Fit]) -> None:
+    frame, first = example
+    items = torch.tensor(frame[ITEMS].to_numpy())
+    own = fit(classes_of_ones_own, items, EM(), init={"shares": first.params["weights"], "chances": first.params["predictors"].sigmoid()})
+    one, other = compare_outcomes(own, items, frame["grade"]), compare_outcomes(first, frame, "grade")
+    np.testing.assert_allclose(one.means, other.means, atol=2e-3)
+    np.testing.assert_allclose(one.frame()["error"], other.frame()["error"], rtol=0.02)
+    with pytest.raises(ValueError, match="'two-step' needs the weights of a mixture"):
+        regress_classes(own, items, frame[["age"]])

@@ -269,6 +269,11 @@ class MixtureStructure(Structure):
         items = self._drawn(items)
         return self.law.category_names(items) if len(items) == self.about.num_items else {}
 
+    def column_levels(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        known = self.about.covariates
+        given = () if known is None else zip(names[self.about.num_items :], known.levels, strict=False)
+        return self.category_names(names) | {name: own for name, own in given if own}
+
     def numeric_items(self, items: Sequence[str]) -> list[str]:
         items = self._drawn(items)
         return self.law.numeric_items(items) if len(items) == self.about.num_items else []
