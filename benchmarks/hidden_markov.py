@@ -1,8 +1,9 @@
 """Hidden Markov models: seconds and memory of one EM iteration beside hmmlearn's, and how well the truth and its intervals are found.
 
 Parts: iteration (normal items; hmmlearn, which is not a dependency, where it is installed, at the same parameters), recovery (plain fits of simulated sequences:
-does the plain call reach the log-likelihood of a run from the truth, and how often do 95 % intervals of means and transitions hold it?).
-Run: ``python benchmarks/hidden_markov.py [--parts iteration recovery]``.
+does the plain call reach the log-likelihood of a run from the truth, and how often do 95 % intervals of means and transitions hold it?), own (a
+Pyro program with a pyro.markov loop, as a user writes it, beside the family: one iteration, and the plain call).
+Run: ``python benchmarks/hidden_markov.py [--parts iteration recovery own]``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import torch
 from _bench import Lines, Peak, command_line, fastest, run, seeds
 
@@ -104,7 +107,46 @@ def recovery(args: argparse.Namespace) -> Lines:
         yield {"part": "recovery", "seed": seed, "seconds": round(seconds, 2), "short_of_truth": round(best - found.log_likelihood, 4), "covered": held, "num_tried": found.restarts.num_tried}
 
 
-PARTS = {"iteration": iteration, "recovery": recovery}
+def program(data: torch.Tensor) -> None:
+    """Normal items in hidden states, as a user writes it."""
+    start = pyro.sample("start", dist.Dirichlet(torch.ones(3)))
+    moves = pyro.sample("moves", dist.Dirichlet(torch.ones(3, 3)).to_event(1))
+    mean = pyro.sample("mean", dist.Normal(0.0, 10.0).expand([3]).to_event(1))
+    spread = pyro.sample("spread", dist.Gamma(2.0, 2.0).expand([3]).to_event(1))
+    with pyro.plate("sequences", data.shape[0]):
+        z = None
+        for t in pyro.markov(range(data.shape[1])):
+            z = pyro.sample(f"z_{t}", dist.Categorical(start if z is None else moves[z]))
+            pyro.sample(f"x_{t}", dist.Normal(mean[z], spread[z]), obs=data[:, t])
+
+
+def own(args: argparse.Namespace) -> Lines:
+    """A program and the family on the same sequence; with a short loop step by step too, where that can be waited for."""
+    for steps in (200, 2000):
+        data = drawn(truth_of(3, 1, 1), 1, min(steps, args.steps), 2)
+        began = time.process_time()
+        problem = problem_of(program, data[..., 0], 0)
+        looked = problem.program()
+        is_chain = looked.is_chain
+        line: dict[str, object] = {"part": "own", "steps": data.shape[1], "is_chain": is_chain, "seconds_before_the_first": round(time.process_time() - began, 3)}
+        start = {name: value[:1] for name, value in looked.draw_prior(1, 0).items()}
+        ours = EM().steps(problem)
+        ours.m_step(ours.e_step(start)[0], start)
+        line["seconds_of_an_iteration"] = round(fastest(lambda own=ours, at=start: own.m_step(own.e_step(at)[0], at), args.repeats), 4)
+        model = HiddenMarkov(3, Normal(), 1)
+        family = problem_of(model, data, 0)
+        theirs_start = {name: value[:1] for name, value in family.program_of_one_row().draw_prior(1, 0).items()}
+        fast = structure_of(model).steps(family, EM().chunk_elements, 1)
+        fast.m_step(fast.e_step(theirs_start)[0], theirs_start)
+        line["of_the_family"] = round(fastest(lambda own=fast, at=theirs_start: own.m_step(own.e_step(at)[0], at), args.repeats), 4)
+        for name, what, rows in (("fit", program, data[..., 0]), ("fit_of_the_family", model, data)):
+            began = time.process_time()
+            found = fit(what, rows)
+            line |= {f"seconds_of_{name}": round(time.process_time() - began, 2), f"log_likelihood_of_{name}": round(found.log_likelihood, 3), f"starts_of_{name}": found.restarts.num_tried}
+        yield line
+
+
+PARTS = {"iteration": iteration, "recovery": recovery, "own": own}
 
 
 def measure(args: argparse.Namespace) -> Lines:

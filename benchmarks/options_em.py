@@ -1,9 +1,9 @@
 """Seconds of one EM iteration of an options HMM, beside hmmlearn's compiled one; scaling; ragged batches; starts.
 
-Parts: iteration, length, options, ragged, starts; all but starts by default (starts takes half an hour). The figure shows
+Parts: iteration, symbols, states, length, options, ragged, starts; all but starts by default (starts takes half an hour). The figure shows
 seconds and memory against the number of steps, seconds against the number of options, and the ragged batch beside its loop, of
 the parts that were run. Every comparison times both sides in one run, in turns, and reports the fastest of each. The part
-"iteration" needs hmmlearn, which is not a dependency.
+"iteration", and half of "symbols", need hmmlearn, which is not a dependency.
 Run: ``python benchmarks/options_em.py [--parts iteration length] [--figure FILE]``.
 """
 
@@ -28,7 +28,7 @@ from inference import EM, fit
 from inference.alignment import align
 from inference.structures.options import OptionSteps, policy_error, random_policies
 from ppl_models import OptionsHMM
-from ppl_models.datasets import options_chain, simulate_options
+from ppl_models.datasets import options_chain, random_options, simulate_options
 from ppl_models.sequences import ChainPlan, pack, plan_of
 
 
@@ -75,6 +75,48 @@ def iteration(args: argparse.Namespace) -> Lines:
         "hmmlearn_default_log": round(best["log"], 5), "hmmlearn_scaling": round(best["scaling"], 5),
         "ratio_to_log": round(best["ours"] / best["log"], 3), "ratio_to_scaling": round(best["ours"] / best["scaling"], 3),
     }  # fmt: skip
+
+
+SYMBOLS = ((300, 5, 2, 100_000), (10, 5, 10, 100_000))  # states, actions, options, steps: 1,500 symbols in 2 hidden states, 50 in 10
+
+
+def symbols(args: argparse.Namespace) -> Lines:
+    """Many (state, action) symbols, or many options, beside hmmlearn's chain of as many hidden states and symbols."""
+    for states, actions, num_options, steps in SYMBOLS:
+        data = simulate_options(random_options(states, actions, num_options, 1), 1, min(steps, args.steps), 2).packed
+        step = one_iteration(OptionsHMM(states, actions, num_options), data)
+        step()
+        line = {"states": states, "actions": actions, "options": num_options, "num_steps": data.shape[1], "seconds": round(fastest(step, 5), 5)}
+        yield line | {f"hmmlearn_{name}": _seconds_of_theirs((data[0, :, 0] * actions + data[0, :, 1]).numpy(), num_options, states * actions, name) for name in ("log", "scaling")}
+
+
+def _seconds_of_theirs(values: np.ndarray, hidden: int, num_symbols: int, implementation: str) -> float | None:
+    """Seconds of an iteration of hmmlearn's; None where it is not installed."""
+    if importlib.util.find_spec("hmmlearn") is None:
+        return None
+    from hmmlearn.hmm import CategoricalHMM
+
+    logging.getLogger("hmmlearn").setLevel(logging.ERROR)
+    best = float("inf")
+    for _ in range(3):
+        model = CategoricalHMM(hidden, n_iter=5, tol=-np.inf, implementation=implementation, random_state=0, n_features=num_symbols)
+        began = time.perf_counter()
+        model.fit(values[:, None])
+        best = min(best, (time.perf_counter() - began) / 5)
+    return round(best, 5)
+
+
+def states(args: argparse.Namespace) -> Lines:
+    """The plain call, with one option and with several, and what one of its iterations takes."""
+    for num_states, num_options, steps in ((19, 1, 10_000), (19, 2, 10_000), (300, 1, 100_000), (300, 2, 100_000)):
+        data = simulate_options(random_options(num_states, 5, num_options, 1), 100, min(steps, args.steps) // 100, 2).packed
+        model = OptionsHMM(num_states, 5, num_options)
+        step = one_iteration(model, data)
+        step()
+        began = time.perf_counter()
+        found = fit(model, data)
+        line = {"states": num_states, "options": num_options, "num_steps": data[..., 0].numel(), "seconds": round(time.perf_counter() - began, 2)}
+        yield line | {"seconds_of_an_iteration": round(fastest(step, 3), 5), "iterations": found.num_iterations, "converged": found.converged}
 
 
 def tidy() -> None:
@@ -191,7 +233,7 @@ def draw(lines: list[Mapping[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-PARTS = {"iteration": iteration, "length": length, "options": options, "ragged": ragged, "starts": starts}
+PARTS = {"iteration": iteration, "symbols": symbols, "states": states, "length": length, "options": options, "ragged": ragged, "starts": starts}
 
 
 def measure(args: argparse.Namespace) -> Lines:
