@@ -17,16 +17,17 @@ carries along, differs there and keeps its steps, and so does one whose moves de
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from inference.programs.alone import quiet
-from inference.programs.elimination import LocalTerms, narrow_repeated
+from inference.programs.elimination import LocalTerms, narrow_repeated, support_of
 from inference.programs.restarts import inner_points
 from inference.programs.windows import Layout, layouts
 from ppl_models.sequences.hidden_chain import log_chain
@@ -34,6 +35,9 @@ from ppl_models.sequences.hidden_chain import log_chain
 __all__ = ["Chain", "ChainFactors", "find_chain"]
 
 logger = logging.getLogger(__name__)
+Params = dict[str, Tensor]
+T = TypeVar("T")
+DATA_OF = Tensor.data.__get__  # type: ignore[attr-defined]
 
 LEAST_STEPS = 8  # of shorter loops the steps are run one by one
 MOST_VALUES = 128  # of all latents of a step together
@@ -47,6 +51,20 @@ class _Differs(Exception):
     """What was tried is no chain."""
 
 
+class _ShapesOfData(TorchFunctionMode):
+    """Pyro asks ``value.data`` for its shape, which vmap forbids: a detached value has the same."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0].detach() if func == DATA_OF else func(*args, **(kwargs or {}))
+
+
+def _of_all(ask: Callable[[Params], T], params: Params) -> T:
+    """What is asked of one restart, of all of them in one run, with a leading dim."""
+    with _ShapesOfData():
+        found: T = torch.func.vmap(ask)(params)
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class ChainFactors:
     """What is needed of a chain at some parameters, R of them: the interface of :class:`inference.programs.elimination.Factors`.
@@ -55,14 +73,12 @@ class ChainFactors:
         chain: whose.
         terms: "first" (R, N, K), log p(z_1); "moves" (R, K, K), log p(z_t | z_{t-1}); "densities" (R, N, T, K), log p(x_t | z_t).
         log_prior: of the parameters, (R,) or ().
-        supports: of the latents of a step, (num_values, \\*event) each.
         is_batch: whether there are restarts.
     """
 
     chain: Chain
     terms: dict[str, Tensor]
     log_prior: Tensor
-    supports: tuple[Tensor, ...]
     is_batch: bool
 
     scale = 1.0
@@ -74,7 +90,7 @@ class ChainFactors:
 
     def values(self, name: str) -> Tensor:
         """The support of a latent site, (num_values, \\*event)."""
-        return self.supports[self.enumerated[name]]
+        return self.chain.supports[self.enumerated[name]]
 
     def log_rows(self) -> Tensor:
         """Log-marginal of each sequence, (R, N); without a plate (R,)."""
@@ -142,6 +158,7 @@ class Chain:
         layout: of its data.
         latents: names of the latent sites of every step.
         sizes: values of each latent of a step.
+        supports: of each of them, (num_values, \\*event).
         first: the program on the first step of all sequences; pairs: on all pairs of neighbouring steps.
         num_rows, num_steps: N and T.
         row_dim: the dim of the sequences in a site.
@@ -150,6 +167,7 @@ class Chain:
     layout: Layout
     latents: tuple[tuple[str, ...], ...]
     sizes: tuple[int, ...]
+    supports: tuple[Tensor, ...]
     first: Any
     pairs: Any
     num_rows: int
@@ -173,42 +191,59 @@ class Chain:
             raise _Differs
         latents = tuple(tuple(site.name for site in step if site.kind == "latent") for step in steps)
         values = tuple(site.num_values for site in own if site.kind == "latent")
-        return cls(layout, latents, values, first, pairs, *sizes, row_dim)
+        supports = tuple(support_of(first.first_trace.nodes[name]) for name in latents[0])
+        return cls(layout, latents, values, supports, first, pairs, *sizes, row_dim)
 
-    def factors(self, params: Mapping[str, Tensor], restarts: int | None) -> ChainFactors:
-        """The factors of all steps at parameters, (R, ...) where there are restarts."""
-        num, size = restarts or 1, torch.Size(self.sizes).numel()
+    def factors(self, params: Params, is_batch: bool) -> ChainFactors:
+        """The factors of all steps at parameters, (R, ...) in a batch of restarts: the runs of all of them are one run, whatever the program does with a leading dim."""
+        if is_batch:
+            terms, log_prior = _of_all(self._terms, params)
+            return ChainFactors(self, terms, log_prior, True)
+        terms, log_prior = self._terms(params)
+        return ChainFactors(self, {name: term.unsqueeze(0) for name, term in terms.items()}, log_prior, False)
+
+    def log_prior(self, params: Params, is_batch: bool) -> Tensor:
+        """Of the parameters, (R,) or ()."""
+
+        def one(own: Params) -> Tensor:
+            return self.first.local_terms(own).log_prior
+
+        return _of_all(one, params) if is_batch else one(params)
+
+    def _terms(self, params: Params) -> tuple[Params, Tensor]:
+        """log p(z_1) (N, K), log p(z_t | z_{t-1}) (K, K) and log p(x_t | z_t) (N, T, K); and log p(parameters)."""
         begin, moved = self.first.local_terms(params), self.pairs.local_terms(params, first=len(_local(self.first)))
-        now, before = self._dims(begin, 0), self._dims(moved, 0)
-        then = self._dims(moved, 1)
+        size, now, then = torch.Size(self.sizes).numel(), self._dims(begin, 0), self._dims(moved, 1)
         densities = [
-            self._sum(terms, "observed", step, dims, restarts).expand(num, rows, *self.sizes).reshape(num, self.num_rows, -1, size)
+            self._sum(terms, "observed", step, dims).expand(rows, *self.sizes).reshape(self.num_rows, -1, size)
             for terms, step, dims, rows in ((begin, 0, now, self.num_rows), (moved, 1, then, self.num_rows * (self.num_steps - 1)))
         ]
-        moves = self._sum(moved, "latent", 1, before + then, restarts)
-        if moves.shape[1] > 1:
-            _must_agree(moves, moves[:, :1])
-        terms = {
-            "first": self._sum(begin, "latent", 0, now, restarts).expand(num, self.num_rows, *self.sizes).reshape(num, self.num_rows, size),
-            "moves": moves[:, 0].expand(num, *self.sizes, *self.sizes).reshape(num, size, size),
-            "densities": torch.cat(densities, 2),
-        }
-        return ChainFactors(self, terms, begin.log_prior, tuple(begin.support(name) for name in self.latents[0]), restarts is not None)
+        moves = self._moves(moved)[0]  # those of all rows are the same, which was tried
+        return {
+            "first": self._sum(begin, "latent", 0, now).expand(self.num_rows, *self.sizes).reshape(self.num_rows, size),
+            "moves": moves.expand(*self.sizes, *self.sizes).reshape(size, size),
+            "densities": torch.cat(densities, 1),
+        }, begin.log_prior
+
+    def moves_of_rows(self, params: Params) -> Tensor:
+        """log p(z_t | z_{t-1}) of every row, or of one for all, (rows, ...)."""
+        return self._moves(self.pairs.local_terms(params, first=len(_local(self.first))))
+
+    def _moves(self, moved: LocalTerms) -> Tensor:
+        return self._sum(moved, "latent", 1, self._dims(moved, 0) + self._dims(moved, 1))
 
     def _dims(self, terms: LocalTerms, step: int) -> list[int]:
         return [terms.trace.nodes[name]["infer"]["_enumerate_dim"] for name in self.latents[step]]
 
-    def _sum(self, terms: LocalTerms, kind: str, step: int, dims: Sequence[int], restarts: int | None) -> Tensor:
-        """Of the sites of one kind at one step, (R, rows, values of latents ...), 1 where it does not depend on them."""
+    def _sum(self, terms: LocalTerms, kind: str, step: int, dims: Sequence[int]) -> Tensor:
+        """Of the sites of one kind at one step, (rows, values of latents ...), 1 where it does not depend on them."""
         program = self.first if step == 0 else self.pairs
-        nesting = program.max_plate_nesting
         sites = _local(program)
-        lead = [] if restarts is None else [-1 - nesting]
         total = torch.zeros(())
-        for site in sites[step * len(sites) // 2 :] if step else sites:
+        for site in sites[step * len(sites) // 2 :]:
             if site.kind == kind:
-                own = _arranged(narrow_repeated(terms.log_probs[site.name], [self.row_dim]), terms.trace.nodes[site.name], [*lead, self.row_dim, *dims], nesting)
-                total = total + (own if lead else own.unsqueeze(0))
+                log_prob = narrow_repeated(terms.log_probs[site.name], [self.row_dim])
+                total = total + _arranged(log_prob, terms.trace.nodes[site.name], [self.row_dim, *dims], program.max_plate_nesting)
         return total
 
 
@@ -255,16 +290,18 @@ def _try(program: Any, chain: Chain) -> None:
     points = inner_points(chain.first)
     for k in (0, 1):
         point = {name: value[k] for name, value in points.items()}
-        factors = chain.factors(point, None)
+        factors = chain.factors(point, False)
         if not bool(factors.log_total().isfinite()):
             raise _Differs
+        moves = chain.moves_of_rows(point)
+        _must_agree(moves, moves[:1])
         if k == 0:
             _try_paths(program, chain, point, factors)
         few = program.part(chain.layout.begin(program.args[0], SHORT + (chain.num_rows == SHORT)), program.max_plate_nesting)
-        _must_agree(Chain.build(few, chain.layout, chain.row_dim).factors(point, None).log_rows(), few.log_marginal_rows(point))
+        _must_agree(Chain.build(few, chain.layout, chain.row_dim).factors(point, False).log_rows(), few.log_marginal_rows(point))
 
 
-def _try_paths(program: Any, chain: Chain, point: Mapping[str, Tensor], factors: ChainFactors) -> None:
+def _try_paths(program: Any, chain: Chain, point: Params, factors: ChainFactors) -> None:
     """The factors of all steps, as the program has them along some paths, must be those of the pairs."""
     paths = _paths(chain)  # (T, P, N)
     nesting = program.max_plate_nesting
@@ -273,7 +310,7 @@ def _try_paths(program: Any, chain: Chain, point: Mapping[str, Tensor], factors:
         shape[chain.row_dim] = chain.num_rows
     fixed = {}
     for own, names in zip(paths, chain.latents, strict=True):
-        for name, index, support in zip(names, torch.unravel_index(own, chain.sizes), factors.supports, strict=True):
+        for name, index, support in zip(names, torch.unravel_index(own, chain.sizes), chain.supports, strict=True):
             fixed[name] = support[index].reshape(-1, *shape, *support.shape[1:])
     terms = program.local_terms(point, fixed)
     if terms.scale != 1.0:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ppl_models.parts.item_response import ItemResponse
 
-__all__ = ["FactorPosteriors", "Factors", "FiniteMixture", "LocalTerms", "differing_site", "narrow_repeated"]
+__all__ = ["FactorPosteriors", "Factors", "FiniteMixture", "LocalTerms", "differing_site", "narrow_repeated", "support_of"]
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,6 @@ class LocalTerms:
     log_prior: Tensor
     scale: float
 
-    def support(self, name: str) -> Tensor:
-        """The enumerated support of a latent site, (num_values, \\*event)."""
-        fn = self.trace.nodes[name]["fn"]
-        support = fn.enumerate_support(expand=False)
-        return support.reshape(support.shape[:1] + fn.event_shape)
-
 
 @dataclass
 class Factors:
@@ -145,7 +139,7 @@ class Factors:
 
     def values(self, name: str) -> Tensor:
         """The enumerated support of a latent site, (num_values, \\*event)."""
-        return self.run.support(name)
+        return support_of(self.trace.nodes[name])
 
     def expected(self, weights: Mapping[str, Tensor]) -> Tensor:
         """Expected log-density of latents and data under posteriors of the factors, (R,) or ()."""
@@ -196,6 +190,12 @@ class Factors:
         out = index.reshape([n for n in index.shape if n > 1])
         out._pyro_dims = "".join(s for s, n in zip(order, index.shape, strict=True) if n > 1)  # type: ignore[attr-defined]
         return out
+
+
+def support_of(node: Any) -> Tensor:
+    """The enumerated support of a latent site, (num_values, \\*event)."""
+    support: Tensor = node["fn"].enumerate_support(expand=False)
+    return support.reshape(support.shape[:1] + node["fn"].event_shape)
 
 
 def narrow_repeated(term: Tensor, dims: list[int]) -> Tensor:

@@ -303,8 +303,10 @@ class Program:
         return self._each(self._log_prior_of, params)
 
     def _log_prior_of(self, params: Params) -> Tensor:
-        trace = self._shortest._trace(params, enumerate_latents=False, needs_local=False)
-        return self._log_prior(trace, self._num_restarts(params))
+        restarts = self._num_restarts(params)
+        if self._chain is not None:
+            return self._chain.log_prior(params, restarts is not None)
+        return self._log_prior(self._trace(params, enumerate_latents=False, needs_local=False), restarts)
 
     def log_prior_local(self, params: Params) -> Tensor:
         """Log density of the local sites given in ``params``, () or (R,); 0 where there are none. For laws without a latent."""
@@ -370,7 +372,7 @@ class Program:
         return LocalTerms(trace, log_probs, self._log_prior(trace, self._num_restarts(params)), next(iter(scales.values()), 1.0))
 
     def _factors(self, params: Params) -> Factors | ChainFactors:
-        return self._eliminated(params) if self._chain is None else self._chain.factors(params, self._num_restarts(params))
+        return self._eliminated(params) if self._chain is None else self._chain.factors(params, self._num_restarts(params) is not None)
 
     def _eliminated(self, params: Params) -> Factors:
         run = self.local_terms(params)

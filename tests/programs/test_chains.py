@@ -188,6 +188,15 @@ def test_a_chain_is_the_sum_over_all_paths_and_draws_them() -> None:
     assert torch.allclose(both_on, paths.marginal("z_2", "z_3").reshape(4, N)[3], atol=0.08)
 
 
+def test_restarts_run_as_one_batch_in_programs_that_know_no_leading_dim() -> None:
+    program, unrolled, points = both("ragged")
+    assert program.broadcasts()
+    assert not unrolled.broadcasts()
+    here, there = program.factor_posteriors(points), [program.factor_posteriors({site: value[k] for site, value in points.items()}) for k in (0, 1)]
+    for name, weight in here.weights.items():
+        near(weight, torch.cat([one.weights[name] for one in there]))
+
+
 def test_its_gradient_is_that_of_the_unrolled_program() -> None:
     program, unrolled, points = both("missing entries")
     one, other = (Potential(p, points) for p in (program, unrolled))
