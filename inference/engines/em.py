@@ -190,6 +190,7 @@ class EM:
             statistics, objective, log_likelihood = _evaluated(steps, params, before)
         accepted = ahead.accepts(course, objective)
         image = steps.m_step(statistics, params) if bool(accepted.any()) else params
+        accepted = ahead.within(course, accepted, params, image)
         gap = self.gap(params, image, before, objective)
         gap = torch.where(accepted & ((course.kind == PLAIN) | (course.kind == MIXED)), gap, torch.inf)  # a squared step may lead as high on the other side
         course, new, safe = ahead.advance(course, accepted, objective, params, image, safe)

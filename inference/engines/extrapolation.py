@@ -10,7 +10,7 @@ two ways of looking ahead are used, each restart on its own:
 A point that is extrapolated is kept if the objective has not fallen by it (Anderson's: if it rose by half of what a step of EM would gain, or mixing
 would be drawn to saddles); else shorter steps are tried, then the plain step, and after the k-th failure in a row
 :math:`2^k - 2` of these. So the objective never falls, and what an M-step sets to zero or puts on a bound stays there until an M-step moves it.
-(One exception is left: a point beyond a bound that M-steps keep and that has not been met before may be kept, and its image is then lower than it.)
+(One exception is left: a point beyond a bound that M-steps keep and that none has come to before may be kept, and its image is then lower than it.)
 
 Sources: R. Varadhan and C. Roland (2008), doi:10.1111/j.1467-9469.2007.00585.x; H. F. Walker and P. Ni (2011), doi:10.1137/10078356X;
 N. C. Henderson and R. Varadhan (2019), doi:10.1080/10618600.2019.1594835.
@@ -40,6 +40,7 @@ RANK = 1e-10  # of the largest eigenvalue below which differences are dependent
 RECENT = 15  # rounds over which a gain is looked at
 GRAIN = 2.0**-20  # coordinates of trials are multiples of it, so that differences in the last digits, as between a batch and a run alone, are not extrapolated
 MOST_NUMBERS = 2**25  # that the differences may hold
+ROUNDING = 1e-9  # of a coordinate that was not to be moved
 
 
 @dataclass(frozen=True)
@@ -122,11 +123,19 @@ class Extrapolation:
         needed = course.value + torch.where(course.kind == MIXED, SHARE * course.gain * _squared(course.image - course.at), 0.0)
         return (course.kind == PLAIN) | (objective.isfinite() & (objective >= needed))
 
+    def within(self, course: Course, accepted: Tensor, point: Params, image: Params) -> Tensor:
+        """Which of the ``accepted`` points, (A,), do not lie beyond a bound: where an M-step brings a coordinate back to exactly where it had put it before."""
+        if not bool((accepted & (course.kind != PLAIN)).any()):
+            return accepted
+        at, new = self.scale.of(point).cpu(), self.scale.of(image).cpu()
+        beyond = (new == course.image) & ((at - new).abs() > ROUNDING)
+        return accepted & ((course.kind == PLAIN) | ~beyond.any(1))
+
     def advance(self, course: Course, accepted: Tensor, objective: Tensor, point: Params, image: Params, safe: Params) -> tuple[Course, Params, Params]:
         """What to evaluate next.
 
         Args:
-            course: so far; accepted: by :meth:`accepts`.
+            course: so far; accepted: by :meth:`accepts` and :meth:`within`.
             objective: at ``point``, (A,); ``image``: of it under M, not read where it was not accepted.
             safe: the image of the last accepted point.
 

@@ -138,6 +138,16 @@ def test_zeros_are_made_and_unmade_by_m_steps_alone():
     assert torch.equal(zero, again.params["loadings_1"] == 0)
 
 
+def test_a_variance_that_comes_to_its_floor_lets_nothing_fall():
+    """Six rows of one value: a component shrinks onto them until the M-step holds its variance."""
+    generator = np.random.default_rng(2)
+    data = np.concatenate([generator.normal(0, 1, (60, 1)), generator.normal(1.5, 1, (60, 1)), np.full((6, 1), 2.0)])
+    method = EM(max_iterations=200)
+    found = outcome_of(Mixture(3, Normal(), 1), data, method, num_restarts=6, seed=2)
+    assert found.params["dispersion"].min() < 0.01  # the floor was come to
+    assert (found.history[1:] - found.history[:-1]).nan_to_num(nan=0.0).min() > -1e-7
+
+
 def test_twice_the_rows_are_the_same_path():
     data = overlapping(3)
     model = Mixture(2, Bernoulli(), 6, concentration=1.0)
