@@ -16,7 +16,7 @@ from ppl_models.parts.frames import as_frame, coded, column_names
 from ppl_models.parts.responses import ResponseFamily
 
 __all__ = [
-    "ConstantColumnWarning", "as_items", "as_table", "check_complete", "check_flag", "check_kind", "check_number", "check_numbers", "check_reach", "check_size",
+    "ConstantColumnWarning", "as_items", "as_table", "check_complete", "check_dense", "check_flag", "check_kind", "check_number", "check_numbers", "check_reach", "check_size",
     "is_integer", "is_number", "numbers_like", "plain_fields",
 ]  # fmt: skip
 
@@ -136,10 +136,7 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
     else:
         names = ()
         data = data.detach() if isinstance(data, Tensor) else torch.from_numpy(_as_floats(data))
-        if data.layout != torch.strided:
-            raise ValueError(f"data: a dense tensor was expected, got layout {data.layout}")
-        if data.is_meta:
-            raise ValueError("data: a tensor with numbers in it was expected, got one on the device 'meta', which holds none")
+        check_dense(data)
         if data.is_complex():
             raise ValueError(f"data: real numbers were expected, got dtype {data.dtype}")
         table = data if data.dtype in (torch.float32, torch.float64) else data.to(torch.float64)
@@ -160,6 +157,14 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
             f"column {column}: change the unit, or mark a wrong entry as missing (NaN)"
         )
     return table, names or tuple(str(j) for j in range(table.shape[1]))
+
+
+def check_dense(data: Tensor) -> None:
+    """Refuse tensors that are sparse or hold no numbers."""
+    if data.layout != torch.strided:
+        raise ValueError(f"data: a dense tensor was expected, got layout {data.layout}")
+    if data.is_meta:
+        raise ValueError("data: a tensor with numbers in it was expected, got one on the device 'meta', which holds none")
 
 
 def check_complete(owner: str, table: Tensor, names: tuple[str, ...]) -> None:

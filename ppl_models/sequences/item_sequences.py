@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ppl_models.parts.frames import as_frame, column_names
 from ppl_models.parts.responses import ResponseFamily
-from ppl_models.parts.validation import as_items
+from ppl_models.parts.validation import as_items, check_dense
 
 __all__ = ["PLACES", "as_item_sequences", "inside_of", "places_of"]
 
@@ -188,6 +188,7 @@ def _of_array(array: Any, length: Any, num_items: int, response: ResponseFamily,
 
 def _as_array(data: Any) -> Any:
     if isinstance(data, Tensor):
+        check_dense(data)
         return data
     try:
         array = np.asarray(data)
@@ -202,6 +203,8 @@ def _as_table(part: Any, number: int, num_items: int) -> Any:
     """One sequence as a table (T, J)."""
     part = as_frame(part)
     if not _is_frame(part):
+        if isinstance(part, Tensor):
+            check_dense(part)
         part = part.detach() if isinstance(part, Tensor) else np.asarray(part)
         if part.ndim == 1 and num_items == 1:
             part = part.reshape(-1, 1)
@@ -239,8 +242,6 @@ def _items(table: Any, num_items: int, response: ResponseFamily, for_fit: bool) 
     if _is_frame(table):
         empty = table.isna().to_numpy().all(1)
     else:
-        if isinstance(table, Tensor) and table.layout != torch.strided:
-            raise ValueError(f"data: a dense tensor was expected, got layout {table.layout}")
         array = table.detach().cpu().numpy() if isinstance(table, Tensor) else table
         empty = np.isnan(array).all(1) if array.dtype.kind == "f" else np.zeros(len(array), dtype=bool)
     if empty.all():

@@ -440,3 +440,9 @@ def test_a_fit_takes_no_negative_time(tmp_path):
     dataclasses.replace(result, seconds=-1.0).save(tmp_path / "fit")
     with pytest.raises(ValueError, match="seconds must not be negative"):
         Fit.load(tmp_path / "fit")
+
+
+@pytest.mark.parametrize("data", [torch.zeros(2, 5, 1, device="meta"), [torch.zeros(5, 1, device="meta")] * 2, torch.zeros(5, 1).to_sparse()], ids=["one", "several", "sparse"])
+def test_sequences_that_hold_no_numbers_are_refused(data):
+    with pytest.raises(ValueError, match="data: a .* was expected"):
+        fit(HiddenMarkov(2, Normal()), data)
