@@ -223,10 +223,10 @@ class Mixture:
 
 
 def _check_pairs(table: Tensor, names: tuple[str, ...]) -> None:
-    """Every two columns must stand together in some rows, or nothing says how they vary together."""
+    """Every two columns of a table with gaps must stand together in some rows, or nothing says how they vary together."""
     seen = (~table.isnan()).double()
     together = seen.mT @ seen
-    if bool((together < LEAST_TOGETHER).any()):
+    if bool((seen == 0).any() & (together < LEAST_TOGETHER).any()):
         one, other = (together < LEAST_TOGETHER).nonzero()[0].tolist()
         raise ValueError(
             f"data: columns {names[one]!r} and {names[other]!r} are both there in {int(together[one, other])} rows, too few to say how they vary together: "
