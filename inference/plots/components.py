@@ -113,7 +113,7 @@ def plot_discrepancies(result: AcdcResult, num_components: int | None = None) ->
     axes.set_xticks(place, [f"{i + 1}\nn={n:.0f}" for i, n in enumerate(result.num_used[k])], fontsize=7)
     axes.set_xlabel("component, rows that use it")
     axes.set_ylabel("divergence (nats)")
-    axes.legend(fontsize=8)
+    figure.legend(fontsize=8, loc="outside upper center", ncols=2)
     return figure
 
 

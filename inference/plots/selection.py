@@ -56,6 +56,7 @@ def plot_how_many(answer: HowMany) -> Figure:
         axes.set_xlabel("number of components")
         axes.xaxis.get_major_locator().set_params(integer=True)
     left.set_yscale("symlog", linthresh=10)
+    left.set_ylim(bottom=-1)
     left.set_ylabel("strict penalised deviance, above the best")
     left.legend(fontsize="small")
     right.axhspan(0, 1, color="0.9", label="noise alone")
@@ -80,6 +81,7 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
         left.plot(own.index, own["bic"] - table["bic"].min(), "o-", label=law)
     left.axvline(groups.num_fitted, color="0.6", linestyle=":")
     left.set_yscale("symlog", linthresh=10)
+    left.set_ylim(bottom=-1)
     left.set_xlabel("number of components")
     left.set_ylabel("BIC, above the best")
     left.legend(fontsize="small")
@@ -94,7 +96,8 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
     image = right.imshow(groups.misclassified.numpy(), vmin=0, vmax=1, cmap="Greys")
     right.set_xlabel("assigned to component")
     right.set_ylabel("row of component")
-    right.set_xticks(range(groups.num_fitted))
-    right.set_yticks(range(groups.num_fitted))
+    numbered = [str(k + 1) for k in range(groups.num_fitted)]
+    right.set_xticks(range(groups.num_fitted), numbered)
+    right.set_yticks(range(groups.num_fitted), numbered)
     figure.colorbar(image, ax=right, label="estimated chance")
     return figure

@@ -10,14 +10,21 @@ import numpy as np
 
 from inference.causal.of_fit import NOT_DETERMINED, AttributeReport
 from inference.report.page import number, picture, write_page
-from inference.report.parts import Bullets, Heading, Note, Paragraph, Part, Section, Table
+from inference.report.parts import Bullets, Finding, Heading, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import cut_table
+from inference.report.verdicts import verdict_of
+from ppl_models.parts.showing import counted
 
-__all__ = ["causal_parts", "causal_record", "verdict_in_words", "write_causal_report"]
+__all__ = ["causal_parts", "causal_record", "causal_verdict", "verdict_in_words", "write_causal_report"]
 
 MOST_DOUBTS, MOST_PAIRS = 8, 24  # that a page lists
 LEAST_SHOWN = 0.25  # probability of being joined, below which a pair that the graph does not join is not listed
 RARE = 0.2  # probability of the most probable graph, below which no single graph is to be read
+NONE_EXPLAINS = "No graph explains the answers as well as a free table does: some dependence is left out of all of them."
+TAKEN_FOR_GRANTED = (
+    "An arrow is a cause only if no common cause of two attributes was left out, if independences in the table are no accident, and if the "
+    "items measure the attributes that they are said to measure. A line means that both directions fit alike."
+)
 PICTURE = "the graph: wide edges are strong, dashed ones have no firm direction, dotted ones may not be there"
 
 
@@ -50,9 +57,38 @@ def verdict_in_words(report: AttributeReport) -> list[str]:
     return words
 
 
+def causal_verdict(report: AttributeReport) -> Verdict:
+    """What was asked, what is joined, how sure that is, whether the graph explains the answers, and what no such graph can say."""
+    causal = report.causal
+    asked = Finding("", "What was asked?", f"Which of {counted(len(causal.graph.names), 'attribute')} may cause which, as far as their dependences in the rows tell?")
+    first, *rest = verdict_in_words(report)
+    if not report.determined:
+        step = "Ask for no causes before the answers determine the attributes: give every attribute items that ask for it alone, and fit again."
+        return verdict_of([asked, Finding("bad", "Can a graph be found?", first, step)], about="graph")
+    chances = causal.probabilities
+    is_vague = chances is not None and chances.classes[0][1] < RARE
+    is_open = is_vague or bool(causal.doubts or causal.ties or causal.nearly_unfaithful)
+    step = "Read the edges one by one, with their probabilities and doubts below, and no single graph." if is_open else ""
+    sure = Finding("care" if is_open else "good", "How sure is that?", " ".join(rest) or "Nothing that was looked at leaves it open.", step)
+    explained = None
+    if causal.edges:
+        fails = report.on_rows.best.graph is None
+        words = NONE_EXPLAINS if fails else "Yes: held against the answers themselves, a graph does better than a table of profiles without any, for its number of probabilities."
+        explained = Finding("care" if fails else "good", "Does a graph explain the answers?", words)
+    held = "Take an arrow as a conjecture: what came first in time, or an intervention, can confirm it; this table cannot." if causal.edges else ""
+    return verdict_of([asked, sure, explained, Finding("", "What could not have been seen?", TAKEN_FOR_GRANTED, held)], nothing="Nothing follows from this page alone.", answer=first, about="graph")
+
+
 def causal_parts(report: AttributeReport) -> Iterator[Part]:
-    """The graph, its edges with probabilities, what is in doubt, how well it explains the rows, and what it takes for granted."""
+    """The graph in words, with all that stands behind them."""
     yield from map(Paragraph, verdict_in_words(report))
+    yield from graph_parts(report)
+    if report.determined:
+        yield Paragraph(TAKEN_FOR_GRANTED)
+
+
+def graph_parts(report: AttributeReport) -> Iterator[Part]:
+    """The graph, its edges with probabilities, what is in doubt, and how well it explains the rows."""
     if not report.determined:
         return
     if report.rows is not None:
@@ -83,11 +119,7 @@ def causal_parts(report: AttributeReport) -> Iterator[Part]:
     ]
     yield Table(("graph", "BIC against no graph", "probabilities", "log-likelihood against no graph"), lines)
     if report.on_rows.best.graph is None:
-        yield Paragraph("No graph explains the answers as well as a free table does: some dependence is left out of all of them.")
-    yield Paragraph(
-        "An arrow is a cause only if no common cause of two attributes was left out, if independences in the table are no accident, and if the "
-        "items measure the attributes that they are said to measure. A line means that both directions fit alike."
-    )
+        yield Paragraph(NONE_EXPLAINS)
 
 
 def _edges(report: AttributeReport) -> Iterator[Part]:
@@ -179,4 +211,5 @@ def write_causal_report(report: AttributeReport, path: str | Path) -> Path:
         path: the file, replaced if it exists.
     """
     names = report.causal.graph.names
-    return write_page(Path(path), f"What may cause what among {len(names)} attributes", [Section("graph", "The graph", causal_parts(report))])
+    sections = [Section("verdict", "Verdict", [causal_verdict(report)]), Section("graph", "The graph", graph_parts(report))]
+    return write_page(Path(path), f"What may cause what among {len(names)} attributes", sections)

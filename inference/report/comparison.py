@@ -154,7 +154,7 @@ def _on_misfit(comparison: Comparison) -> Finding | None:
         "That is a reason to look closer, and shows no law to be wrong by itself."
     )
     step = "Look closer at the components that misfit: inference.acdc.acdc with calibrate=Bootstrap(refit=True) says whether a right model would look like this too."
-    return Finding("care" if comparison.names[0] in off else "", "Does the noise look as the models say?", words, step if comparison.names[0] in off else "")
+    return Finding("", "Does the noise look as the models say?", words, step if comparison.names[0] in off else "")
 
 
 def _unseen(comparison: Comparison) -> Finding:

@@ -14,7 +14,9 @@ from inference.fitting.showing import rows_in_words
 from inference.plots.components import plot_choice, plot_discrepancies, plot_return, plot_scree, plot_signatures
 from inference.report.how_many import how_many_sections
 from inference.report.page import number, picture, write_page
-from inference.report.parts import Note, Paragraph, Part, Section, Table
+from inference.report.parts import Finding, Note, Paragraph, Part, Section, Table, Verdict
+from inference.report.verdicts import verdict_of
+from inference.selection.how_many.answer import components_text
 from inference.selection.reproducibility import RETURNS
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from inference.selection.how_many.answer import HowMany
     from inference.selection.reproducibility import Reproducibility
 
-__all__ = ["why", "write_selection_report"]
+__all__ = ["selection_verdict", "why", "write_selection_report"]
 
 MEANING = {
     "BIC (thesis)": "counts one parameter a component, so it adds components as long as the fit gains at all",
@@ -106,15 +108,25 @@ def _more(result: AcdcResult, chosen: int) -> str:
     return f"{words}, {share:.0%} less than the best smaller number: {why}."
 
 
+def _misfitting(result: AcdcResult, chosen: int) -> np.ndarray:
+    """Components whose noise is farther from its law than exact noise is, (K,)."""
+    off: np.ndarray = (result.raw[chosen] - result.null_mean[chosen]) > MISFIT * result.null_sd[chosen]
+    return off
+
+
+def _named(which: np.ndarray) -> str:
+    """Components by their numbers; which: (K,) of bool."""
+    return f"component{'' if which.sum() == 1 else 's'} {', '.join(str(i + 1) for i in np.flatnonzero(which))}"
+
+
 def _own(result: AcdcResult, chosen: int) -> str:
-    off = (result.raw[chosen] - result.null_mean[chosen]) > MISFIT * result.null_sd[chosen]
+    off = _misfitting(result, chosen)
     if not off.any():
         return (
             f"With K = {chosen}, no component's noise can be told from its law by {MISFIT:g} standard deviations. That is no test of whether a "
             "component is missing: with too few of them, a flexible law can leave noise that looks as it should."
         )
-    named = ", ".join(str(i + 1) for i in np.flatnonzero(off))
-    words = f"With K = {chosen}, the noise of component(s) {named} is farther from its law than exact noise is, by more than {MISFIT:g} standard deviations"
+    words = f"With K = {chosen}, the noise of {_named(off)} is farther from its law than exact noise is, by more than {MISFIT:g} standard deviations"
     best, share = taken_beyond(result.left, chosen)
     if share <= result.min_share:
         return f"{words}. {_what_that_shows(result)}"
@@ -160,16 +172,64 @@ def _disagreement(choices: pd.DataFrame) -> str:
 
 def _returning(halves: Reproducibility, chosen: int) -> list[str]:
     error = halves.by_component[chosen]
-    lost = ", ".join(str(i + 1) for i in np.flatnonzero(error >= RETURNS))
+    lost = error >= RETURNS
     words = [
         f"Fitted to halves of the rows, the components of K = {chosen} come back with cosine errors up to {number(error.max(), 3)} "
         f"(component {int(error.argmax()) + 1})."
     ]
-    if lost:
-        words.append(
-            f"Component(s) {lost} do not come back from most halves: few rows hold them up, rare but real or not."
-        )
+    if lost.any():
+        named, one = _named(lost), lost.sum() == 1
+        words.append(f"{named[0].upper()}{named[1:]} {'does' if one else 'do'} not come back from most halves: few rows hold {'it' if one else 'them'} up, rare but real or not.")
     return words
+
+
+def selection_verdict(result: AcdcResult, chosen: int, choices: pd.DataFrame, *more: Finding | None) -> Verdict:
+    """What was asked, the number, how sure it is, what the noise says, and what could not have been seen.
+
+    Args:
+        result: of :func:`inference.acdc.criterion.acdc`; chosen: number of components.
+        choices: of :func:`inference.selection.components.compare_criteria`; more: findings of other questions on the same number.
+    """
+    sizes = sorted(result.raw)
+    unseen = (
+        "Components that always go together look like one, and one that few rows hold looks like noise. Other laws of the noise were not compared; "
+        "inference.selection.select_components does that."
+    )
+    findings = [
+        Finding("", "What was asked?", f"How many components does the table hold? Compared were {', '.join(map(str, sizes))}."),
+        _sureness(result, chosen, choices),
+        Finding("care" if result.refitted and _misfitting(result, chosen).any() else "", "Does the noise of the components look as the model says?", _own(result, chosen)),
+        *more,
+        Finding("", "What could not have been seen?", unseen),
+    ]
+    step = "Look at the signatures below, and at the page of the chosen fit, before you build on this number."
+    return verdict_of(findings, nothing=step, answer=f"{components_text(chosen)}.", about="number")
+
+
+def _sureness(result: AcdcResult, chosen: int, choices: pd.DataFrame) -> Finding:
+    """Whether the number stands alone, or rests on the rule, its cutoff, or the end of the grid."""
+    choice, sizes = result.select(), sorted(result.raw)
+    rivals = sorted({int(k) for k in choices["chosen"]} - {chosen})
+    doubts, steps = [], []
+    if chosen == sizes[-1]:
+        doubts.append("It is the largest number compared.")
+        steps.append(f"Compare more, up to {2 * chosen}.")
+    if chosen != choice.num_components:
+        doubts.append(f"The last clear step of the discrepancies (ACDC) leads to {choice.num_components}.")
+    elif not choice.finished:
+        doubts.append("There is no clear step, or one at the largest number compared.")
+    if len(set(result.sensitivity().values())) > 1:
+        doubts.append("A clear step that is asked for a little more or less strictly leads to other numbers.")
+    if rivals:
+        doubts.append(f"Other criteria choose {', '.join(map(str, rivals))}.")
+        steps.append("Look at the components that come and go between these numbers, and report what holds in all of them.")
+    return Finding("care" if doubts else "good", "How sure is the number?", " ".join(doubts) or "All criteria choose it, and so do stricter and milder ones.", " ".join(steps))
+
+
+def _return_finding(halves: Reproducibility, chosen: int) -> Finding:
+    lost = bool((halves.by_component[chosen] >= RETURNS).any())
+    step = "Do not interpret components that do not come back from halves of the rows." if lost else ""
+    return Finding("care" if lost else "good", "Do the components come back from half of the rows?", " ".join(_returning(halves, chosen)), step)
 
 
 def write_selection_report(
@@ -206,8 +266,10 @@ def write_selection_report(
     names = list(channels) if channels is not None else list(best.item_names)
     question = f"Why K = {k}?" if answer is None else f"Why K = {k}? What the noise of the components says beside it"
     misfit = picture(lambda: plot_discrepancies(result, k), "misfit of each component")
+    returning = None if halves is None else _return_finding(halves, k)
+    own = [Section("verdict", "Verdict", [selection_verdict(result, k, table, returning)])] if answer is None else how_many_sections(answer, returning)
     sections = [
-        *([] if answer is None else how_many_sections(answer)),
+        *own,
         Section("why", question, map(Paragraph, why(result, k, halves))),
         Section("steps", "What every number leaves", [picture(lambda: plot_choice(result), "clear steps, and loss against the cutoff"), _STEPS]),
         Section("components", "Misfit of each component", [misfit, *_misfit(result, k, names)]),

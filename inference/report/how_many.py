@@ -1,4 +1,4 @@
-"""Why this K? The page of a rule that chooses law and number together: its three sentences, what they rest on, and the figures of every law."""
+"""Why this K? The page of a rule that chooses law and number together: the verdict, what it rests on, and the figures of every law."""
 
 from __future__ import annotations
 
@@ -10,29 +10,39 @@ from inference.fitting.showing import rows_in_words
 from inference.plots.components import plot_discrepancies
 from inference.plots.selection import plot_how_many, plot_how_many_groups
 from inference.report.page import number, picture, write_page
-from inference.report.parts import Bullets, Note, Paragraph, Part, Section, Table
+from inference.report.parts import Bullets, Finding, Note, Paragraph, Part, Section, Table, Verdict
+from inference.report.verdicts import listed, verdict_of
+from inference.selection.how_many.answer import components_text
 from inference.selection.how_many.mixture_answer import HowManyGroups
+from inference.selection.how_many.visible import MISFIT
+from ppl_models.parts.showing import counted
 
 if TYPE_CHECKING:
     from inference.acdc.criterion import AcdcResult
     from inference.selection.how_many.answer import HowMany
 
-__all__ = ["how_many_sections", "write_how_many_report"]
+__all__ = ["how_many_sections", "how_many_verdict", "write_how_many_report"]
 
 COLUMNS = {
-    "log_likelihood": "log-likelihood", "strict": "strict", "bic": "BIC", "lenient": "lenient", "gain_in_edges": "gain, noise edges", "icl": "ICL",
-    "num_parameters": "parameters",
+    "log_likelihood": ("log-likelihood", "grows with every component, so it chooses nothing by itself"),
+    "strict": ("strict", "deviance with a penalty that hardly ever counts a component too many; smaller is better"),
+    "bic": ("BIC", "the strict penalty: deviance and log N for each parameter; smaller is better"),
+    "lenient": ("lenient", "deviance with a weaker penalty, that hardly ever misses a component that can be seen; smaller is better"),
+    "gain_in_edges": ("gain, noise edges", "what the last component gains, in units of the most that noise alone would give; real ones gain more than 4/3"),
+    "icl": ("ICL", "as BIC, with a price for components that overlap: it counts groups that are apart; smaller is better"),
+    "num_parameters": ("parameters", "free numbers of the fit"),
 }  # fmt: skip
+MARKS = {"confident": "good", "unsure": "care", "law wrong at every K": "bad", "grid too short": "bad"}
 
 
-def how_many_sections(answer: HowMany) -> list[Section]:
+def how_many_sections(answer: HowMany, *more: Finding | None) -> list[Section]:
     """The answer in words, its pictures, and the figures of every law and number.
 
     Args:
-        answer: of :func:`inference.selection.select_components`.
+        answer: of :func:`inference.selection.select_components`; more: findings of other questions on the same numbers.
     """
     return [
-        Section("answer", f"How many? {answer.num_components}, {answer.word}", _words(answer)),
+        Section("verdict", "Verdict", [how_many_verdict(answer, *more)]),
         Section("laws", "Laws and numbers", _laws(answer)),
         Section("groups", "Groups and overlap", _groups(answer) if isinstance(answer, HowManyGroups) else ()),
     ]
@@ -54,11 +64,51 @@ def write_how_many_report(answer: HowMany, path: str | Path, result: AcdcResult 
     return write_page(Path(path), f"How many components? {answer.num_components}, for {rows_in_words(answer.fit)}", sections)
 
 
-def _words(answer: HowMany) -> Iterator[Part]:
-    yield from map(Paragraph, answer.sentences)
-    if answer.reasons:
-        yield Paragraph("Why one cannot be sure:")
-        yield Bullets(answer.reasons)
+def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
+    """What was asked, the number, how sure it is, whether its law holds, and what could not have been seen.
+
+    Args:
+        answer: of :func:`inference.selection.select_components`; more: findings of other questions on the same numbers.
+    """
+    laws, sizes = list(dict.fromkeys(law for law, _ in answer.fits)), sorted({size for _, size in answer.fits})
+    asked = f"How many components make the {rows_in_words(answer.fit)}, and of which law? Compared were {_range(sizes)} of {listed(laws)} law."
+    findings = [
+        Finding("", "What was asked?", asked),
+        _how_sure(answer, sizes),
+        _on_law(answer),
+        *more,
+        Finding("", "What could not have been seen?", answer.unseen),
+    ]
+    step = "Read the page of the chosen fit before you build on it: answer.fit.report(path, data), or ppl-models report on its folder."
+    return verdict_of(findings, nothing=step, answer=answer.sentences[0], about="number")
+
+
+def _range(sizes: list[int]) -> str:
+    return components_text(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {components_text(sizes[-1])}"
+
+
+def _how_sure(answer: HowMany, sizes: list[int]) -> Finding:
+    low, high = answer.interval
+    if answer.word == "confident":
+        words, step = "Confident: a strict penalty and a lenient one choose the same number, and no check raised a doubt.", ""
+    elif answer.word == "unsure":
+        words = f"Unsure: {'; '.join(answer.reasons)}."
+        step = f"Fit {low} and {components_text(high)}, and report what holds in both." if low < high else f"Report the number with its doubt: {'; '.join(answer.reasons)}."
+    elif answer.word == "grid too short":
+        words, step = "Not answered yet: the largest number compared was still the best.", f"Compare more: from {sizes[0]} to {2 * sizes[-1]}."
+    else:
+        words, step = "A guess: every law offered is contradicted by the rows, so its components are partly patches of that law.", ""
+    return Finding(MARKS[answer.word], "How sure is the number?", words, step)
+
+
+def _on_law(answer: HowMany) -> Finding:
+    question, words = "Does the law hold?", answer.sentences[1]
+    if answer.contradicted:
+        of_groups = isinstance(answer, HowManyGroups)
+        step = "Speak of groups of rows and not of components, and " if of_groups else "Do not interpret single components, and "
+        return Finding("bad", question, words, f"{step}offer other laws, if you know of one that is nearer to how the data came about (laws=...).")
+    is_off = answer.misfit > MISFIT
+    return Finding("care" if is_off else "" if answer.detectable_variance == float("inf") else "good", question, words)
 
 
 def _laws(answer: HowMany) -> Iterator[Part]:
@@ -71,7 +121,8 @@ def _laws(answer: HowMany) -> Iterator[Part]:
         for _, row in frame.iterrows()
     ]  # fmt: skip
     yield picture(lambda: draw(answer), "penalised likelihood of every law and number")  # type: ignore[arg-type]
-    yield Table(("law", "K", *(COLUMNS[name] for name in shown), ""), rows)
+    yield Table(("law", "K", *(COLUMNS[name][0] for name in shown), ""), rows)
+    yield Bullets([f"{heading}: {meaning}." for heading, meaning in (COLUMNS[name] for name in shown)])
 
 
 def _groups(answer: HowManyGroups) -> list[Part]:
@@ -80,7 +131,7 @@ def _groups(answer: HowManyGroups) -> list[Part]:
         f"group {i + 1}: component{'' if len(group) == 1 else 's'} {', '.join(str(k + 1) for k in group)}" for i, group in enumerate(groups.separated)
     ]
     words = (
-        f"{groups.num_fitted} components make {groups.num_separated} groups of rows if two of which one is taken for the other in 5 % of its rows are one, and "
-        f"{groups.num_clear} if it takes 10 %."
+        f"Components overlap where rows of one may be taken for another's. If two are one group as soon as that happens to 5 % of the rows of one, the "
+        f"{components_text(groups.num_fitted)} make {counted(groups.num_separated, 'group')}; if as soon as it happens to 10 %, {groups.num_clear}."
     )
     return [Paragraph(words), Bullets(lines)]

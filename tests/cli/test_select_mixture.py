@@ -26,7 +26,7 @@ def test_select_mixture_writes_the_page(tmp_path):
     assert record["chosen"] == 2
     assert record["verdict"] in done.output
     page = (out / "report.html").read_text()
-    for words in ("How many? 2", "Laws and numbers", "Groups and overlap", "Noise of each component", "Two components that overlap"):
+    for words in ("How sure is the number?", "Laws and numbers", "Groups and overlap", "Noise of each component", "Two components that overlap"):
         assert words in page
     assert Fit.load(out / "fit").model.num_components == 2
     assert set(pd.read_csv(out / "laws.csv")["law"]) == {"normal", "Student t", "skew-normal"}

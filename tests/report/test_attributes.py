@@ -16,7 +16,7 @@ from inference import EM, fit
 from inference.causal import discover_attributes
 from inference.inspection import item_curves, profile_shares
 from inference.report import html_of, write_report
-from inference.report.causal import causal_parts, causal_record
+from inference.report.causal import causal_parts, causal_record, causal_verdict
 from ppl_models import AttributeGroups, HigherOrder, Independent, LatentAttributeModel
 from ppl_models.datasets import causal_attributes, mastery_test
 
@@ -137,6 +137,13 @@ def test_a_graph_in_words() -> None:
     assert {frozenset((edge["from"], edge["to"])) for edge in record["edges"]} == {frozenset(pair) for pair in (("A1", "A2"), ("A3", "A5"), ("A4", "A5"))}
     assert [edge["directed"] for edge in record["edges"]] == [False, True, True]
     assert "3 pairs of attributes are joined directly" in text
+    own = causal_verdict(found)
+    assert own.headline.startswith("3 pairs of attributes are joined directly")
+    assert ("no single graph" in " ".join(own.steps)) == (own.mark == "care")
+    assert any("conjecture" in step for step in own.steps)
+    lost = causal_verdict(replace(found, rows=replace(found.rows, num_rows=0.0)))
+    assert lost.headline == "Do not build on this graph yet: 1 answer below says why."
+    assert "No graph is drawn" in lost.findings[1].answer
     assert "A1 — A2" in text
     assert "Firm directions: A3 → A5; A4 → A5" in text
     assert "The graph against the answers themselves" in text
@@ -149,6 +156,7 @@ def test_a_vanishing_dependence_is_said_instead_of_drawn() -> None:
     text = re.sub(r"<[^>]+>", " ", html_of(causal_parts(found)))
     assert "No direction is firm" in text
     assert "near-broken faithfulness" in text
+    assert causal_verdict(found).mark == "care"
     assert not any(edge["direction_firm"] for edge in causal_record(found)["edges"])
 
 
