@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 from inference.programs.alone import quiet
 from inference.programs.elimination import LocalTerms, narrow_repeated, support_of
 from inference.programs.restarts import inner_points
+from inference.programs.tables import floating_dtype, map_tensors
 from inference.programs.windows import Layout, layouts
 from ppl_models.sequences.hidden_chain import log_chain
 
@@ -44,7 +45,7 @@ MOST_VALUES = 128  # of all latents of a step together
 SHORT = 4  # steps on which the sum over paths is compared with variable elimination
 MOST_TRIED = 2**20  # entries of the paths of a trial
 NUM_RANDOM = 4  # paths of a trial that are random
-NEAR = {torch.float64: 1e-9, torch.float32: 1e-3}
+NEAR = 1e-9  # absolutely and relatively, in double precision
 
 
 class _Differs(Exception):
@@ -255,9 +256,10 @@ def find_chain(program: Any) -> Chain | None:
     for layout in layouts(program.args[0], num_rows) if row_dim else ():
         try:
             with torch.no_grad(), quiet():
-                chain = Chain.build(program, layout, row_dim)
-                _try(program, chain)
-            return chain
+                exact = program if floating_dtype(program.args) is torch.float64 else program.part(map_tensors(_as_double, program.args[0]), 0)
+                chain = Chain.build(exact, layout, row_dim)
+                _try(exact, chain)
+                return chain if exact is program else Chain.build(program, layout, row_dim)
         except Exception:  # noqa: BLE001, S112 (whatever a program does with two steps, or with paths of latents, that it does not expect)
             continue
     logger.info(
@@ -266,6 +268,11 @@ def find_chain(program: Any) -> Chain | None:
         "axis of the data"
     )
     return None
+
+
+def _as_double(x: Tensor) -> Tensor:
+    """What differs between steps must not pass for rounding."""
+    return x.double() if x.is_floating_point() else x
 
 
 def _sequences(program: Any) -> tuple[int | None, int] | None:
@@ -357,6 +364,5 @@ def _arranged(term: Tensor, node: Any, keep: Sequence[int], nesting: int) -> Ten
 
 
 def _must_agree(one: Tensor, other: Tensor) -> None:
-    near = NEAR.get(one.dtype, 1e-3)
-    if one.dtype != other.dtype or not torch.allclose(one, other, rtol=near, atol=near):
+    if not torch.allclose(one, other, rtol=NEAR, atol=NEAR):
         raise _Differs

@@ -256,6 +256,16 @@ def seasonal(data: Tensor) -> None:
             pyro.sample(f"x_{t}", dist.Normal(mean[z] + (0.1 if t == T - 1 else 0.0), 1.0), obs=data[:, t])
 
 
+def hardly_seasonal(data: Tensor) -> None:
+    """Looks at the time, in what single precision would take for rounding in a density."""
+    _, moves, mean = chain_sites()
+    with pyro.plate("sequences", len(data)):
+        z: Any = 0
+        for t in pyro.markov(range(data.shape[1])):
+            z = pyro.sample(f"z_{t}", dist.Categorical(moves[z]))
+            pyro.sample(f"x_{t}", dist.Normal(mean[z] + (1e-5 if t == T - 1 else 0.0), 1.0), obs=data[:, t])
+
+
 def moves_by_covariate(data: dict[str, Tensor]) -> None:
     """Moves that differ from step to step."""
     slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
@@ -327,6 +337,7 @@ def constants_outside(data: Tensor) -> None:
 CAUGHT = (torch.rand(6, T, generator=GENERATOR) < 0.4).double()
 OTHERS: dict[str, tuple[Callable[[Any], None], Any]] = {
     "looks at the time": (seasonal, SERIES),
+    "looks at the time, in single precision": (hardly_seasonal, SERIES.float()),
     "moves by a covariate": (moves_by_covariate, {"x": SERIES, "u": SERIES.flip(0)}),
     "second order": (second_order, SERIES),
     "carries along": (carries_along, SERIES),
