@@ -176,7 +176,7 @@ class Mixture:
         if for_fit and self.bound is not None:
             check_reach(table, names, self._family, self.bound, OWN_BOUND)
         if isinstance(self.component, MultivariateNormal):
-            if for_fit:
+            if for_fit and table.isnan().any():
                 _check_pairs(table, names)
         elif isinstance(self.component, RowLaw) and table.isnan().any():
             row, column = (int(i) for i in table.isnan().nonzero()[0])
