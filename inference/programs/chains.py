@@ -360,7 +360,8 @@ def _arranged(term: Tensor, node: Any, keep: Sequence[int], nesting: int) -> Ten
     frames = {f.dim: f.size for f in node["cond_indep_stack"] if f.vectorized}
     shape = [frames.get(dim, term.shape[dim]) if dim in others else term.shape[dim] for dim in range(-depth, 0)]
     ordered = term.expand(shape).permute(*(dim + depth for dim in (*keep, *others)))
-    return ordered.reshape(*ordered.shape[: len(keep)], -1).sum(-1)
+    kept, rest = ordered.shape[: len(keep)], ordered.shape[len(keep) :]
+    return ordered.reshape(kept) if rest.numel() == 1 else ordered.reshape(*kept, -1).sum(-1)
 
 
 def _must_agree(one: Tensor, other: Tensor) -> None:
