@@ -56,9 +56,10 @@ def select_dde(
     overwrite: Overwrite = False,
     verbose: Verbose = False,
 ) -> None:
-    """Compare sizes of one layer of a deep discrete encoder: table, picture, and the fit of the chosen size."""
+    """Compare sizes of one layer of a deep discrete encoder: table, picture, the fit of the chosen size, and a page that says why."""
     with one_line_errors(None, verbose):
         from inference.programs.alone import listening
+        from inference.report.choices import write_choice_report
         from inference.selection.dimension import select_dimension
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 
@@ -87,6 +88,7 @@ def select_dde(
         out.mkdir(parents=True, exist_ok=True)
         write_csv(found.table, out / "sizes.csv", index_label=found.table.index.name or "")
         write_picture(found.plot().figure, out / "selection.png")
+        page = write_choice_report(found, out / "report.html")
         if found.fits:
             found.best.save(out / "fit")
         record = {
@@ -101,4 +103,4 @@ def select_dde(
         typer.echo(f"chosen by {criterion.value}: {found.chosen} latents in layer {ranged[0] + 1}")
         if len(grid) > 1 and found.chosen == grid[-1]:
             warn(f"the largest size compared was chosen; try up to {2 * grid[-1]}")
-        typer.echo(f"results in {out}")
+        typer.echo(f"results in {out}: {page.name} (open it in a browser), sizes.csv")

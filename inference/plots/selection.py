@@ -32,7 +32,8 @@ def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
     ax.set_xticks(list(places), [str(size) for size in selection.sizes])
     ax.set_xlabel("size")
     meaning = {True: " (larger is better)", False: " (smaller is better)", None: ""}[selection.larger]
-    ax.set_ylabel(selection.score.replace("_", " ") + meaning)
+    name = selection.score.upper() if selection.score in ("aic", "bic", "ebic") else selection.score.replace("_", " ")
+    ax.set_ylabel(name + meaning)
     ax.legend()
     return ax
 

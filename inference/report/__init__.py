@@ -1,5 +1,6 @@
 """Pages: of a fit, of a comparison, of a choice of components; and the folder they lie in."""
 
+from inference.report.choices import write_choice_report
 from inference.report.comparison import write_comparison_report
 from inference.report.components import why, write_selection_report
 from inference.report.fit import HasText, write_report
@@ -35,6 +36,7 @@ from inference.report.sections import (
 from inference.report.verdicts import verdict, verdict_of
 
 __all__ = [
+    "write_choice_report",
     "write_comparison_report",
     "why",
     "write_selection_report",

@@ -409,7 +409,7 @@ def test_a_size_is_chosen_and_written(table, tmp_path):
     arguments = ["select", "dde", table, "--response", "bernoulli", "--latents", "1:2", "--out", out, "--no-progress"]
     result = CliRunner().invoke(app, [str(part) for part in arguments])
     assert result.exit_code == 0, result.output
-    assert {entry.name for entry in out.iterdir()} == {"sizes.csv", "selection.png", "selection.json", "fit"}
+    assert {entry.name for entry in out.iterdir()} == {"sizes.csv", "selection.png", "selection.json", "fit", "report.html"}
     record = json.loads((out / "selection.json").read_text())
     sizes = pd.read_csv(out / "sizes.csv")
     assert record["chosen"] == int(sizes["size"][sizes["ebic"].idxmin()])

@@ -1,0 +1,217 @@
+"""Pages of choices: a size by one criterion, components of classifiers, a law of attributes, a penalty, rows of a Q-matrix; the verdict first.
+
+A record of another kind registers with :func:`choice`, as those below do.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
+
+from inference.inspection.q_validation import QValidation
+from inference.report.how_many import how_many_sections
+from inference.report.page import picture, write_page
+from inference.report.parts import Finding, Part, Section, Table, Verdict
+from inference.report.verdicts import listed, verdict_of
+from inference.selection.attribute_laws import RootComparison
+from inference.selection.dimension import Selection
+from inference.selection.saturation import Saturation
+from inference.selection.sparsity import Path
+from ppl_models.parts.showing import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["choice", "write_choice_report"]
+
+CLEAR = 10.0  # of an information criterion: strong evidence
+LIKELY = 0.05  # level of tests
+CRITERIA = {
+    "ebic": "the extended BIC, which also counts how many graphs there are of a size", "bic": "BIC", "aic": "AIC, which aims at prediction and takes too many rather than too few",
+    "p_value": "likelihood-ratio tests of each size against the next, from the smallest up", "held_out": "the log-likelihood of rows that no fit has seen",
+    "ratio": "the largest gap between singular values of the data; nothing was fitted", "left": "clear steps of the components' noise (ACDC)",
+    "lenient": "laws and numbers together", "singular_value": "singular values",
+}  # fmt: skip
+BEYOND = "Sizes and models that were not compared, and whether the chosen one is right: its own report looks at that."
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a page of a choice is made of: its title, sections with the verdict first, the record's table, and its picture where it has one."""
+
+    title: str
+    verdict: Verdict
+    table: pd.DataFrame
+    draw: Callable[[], Any] | None = None
+    more: Sequence[Section] = ()
+
+
+def write_choice_report(record: Any, path: str | FilePath) -> FilePath:
+    """Write the page: one file, the picture inside, nothing fetched from elsewhere, every text escaped.
+
+    Args:
+        record: of :func:`inference.selection.select_dimension`, :func:`~inference.selection.saturation`, :func:`~inference.selection.compare_roots`,
+            :func:`~inference.selection.penalty_path` or :func:`inference.inspection.validate_q`.
+        path: the file, replaced if it exists.
+
+    Raises:
+        ValueError: for another kind of record.
+    """
+    own = choice(record)
+    drawn: list[Part] = [] if own.draw is None else [picture(own.draw, "the figure that decided, by what was compared")]
+    sections = [
+        Section("verdict", "Verdict", [own.verdict]),
+        *own.more,
+        Section("picture", "Picture", drawn),
+        Section("table", "Numbers", [_table(own.table)]),
+    ]
+    return write_page(FilePath(path), own.title, sections)
+
+
+@functools.singledispatch
+def choice(record: Any) -> Choice:
+    """What the page of a record says."""
+    kinds = ", ".join(kind.__name__ for kind in choice.registry if kind is not object)
+    raise ValueError(f"write_choice_report: a record of a choice was expected ({kinds}), got {type(record).__name__}")
+
+
+@choice.register
+def _(record: Selection) -> Choice:
+    if record.answer is not None:
+        first, *more = how_many_sections(record.answer)
+        verdict = next(part for part in first.parts if isinstance(part, Verdict))
+        return Choice(f"How many? {record.chosen}", verdict, record.table, None, more)
+    asked = f"Which of the sizes {', '.join(map(str, record.sizes))}? Decided by {CRITERIA.get(record.score, record.score)}."
+    findings = [Finding("", "What was asked?", asked), _on_size(record), _on_fits(record), Finding("", "What could not have been seen?", BEYOND)]
+    answer = f"Size {record.chosen}, by {CRITERIA.get(record.score, record.score).split(',')[0].split(';')[0]}."
+    nothing = "Read the report of the chosen fit before you build on it." if record.fits else "Fit the chosen size, and read its report."
+    return Choice(f"How many? {record.chosen}", verdict_of(findings, nothing=nothing, answer=answer, about="choice"), record.table, record.plot)
+
+
+def _on_size(record: Selection) -> Finding:
+    doubts, steps = [], []
+    if len(record.sizes) == 1:
+        doubts.append("It is the only size compared.")
+        steps.append("Compare several sizes.")
+    elif record.chosen in (record.sizes[0], record.sizes[-1]):
+        doubts.append(f"It is the {'smallest' if record.chosen == record.sizes[0] else 'largest'} size compared, so that the best may lie beyond.")
+        steps.append("Compare a wider range of sizes.")
+    chances = {name: record.columns[name] for name in ("ebic", "bic", "aic") if name in record.columns}
+    if record.score in chances:
+        values = chances[record.score]
+        near = [str(size) for size, value in zip(record.sizes, values, strict=True) if size != record.chosen and value - min(values) < CLEAR]
+        if near:
+            doubts.append(f"Too close to call against {listed(near)}: a difference of less than {CLEAR:g} is no strong evidence.")
+        others = {name.upper(): record.sizes[own.index(min(own))] for name, own in chances.items() if name not in (record.score, "aic")}  # AIC takes more as a rule
+        other = [f"{name} would take {size}" for name, size in others.items() if size != record.chosen]
+        if other:
+            doubts.append(f"{' and '.join(other)}.")
+        steps += ["Report what holds in all of these sizes."] if near or other else []
+    question = "How sure is the size?"
+    if doubts:
+        return Finding("care", question, " ".join(doubts), " ".join(dict.fromkeys(steps)))
+    if record.score in chances:
+        return Finding("good", question, f"It lies inside the range compared, and every other size is at least {CLEAR:g} behind.")
+    return Finding("", question, "It lies inside the range compared; how much of the figures is chance was not looked at.")
+
+
+def _on_fits(record: Selection) -> Finding | None:
+    if not record.fits:
+        return None
+    table, question = record.table, "Can the fits be compared?"
+    missed = [str(size) for size, own in table["optimum_missed"].items() if own] if "optimum_missed" in table else []
+    if not record.best.converged:
+        return Finding("bad", question, "The fit of the chosen size did not converge, so that its figures may still change.", "Let the fits run on (more iterations), and choose again.")
+    if missed:
+        words = f"Size {listed(missed)} stays below the likelihood of a smaller size that it contains, so its best fit was missed."
+        return Finding("care", question, words, "Choose again with more starts (num_restarts=...).")
+    return Finding("good", question, "Yes: the fit of the chosen size converged.")
+
+
+@choice.register
+def _(record: Saturation) -> Choice:
+    at_end = record.chosen == record.sizes[-1] and len(record.sizes) > 1
+    is_open = at_end or record.is_saturated is False
+    bound = "A discriminator bounds what any mixture could reach." if record.bound is not None else "No bound on what any mixture could reach was worked out."
+    asked = f"How many components, {record.sizes[0]} to {record.sizes[-1]}, predict {counted(record.num_held_out, 'held-out row')} as well as more would? {bound}"
+    steps = ["Try more components than the largest number compared."] if at_end else []
+    steps += ["Try larger networks or more starts."] if record.is_saturated is False else []
+    unseen = "A continuous latent looks like ever more components; and components that differ in no variate alone cannot be told apart."
+    findings = [
+        Finding("", "What was asked?", asked),
+        Finding("care" if is_open else "good", "How sure is the number?", record.text(), " ".join(steps)),
+        Finding("", "What could not have been seen?", unseen),
+    ]
+    answer = f"{counted(record.chosen, 'component')}: more do not predict held-out rows better." if not at_end else f"At least {counted(record.chosen, 'component')}."
+    step = "Fit the chosen number to all rows, and read its report."
+    return Choice(f"How many components? {record.chosen}", verdict_of(findings, nothing=step, answer=answer, about="number"), record.table.reset_index(), record.plot)
+
+
+@choice.register
+def _(record: QValidation) -> Choice:
+    clear = [change.item for change in record.changes if change.gain > CLEAR]
+    asked = f"Do the answers speak against rows of the Q-matrix of {counted(len(record.items), 'item')} and {counted(len(record.attributes), 'attribute')}?"
+    answer = f"The answers speak clearly against {len(clear)} of {len(record.items)} rows of the Q-matrix." if clear else "The answers speak clearly against no row of the Q-matrix."
+    step = f"Hold the suggested rows of {listed(clear)} against the wording of these items; change a row only if it makes sense for its item." if clear else ""
+    unseen = "Attributes that no item of the matrix names, and whether a change makes sense: the answers know nothing of the wording."
+    findings = [
+        Finding("", "What was asked?", asked),
+        Finding("care" if clear else "good", "What do the answers suggest?", " ".join(record.text().split("\n  ")), step),
+        None if record.settled else Finding("care", "Did the suggestions settle?", f"No, they still changed after {counted(record.num_rounds, 'round')}.", "Take the suggestions with care, or allow more rounds (max_rounds)."),
+        Finding("", "What could not have been seen?", unseen),
+    ]  # fmt: skip
+    drawn = record.plot if record.changes else None
+    return Choice("Does the Q-matrix hold?", verdict_of(findings, nothing="Keep the Q-matrix.", answer=answer, about="matrix"), record.table.reset_index(), drawn)
+
+
+@choice.register
+def _(record: RootComparison) -> Choice:
+    best, bic = record.best, {name: one.bic for name, one in record.fits.items()}
+    near = [name for name in bic if name != best and bic[name] - bic[best] < CLEAR]
+    against = [test for test in record.tests if test.small == best and test.p_value < LIKELY]
+    doubts = [f"BIC is within {CLEAR:g} for {listed(near)}."] if near else []
+    doubts += [f"A test rejects it against the {test.large} law (p = {test.p_value:.2g}), which BIC does not find worth its numbers." for test in against]
+    restless = [name for name, one in record.fits.items() if not one.converged]
+    findings = [
+        Finding("", "What was asked?", f"Which law of the attributes: {listed(list(record.fits))}? Items are the same in all."),
+        Finding("care" if doubts else "good", "How sure is that?", " ".join([*doubts, record.text()]), "Report what holds under each law that is close." if doubts else ""),
+        Finding("care", "Can the fits be compared?", f"Not fully; not converged: {listed(restless)}.", "Let these fits run on, and compare again.") if restless else None,
+        Finding("", "What could not have been seen?", "Laws that were not compared, and an error in the items or the Q-matrix, which any law of the attributes takes over."),
+    ]
+    verdict = verdict_of(findings, nothing=f"Go on with the {best} law.", answer=f"The {best} law, by BIC.", about="choice")
+    return Choice("Which law of the attributes?", verdict, record.table.reset_index())
+
+
+@choice.register
+def _(record: Path) -> Choice:
+    at_end = len(record.penalties) > 1 and record.chosen in (0, len(record.penalties) - 1)
+    near = sum(i != record.chosen and value - min(record.scores) < CLEAR for i, value in enumerate(record.scores))
+    words = "It lies at an end of the grid, so that a better one may lie beyond. " if at_end else "It lies inside the grid. "
+    words += f"{counted(near, 'other penalty', 'other penalties')} of the grid within {CLEAR:g} of its EBIC." if near else "No other penalty comes near."
+    findings = [
+        Finding("", "What was asked?", f"Which of {counted(len(record.penalties), 'penalty', 'penalties')} gives the graph of the smallest EBIC, once thresholded and fitted anew?"),
+        Finding("care" if at_end else "good", "How sure is that?", words, "Widen the grid of penalties." if at_end else ""),
+        Finding("", "What could not have been seen?", "Edges too weak for any penalty of the grid to keep; intervals of the chosen fit take its graph as known."),
+    ]
+    verdict = verdict_of(findings, nothing="Read the report of the chosen fit before you build on its graph.", answer=f"{record.penalty}, by EBIC.", about="choice")
+    return Choice("How sparse a graph?", verdict, record.table)
+
+
+def _table(frame: pd.DataFrame) -> Table:
+    frame = frame.reset_index() if frame.index.name or frame.index.nlevels > 1 else frame
+    head = [str(name).upper() if name in ("aic", "bic", "ebic") else str(name).replace("_", " ") for name in frame.columns]
+    return Table(head, [[_cell(value) for value in row] for row in frame.itertuples(index=False)])
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool) or type(value).__name__ == "bool":
+        return "yes" if value else ""
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)
