@@ -39,9 +39,10 @@ from inference.selection.how_many.mixture_answer import HowManyGroups
 from inference.selection.how_many.rule import select_components
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish
+from inference.selection.telling import told, told_html
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.showing import shown_settings
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
@@ -119,8 +120,7 @@ class Criterion(Protocol):
     def choose(self, study: Study) -> Selection: ...
 
 
-@shows_briefly
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Selection:
     """A chosen size, and why.
 
@@ -144,6 +144,20 @@ class Selection:
     fits: tuple[Fit, ...] = field(default=())
     study: Study | None = field(default=None, repr=False)
     answer: HowMany | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        return told(self._headline, self._sentences, self.table)
+
+    def _repr_html_(self) -> str:
+        return told_html(self._headline, self._sentences, self.table)
+
+    @property
+    def _headline(self) -> str:
+        return f"Selection of {self.chosen} from {', '.join(map(str, self.sizes))} by {shown_settings(self.criterion)}"
+
+    @property
+    def _sentences(self) -> tuple[str, ...]:
+        return () if self.answer is None else self.answer.sentences
 
     def by(self, criterion: str | Criterion) -> Selection:
         """The choice of another criterion, from the same fits where both want fits to all rows.

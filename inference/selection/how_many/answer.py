@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from inference.base.drawing import draw
 from inference.fitting.result import Fit
 from inference.selection.how_many.visible import MISFIT
+from inference.selection.telling import told, told_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +107,15 @@ class HowMany:
         return draw("plot_how_many", self)
 
     def __repr__(self) -> str:
-        return f"HowMany({self.num_components}, {self.word!r}, law={self.law!r}, interval={self.interval})\n{self.verdict}"
+        return told(self._headline, self.sentences, self.table)
+
+    def _repr_html_(self) -> str:
+        return told_html(self._headline, self.sentences, self.table)
+
+    @property
+    def _headline(self) -> str:
+        low, high = self.interval
+        return f"How many: {self.num_components} ({self.word}), {self.law}; by a strict and a lenient penalty {low if low == high else f'{low} to {high}'}"
 
 
 def components_text(number: int) -> str:
