@@ -16,15 +16,16 @@ WIDTH = 100  # of a line of words
 MOST_LINES = 30  # of a table
 
 
-def told(headline: str, sentences: Iterable[str], table: pd.DataFrame) -> str:
+def told(headline: str, sentences: Iterable[str], table: pd.DataFrame | None = None) -> str:
     """As text.
 
     Args:
         headline: what was chosen, and by what.
-        sentences: what to believe of it; table: with one line a candidate.
+        sentences: what to believe of it; table: with one line a candidate; None where it is long.
     """
     words = [textwrap.fill(sentence, WIDTH, initial_indent="  ", subsequent_indent="  ") for sentence in sentences]
-    return "\n".join([headline, *words, table.to_string(float_format=_number, max_rows=MOST_LINES)])
+    lines = [] if table is None else [table.to_string(float_format=_number, max_rows=MOST_LINES)]
+    return "\n".join([headline, *words, *lines])
 
 
 def told_html(headline: str, sentences: Iterable[str], table: pd.DataFrame) -> str:

@@ -170,6 +170,7 @@ def test_columns_keep_their_names():
     assert two.fits["Poisson", 1].item_names == tuple("abcd")
 
 
+@pytest.mark.filterwarnings("ignore::inference.DegenerateWarning")  # one start may end on a few rows
 def test_sizes_that_are_no_numbers_of_components_are_chosen_by_ebic():
     x = heavy(60)
     chosen = select_dimension(lambda k: Mixture(2 * k, Normal(), 2), x, [1, 2], num_restarts=1)

@@ -31,6 +31,6 @@ def test_a_selection_says_what_was_chosen_and_shows_its_table() -> None:
     clouds = np.concatenate([generator.normal(-4, 1, (40, 1)), generator.normal(4, 1, (40, 1))])
     chosen = select_dimension(lambda k: Mixture(k, Normal()), clouds, (1, 2), "bic", method=EM(), num_restarts=1)
     lines = repr(chosen).splitlines()
-    assert lines[0] == "Selection of 2 from 1, 2 by InformationCriterion()"
+    assert lines[0] == "Selection of 2 from 1, 2 by InformationCriterion(name='bic')"
     assert "log_likelihood" in lines[1]
     assert "<table" in chosen._repr_html_()  # noqa: SLF001

@@ -107,7 +107,7 @@ class HowMany:
         return draw("plot_how_many", self)
 
     def __repr__(self) -> str:
-        return told(self._headline, self.sentences, self.table)
+        return told(self._headline, self.sentences)
 
     def _repr_html_(self) -> str:
         return told_html(self._headline, self.sentences, self.table)
