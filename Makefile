@@ -23,6 +23,7 @@ demo: $(STAMP)
 
 test: export OMP_NUM_THREADS := 1
 test: export MKL_NUM_THREADS := 1
+test: export PPL_MODELS_NOTEBOOKS := $(CURDIR)/build/notebooks
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
@@ -42,7 +43,7 @@ bench: $(STAMP)
 	done; \
 	[[ -z $$failed ]] || { echo "failed:$$failed" >&2; exit 1; }
 
-# the site, into build/docs/site; DOCS_ARGS=--execute runs the notebooks too, at their full size, and keeps what they gave
+# the site, into build/docs/site, with notebooks as the tests last ran them; DOCS_ARGS=--execute runs the notebooks too, at their full size, and keeps what they gave
 docs: export OMP_NUM_THREADS := 1
 docs: $(DOCS_STAMP)
 	$(BIN)/python docs/build.py $(DOCS_ARGS)

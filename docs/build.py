@@ -1,4 +1,5 @@
 """Builds the documentation site: ``python docs/build.py``, or ``make docs``; ``--execute`` runs the notebooks too, and keeps what they gave.
+Without it, notebooks show what they gave in the tests (``make test`` leaves that in ``build/notebooks``), if their text is the same.
 
 Pages are laid out in ``build/docs/source``: those of this folder, the notebooks, a start page made of the README, the reference of every public module, and a
 table of each file that a benchmark left in ``benchmarks/results``. A page whose text is the same is not written again, so that a second build is quick.
@@ -14,6 +15,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -37,6 +39,10 @@ SECTIONS = {
     "development": ("Development", "How the library is built, and how to add to it.", ["architecture", "CONTRIBUTING", "CHANGELOG"]),
 }  # fmt: skip
 SAME_FOLDER = {"](../notebooks)": "](notebooks/index.md)", "](../": "](", "](docs/": "](", "](notebooks)": "](notebooks/index.md)"}
+SMALL = (
+    "*What the cells gave is shown as the tests ran them: with the small sizes of the first cell, chosen for speed. Run the notebook itself for sizes worth reading, or "
+    "build this site with `make docs DOCS_ARGS=--execute`.*"
+)
 MOST_LINES, MOST_COLUMNS = 60, 9  # of a table of a benchmark
 
 
@@ -96,11 +102,36 @@ def result_tables(folder: Path) -> str:
     return "\n".join(["", "## What was measured here", "", *out]) if out else ""
 
 
-def pages() -> dict[str, str]:
-    """Every page of the site by its path."""
+def executed(page: Path, folder: Path) -> str | None:
+    """A notebook with what its cells gave when the tests ran it, as JSON; None where they did not, or where its text has changed since."""
+    import jupytext
+    import nbformat
+
+    kept = folder / f"{page.stem}.ipynb"
+    if not kept.exists():
+        return None
+    notebook, now = nbformat.read(kept, as_version=4), jupytext.read(page)
+    if [_text(cell) for cell in notebook.cells] != [_text(cell) for cell in now.cells]:
+        return None
+    notebook.cells.insert(1, nbformat.v4.new_markdown_cell(SMALL, id="sizes"))
+    return str(nbformat.writes(notebook))
+
+
+def _text(cell: Any) -> str:
+    """Of a cell of a notebook; the sizes, which the tests make small, do not count."""
+    return "" if "parameters" in cell.metadata.get("tags", []) else str(cell.source).strip()
+
+
+def pages(ran: Path | None = None) -> dict[str, str]:
+    """Every page of the site by its path; ran: the folder of notebooks that the tests ran."""
     out = {path.name: linked(placed(path.read_text(encoding="utf-8"))) for path in DOCS.glob("*.md")}
     out |= {name: placed((ROOT / name).read_text(encoding="utf-8")) for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
     out |= {f"notebooks/{path.name}": path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").glob("*.md")}
+    found = {} if ran is None else {path.stem: executed(path, ran) for path in (ROOT / "notebooks").glob("*.md")}
+    for name, text in found.items():
+        if text is not None:
+            del out[f"notebooks/{name}.md"]
+            out[f"notebooks/{name}.ipynb"] = text
     out |= api_pages()
     out |= {f"{key}.md": f"# {title}\n\n{words}\n\n{toctree(names)}" for key, (title, words, names) in SECTIONS.items()}
     out["index.md"] = start_page(linked(placed((ROOT / "README.md").read_text(encoding="utf-8"))))
@@ -112,13 +143,21 @@ def pages() -> dict[str, str]:
         "# Reference\n\nEvery public name, from its docstring. `inference` has `fit` and the engines, `ppl_models` the models; the other modules ask questions of a fit.\n\n"
         + toctree(FACES)
     )
-    return out
+    moved = [name for name, text in found.items() if text is not None]
+    return {path: _relinked(text, moved) for path, text in out.items()}
 
 
-def lay_out(source: Path) -> None:
+def _relinked(text: str, moved: list[str]) -> str:
+    """The page with its links to notebooks as they are where the tests ran these."""
+    for name in moved:
+        text = text.replace(f"notebooks/{name}.md)", f"notebooks/{name}.ipynb)").replace(f"]({name}.md)", f"]({name}.ipynb)")
+    return text
+
+
+def lay_out(source: Path, ran: Path | None = None) -> None:
     """Write the pages that changed, and take away those that are gone."""
-    wanted = pages()
-    for path in source.rglob("*.md"):
+    wanted = pages(ran)
+    for path in [*source.rglob("*.md"), *source.rglob("*.ipynb")]:
         if str(path.relative_to(source)) not in wanted:
             path.unlink()
     for name, text in wanted.items():
@@ -139,7 +178,7 @@ def main() -> int:
     parser.add_argument("--execute", action="store_true", help="run the notebooks at their full size; what they gave is kept for the next time")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "docs", help="folder of the site")
     told = parser.parse_args()
-    lay_out(told.out / "source")
+    lay_out(told.out / "source", None if told.execute else ROOT / "build" / "notebooks")
     sys.path.insert(0, str(told.out / "source"))
     settings = ["-D", f"nb_execution_mode={'cache' if told.execute else 'off'}", "-D", f"nb_execution_cache_path={told.out / 'cache'}"]
     return build_main(["-W", "--keep-going", "-q", *settings, "-d", str(told.out / "doctrees"), str(told.out / "source"), str(told.out / "site")])

@@ -22,6 +22,7 @@ myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
 nb_merge_streams = True
+nb_output_stderr = "remove"  # bars of progress
 nb_execution_timeout = 3600  # seconds a cell
 nb_execution_raise_on_error = True
 

@@ -1,11 +1,13 @@
-"""Every notebook runs from top to bottom, at a small size."""
+"""Every notebook runs from top to bottom, at a small size; the site shows what its cells gave."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import jupytext
 import nbclient
+import nbformat
 import pytest
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
@@ -48,3 +50,6 @@ def test_runs(name):
     text = "".join(output.text for cell in code for output in cell.outputs if output.output_type == "stream")
     assert "refused:" in text
     assert "True" in text
+    if kept := os.environ.get("PPL_MODELS_NOTEBOOKS"):  # for the site
+        Path(kept).mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, Path(kept) / f"{Path(name).stem}.ipynb")

@@ -10,6 +10,8 @@ import shlex
 from pathlib import Path
 from types import ModuleType
 
+import jupytext
+import nbformat
 import pytest
 import typer
 
@@ -120,3 +122,19 @@ def test_what_a_benchmark_left_becomes_a_table(tmp_path: Path) -> None:
 def test_the_site_has_every_page() -> None:
     listed = {name for _, _, names in module("build").SECTIONS.values() for name in names} | {"start"}
     assert {page.stem for page in PAGES} - {"README"} - listed == set()
+
+
+def test_the_site_shows_what_notebooks_gave_while_their_text_is_the_same(tmp_path):
+    page, build = tmp_path / "own.md", module("build")
+    text = "# Own\n\n```{code-cell} ipython3\n:tags: [parameters]\n\nnum = 9\n```\n\n```{code-cell} ipython3\nprint(num)\n```\n"
+    page.write_text(text)
+    assert build.executed(page, tmp_path) is None  # no test ran it
+    notebook = jupytext.read(page)
+    notebook.cells[1].source = "num = 2"  # as the tests make it
+    notebook.cells[2].outputs = [nbformat.v4.new_output("stream", name="stdout", text="2\n")]
+    nbformat.write(notebook, tmp_path / "own.ipynb")
+    shown = json.loads(build.executed(page, tmp_path))
+    assert "small sizes" in "".join(shown["cells"][1]["source"])
+    assert shown["cells"][3]["outputs"][0]["text"] == ["2\n"]
+    page.write_text(text.replace("print(num)", "print(num + 1)"))
+    assert build.executed(page, tmp_path) is None  # what it gave is of another text
