@@ -27,7 +27,7 @@ FACES = [
     *(
         f"inference.{name}"
         for name in (
-            "plots", "report", "estimates", "estimator", "predictive", "inspection", "identifiability", "selection", "acdc", "causal", "comparison", "loo",
+            "plots", "report", "estimates", "estimator", "predictive", "inspection", "identifiability", "selection", "relations", "acdc", "causal", "comparison", "loo",
             "calibration", "uncertainty", "bootstrap", "alignment", "metrics", "programs", "base",
         )
     ),

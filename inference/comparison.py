@@ -16,6 +16,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import torch
 
 from inference.acdc.criterion import acdc
 from inference.base.diagnostics import pareto_k
-from inference.base.drawing import draw
+from inference.base.drawing import ask, draw
 from inference.engines.importance import GOOD_K
 from inference.fitting.result import Fit
 from inference.identifiability.of_fit import identifiability_of
@@ -77,6 +78,11 @@ class Comparison:
     def plot(self, ax: Any = None) -> Any:
         """Differences of predictive density to the best with two standard errors, and the other columns beside it."""
         return draw("plot_comparison", self, ax)
+
+    def report(self, path: str | Path) -> Path:
+        """One page in HTML, the verdict first; see :func:`inference.report.write_comparison_report`. The file is replaced if it exists."""
+        page: Path = ask("report", "write_comparison_report", self, path)
+        return page
 
 
 def compare(

@@ -46,7 +46,7 @@ def fit_sets(problem: Problem, method: EM, sets: Tensor, start: Params) -> Outco
     if steps is None:
         raise ValueError(f"fit_sets: a model with steps for many data sets was expected, got {type(problem.model).__name__}")
     num = max(len(sets), len(next(iter(start.values()))))
-    every = {name: value.expand(num, *value.shape[1:]).clone() for name, value in start.items()}
+    every = {name: value.expand(num, *value.shape[1:]).to(sets if value.is_floating_point() else sets.device, copy=True) for name, value in start.items()}
     owner = torch.arange(len(sets), device=sets.device, dtype=sets.dtype)
     outcome = method.climb(steps, every | {SET: owner.repeat_interleave(num // len(sets))}, True, NoProgress(), supports=problem.supports).outcome()
     return replace(outcome, params=without_set(outcome.params))

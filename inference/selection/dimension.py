@@ -18,11 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from inference.base.drawing import draw
+from inference.base.drawing import ask, draw
 from inference.base.outcome import StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
@@ -194,6 +195,11 @@ class Selection:
     def plot(self, ax: Any = None) -> Any:
         """The deciding figure against the size; see :func:`inference.plots.selection.plot_selection`."""
         return draw("plot_selection", self, ax)
+
+    def report(self, path: str | Path) -> Path:
+        """One page in HTML, the verdict first; see :func:`inference.report.write_choice_report`. The file is replaced if it exists."""
+        page: Path = ask("report", "write_choice_report", self, path)
+        return page
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ppl_models.parts.frames import as_frame, coded, column_names
 from ppl_models.parts.responses import ResponseFamily
 
 __all__ = [
-    "ConstantColumnWarning", "as_items", "as_table", "check_complete", "check_dense", "check_flag", "check_kind", "check_number", "check_numbers", "check_reach", "check_size",
+    "ConstantColumnWarning", "as_dense", "as_items", "as_table", "check_complete", "check_flag", "check_kind", "check_number", "check_numbers", "check_reach", "check_size",
     "is_integer", "is_number", "numbers_like", "plain_fields",
 ]  # fmt: skip
 
@@ -135,8 +135,7 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
         table = torch.from_numpy(np.array(data.to_numpy(dtype=np.float64, na_value=np.nan)))
     else:
         names = ()
-        data = data.detach() if isinstance(data, Tensor) else torch.from_numpy(_as_floats(data))
-        check_dense(data)
+        data = as_dense(data if isinstance(data, Tensor) else torch.from_numpy(_as_floats(data)))
         if data.is_complex():
             raise ValueError(f"data: real numbers were expected, got dtype {data.dtype}")
         table = data if data.dtype in (torch.float32, torch.float64) else data.to(torch.float64)
@@ -159,12 +158,14 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
     return table, names or tuple(str(j) for j in range(table.shape[1]))
 
 
-def check_dense(data: Tensor) -> None:
-    """Refuse tensors that are sparse or hold no numbers."""
+def as_dense(data: Tensor) -> Tensor:
+    """The tensor without its history, in double precision where numpy does not know its floating type; sparse ones and those without numbers are refused."""
     if data.layout != torch.strided:
         raise ValueError(f"data: a dense tensor was expected, got layout {data.layout}")
     if data.is_meta:
         raise ValueError("data: a tensor with numbers in it was expected, got one on the device 'meta', which holds none")
+    data = data.detach()
+    return data.double() if data.dtype.is_floating_point and data.dtype not in (torch.float32, torch.float64) else data
 
 
 def check_complete(owner: str, table: Tensor, names: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ppl_models.parts.frames import as_frame, column_names
 from ppl_models.parts.responses import ResponseFamily
-from ppl_models.parts.validation import as_items, check_dense
+from ppl_models.parts.validation import as_dense, as_items
 
 __all__ = ["PLACES", "as_item_sequences", "inside_of", "places_of"]
 
@@ -188,8 +188,7 @@ def _of_array(array: Any, length: Any, num_items: int, response: ResponseFamily,
 
 def _as_array(data: Any) -> Any:
     if isinstance(data, Tensor):
-        check_dense(data)
-        return data
+        return as_dense(data)
     try:
         array = np.asarray(data)
     except ValueError as error:
@@ -203,9 +202,7 @@ def _as_table(part: Any, number: int, num_items: int) -> Any:
     """One sequence as a table (T, J)."""
     part = as_frame(part)
     if not _is_frame(part):
-        if isinstance(part, Tensor):
-            check_dense(part)
-        part = part.detach() if isinstance(part, Tensor) else np.asarray(part)
+        part = as_dense(part) if isinstance(part, Tensor) else np.asarray(part)
         if part.ndim == 1 and num_items == 1:
             part = part.reshape(-1, 1)
         if part.ndim == 1:

@@ -21,7 +21,7 @@ from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal
 from ppl_models.parts.showing import shown, shown_settings, shows_briefly
 
 MODULES = ("acdc", "alignment", "calibration", "causal", "comparison", "estimates", "identifiability", "inspection", "loo", "metrics",
-           "predictive", "report", "selection", "uncertainty")  # fmt: skip
+           "predictive", "relations", "report", "selection", "uncertainty")  # fmt: skip
 LARGE = ("Tensor", "Params", "ndarray", "Fit", "Mapping", "dict[")
 
 

@@ -446,3 +446,17 @@ def test_a_fit_takes_no_negative_time(tmp_path):
 def test_sequences_that_hold_no_numbers_are_refused(data):
     with pytest.raises(ValueError, match="data: a .* was expected"):
         fit(HiddenMarkov(2, Normal()), data)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sequences_in_few_digits_are_taken(dtype):
+    data = torch.randn(2, 8, 1, generator=torch.Generator().manual_seed(0)).to(dtype)
+    one, other = (fit(HiddenMarkov(1, Normal()), x, EM(), num_restarts=1) for x in (data, list(data)))
+    assert one.log_likelihood == other.log_likelihood == pytest.approx(fit(HiddenMarkov(1, Normal()), data.double(), EM(), num_restarts=1).log_likelihood)
+
+
+def test_single_precision_data_resample_a_fit_in_double_precision():
+    data = normals(30, 4)
+    result = fit(DeepDiscreteEncoder(4, (2,), Normal()), data, EM(max_iterations=3), num_restarts=1)
+    found = bootstrap(result, torch.as_tensor(data).float(), num_replicates=2)
+    assert all(value.isfinite().all() for value in found.draws.values())

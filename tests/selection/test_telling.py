@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
@@ -26,7 +28,7 @@ def test_a_notebook_escapes_every_text() -> None:
     assert "a &lt; b" in page
 
 
-def test_a_selection_says_what_was_chosen_and_shows_its_table() -> None:
+def test_a_selection_says_what_was_chosen_and_shows_its_table(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     clouds = np.concatenate([generator.normal(-4, 1, (40, 1)), generator.normal(4, 1, (40, 1))])
     chosen = select_dimension(lambda k: Mixture(k, Normal()), clouds, (1, 2), "bic", method=EM(), num_restarts=1)
@@ -34,3 +36,5 @@ def test_a_selection_says_what_was_chosen_and_shows_its_table() -> None:
     assert lines[0] == "Selection of 2 from 1, 2 by InformationCriterion(name='bic')"
     assert "log_likelihood" in lines[1]
     assert "<table" in chosen._repr_html_()  # noqa: SLF001
+    page = chosen.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Verdict" in page

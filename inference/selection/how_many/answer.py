@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from inference.base.drawing import draw
+from inference.base.drawing import ask, draw
 from inference.fitting.result import Fit
 from inference.selection.how_many.visible import MISFIT
 from inference.selection.telling import told, told_html
@@ -105,6 +106,11 @@ class HowMany:
     def plot(self) -> Any:
         """The strict penalised likelihood of every law, and the gain of each further component in noise edges."""
         return draw("plot_how_many", self)
+
+    def report(self, path: str | Path) -> Path:
+        """One page in HTML, the verdict first; see :func:`inference.report.write_how_many_report`. The file is replaced if it exists."""
+        page: Path = ask("report", "write_how_many_report", self, path)
+        return page
 
     def __repr__(self) -> str:
         return told(self._headline, self.sentences)
