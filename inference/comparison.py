@@ -31,18 +31,20 @@ from inference.identifiability.of_fit import identifiability_of
 from inference.loo import Prediction, cross_validate, loo
 from inference.programs.alone import quiet
 from inference.programs.data import first_tensor
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.showing import told, told_html
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Comparison", "compare"]
 
+ERRORS = 2.0  # standard errors, beyond which a difference is more than chance
+LEAST_GAP = 4.0  # nats, below which its standard error is not to be trusted (Sivula, Magnusson, Matamoros and Vehtari 2020, arXiv:2008.10296)
+SHOWN = ["elpd", "elpd_diff", "diff_se", "weight", "log_likelihood", "bic", "converged"]  # at a prompt
 SAME = 1e-6  # relative difference up to which a log-likelihood counts as the stored one
 
 
-@shows_briefly
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """Fits side by side, best prediction first.
 
@@ -75,6 +77,35 @@ class Comparison:
         """Name of the fit of the best prediction."""
         return self.names[0]
 
+    @property
+    def ranked(self) -> list[tuple[str, dict[str, Any]]]:
+        """Fits that predict unseen rows, the best first."""
+        return [(name, record) for name, record in zip(self.names, self.records, strict=True) if record["how"] != "none"]
+
+    @property
+    def close(self) -> list[tuple[str, dict[str, Any]]]:
+        """Those behind the first by no more than chance: two standard errors, or 4 nats."""
+        return [(name, record) for name, record in self.ranked[1:] if not record["elpd_diff"] > max(ERRORS * record["diff_se"], LEAST_GAP)]
+
+    @property
+    def winner(self) -> str:
+        """Who wins, in one sentence."""
+        ranked = self.ranked
+        if not ranked:
+            return "No fit here predicts rows it has not seen, so there is no winner."
+        first = ranked[0][0]
+        if len(ranked) == 1:
+            return f"{first} is the only fit here that predicts rows it has not seen, so there is no winner."
+        if self.close:
+            return f"{first} predicts unseen rows best, but too close to call: {'; '.join(_behind(*one) for one in self.close)}."
+        return f"{first} predicts unseen rows best, by more than chance in which rows were drawn: {_behind(*ranked[1])}."
+
+    def __repr__(self) -> str:
+        return told(f"Comparison of {len(self.names)} fits", [self.winner, *self.warnings], self.table[SHOWN])
+
+    def _repr_html_(self) -> str:
+        return told_html(f"Comparison of {len(self.names)} fits", [self.winner, *self.warnings], self.table)
+
     def plot(self, ax: Any = None) -> Any:
         """Differences of predictive density to the best with two standard errors, and the other columns beside it."""
         return draw("plot_comparison", self, ax)
@@ -83,6 +114,10 @@ class Comparison:
         """One page in HTML, the verdict first; see :func:`inference.report.write_comparison_report`. The file is replaced if it exists."""
         page: Path = ask("report", "write_comparison_report", self, path)
         return page
+
+
+def _behind(name: str, record: dict[str, Any]) -> str:
+    return f"{name} is {record['elpd_diff']:,.1f} nats behind, with a standard error of {record['diff_se']:,.1f}"
 
 
 def compare(

@@ -5,21 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inference.comparison import LEAST_GAP, Comparison
 from inference.plots.comparison import plot_comparison
-from inference.report.page import number, picture, write_page
+from inference.report.page import picture, write_page
 from inference.report.parts import Bullets, Finding, Heading, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.verdicts import CONDITIONS, listed, verdict_of
 from ppl_models.parts.showing import counted
 
-if TYPE_CHECKING:
-    from inference.comparison import Comparison
-
 __all__ = ["comparison_verdict", "in_words", "write_comparison_report"]
 
-ERRORS = 2.0  # standard errors, beyond which a difference is more than chance
-LEAST_GAP = 4.0  # nats, below which its standard error is not to be trusted (Sivula, Magnusson, Matamoros and Vehtari 2020, arXiv:2008.10296)
 TABLES = {
     "Prediction of unseen rows": {
         "elpd_diff": ("behind the best", "nats of log predictive density, over all rows, that this fit is behind the first (elpd difference); smaller is better"),
@@ -67,7 +63,7 @@ def write_comparison_report(comparison: Comparison, path: str | Path) -> Path:
 
 def comparison_verdict(comparison: Comparison) -> Verdict:
     """What was asked, who wins, how sure that is, whether the winner can be believed by itself, and what a rank cannot say."""
-    answer = winner(comparison)
+    answer = comparison.winner
     asked = (_asked, _how_sure, _on_the_fits, _on_misfit, _unseen)
     return verdict_of([ask(comparison) for ask in asked], nothing="Go on with the first fit, and read its own report before you build on it.", answer=answer, about="comparison")
 
@@ -75,46 +71,18 @@ def comparison_verdict(comparison: Comparison) -> Verdict:
 def in_words(comparison: Comparison) -> list[str]:
     """The first of the ranking, how sure that is, and what a rank does not say."""
     found = _on_misfit(comparison)
-    return [winner(comparison), *([] if found is None else [found.answer])]
-
-
-def winner(comparison: Comparison) -> str:
-    """Who wins, in one sentence."""
-    ranked = _ranked(comparison)
-    if not ranked:
-        return "No fit here predicts rows it has not seen, so there is no winner."
-    first = ranked[0][0]
-    if len(ranked) == 1:
-        return f"{first} is the only fit here that predicts rows it has not seen, so there is no winner."
-    near = _near(comparison)
-    if near:
-        return f"{first} predicts unseen rows best, but too close to call: {'; '.join(_behind(*one) for one in near)}."
-    return f"{first} predicts unseen rows best, by more than chance in which rows were drawn: {_behind(*ranked[1])}."
-
-
-def _ranked(comparison: Comparison) -> list[tuple[str, dict[str, Any]]]:
-    """Fits that predict unseen rows, the best first."""
-    return [(name, record) for name, record in zip(comparison.names, comparison.records, strict=True) if record["how"] != "none"]
-
-
-def _near(comparison: Comparison) -> list[tuple[str, dict[str, Any]]]:
-    """Those behind the first by no more than chance."""
-    return [(name, record) for name, record in _ranked(comparison)[1:] if not record["elpd_diff"] > max(ERRORS * record["diff_se"], LEAST_GAP)]
-
-
-def _behind(name: str, record: dict[str, Any]) -> str:
-    return f"{name} is {number(record['elpd_diff'], 1)} nats behind, with a standard error of {number(record['diff_se'], 1)}"
+    return [comparison.winner, *([] if found is None else [found.answer])]
 
 
 def _asked(comparison: Comparison) -> Finding:
-    ways = list(dict.fromkeys(record["how"] for _, record in _ranked(comparison)))
+    ways = list(dict.fromkeys(record["how"] for _, record in comparison.ranked))
     found = f" What each says of a row was found without that row ({' and '.join(ways)})." if ways else ""
     return Finding("", "What was asked?", f"Which of {counted(len(comparison.names), 'fit')} to the same rows predicts rows best that it has not seen?{found}")
 
 
 def _how_sure(comparison: Comparison) -> Finding | None:
     """Whether chance, rows that cannot be trusted, or two ways of predicting could have made the rank."""
-    ranked, near, question = _ranked(comparison), _near(comparison), "How sure is the rank?"
+    ranked, near, question = comparison.ranked, comparison.close, "How sure is the rank?"
     if len(ranked) < 2:
         step = "Compare fits that predict rows: their latents must be summed out, not estimated row by row."
         return Finding("care", question, "There is none: fewer than two of these fits predict rows that they have not seen.", step)

@@ -40,10 +40,9 @@ from inference.selection.how_many.mixture_answer import HowManyGroups
 from inference.selection.how_many.rule import select_components
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish
-from inference.selection.telling import told, told_html
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
-from ppl_models.parts.showing import shown_settings
+from ppl_models.parts.showing import shown_settings, told, told_html
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:

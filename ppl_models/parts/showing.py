@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Iterable, Mapping
 from html import escape
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from torch import Tensor
 
-__all__ = ["counted", "html_table", "lines_of", "shown", "shown_settings", "shows_briefly"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["counted", "html_table", "lines_of", "shown", "shown_settings", "shows_briefly", "told", "told_html"]
 
 MOST_NUMBERS = 8  # of an array that is shown whole
 MOST_WIDTH = 72  # of a value
 MOST_LINE = 100  # of a record on one line
 MOST_NAMES = 6
 MOST_SETTING = 40
+MOST_WORDS = 100  # of a line of words
+MOST_LINES = 30  # of a table
 
 Kind = TypeVar("Kind")
 
@@ -60,6 +66,28 @@ def html_table(title: str, pairs: Iterable[tuple[str, str]]) -> str:
     left = "text-align: left"
     rows = "".join(f'<tr><th style="{left}">{escape(name)}</th><td style="{left}">{escape(text)}</td></tr>' for name, text in pairs)
     return f'<table><caption style="{left}">{escape(title)}</caption><tbody>{rows}</tbody></table>'
+
+
+def told(headline: str, sentences: Iterable[str], table: pd.DataFrame | None = None) -> str:
+    """A choice and its table as text.
+
+    Args:
+        headline: what was chosen, and by what.
+        sentences: what to believe of it; table: with one line a candidate; None where it is long.
+    """
+    words = [textwrap.fill(sentence, MOST_WORDS, initial_indent="  ", subsequent_indent="  ") for sentence in sentences]
+    lines = [] if table is None else [table.to_string(float_format=_two_places, max_rows=MOST_LINES)]
+    return "\n".join([headline, *words, *lines])
+
+
+def told_html(headline: str, sentences: Iterable[str], table: pd.DataFrame) -> str:
+    """The same for a notebook, every text escaped."""
+    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    return f"<p><b>{escape(headline)}</b></p>{words}{table.to_html(float_format=_two_places, max_rows=MOST_LINES)}"
+
+
+def _two_places(value: float) -> str:
+    return f"{value:,.2f}"
 
 
 def shown(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from inference.base.drawing import ask, draw
 from inference.fitting.result import Fit
 from inference.selection.how_many.visible import MISFIT
-from inference.selection.telling import told, told_html
+from ppl_models.parts.showing import told, told_html
 
 if TYPE_CHECKING:
     import pandas as pd

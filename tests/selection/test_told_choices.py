@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from inference import EM
+from inference import EM, compare, fit
 from inference.selection import select_dimension
-from inference.selection.telling import told, told_html
 from ppl_models import Mixture, Normal
+from ppl_models.parts.showing import told, told_html
 
 
 def test_a_headline_then_words_then_the_table() -> None:
@@ -38,3 +38,13 @@ def test_a_selection_says_what_was_chosen_and_shows_its_table(tmp_path: Path) ->
     assert "<table" in chosen._repr_html_()  # noqa: SLF001
     page = chosen.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Verdict" in page
+
+
+def test_a_comparison_says_who_wins() -> None:
+    clouds = np.random.default_rng(0).normal(size=(40, 1))
+    compared = compare({"one": fit(Mixture(1, Normal()), clouds), "again": fit(Mixture(1, Normal()), clouds)}, clouds)
+    lines = repr(compared).splitlines()
+    assert lines[0] == "Comparison of 2 fits"
+    assert compared.winner in " ".join(line.strip() for line in lines)
+    assert "too close to call" in compared.winner
+    assert "<table" in compared._repr_html_()  # noqa: SLF001
