@@ -1,6 +1,6 @@
 """``python -m fuzz``: many cases, spread over cores; or one case again, by its seed.
 
-Prints each defect with the seed that shows it again, and at last one line: cases, uncaught, silent NaN, seconds.
+Prints each defect with the seed that shows it again, and at last one line: cases, uncaught, silent NaN, too slow (an answer may come after 30 seconds of work), seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ for threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 
 from fuzz.attacks import block, run_case  # noqa: E402  (after the number of threads)
-from fuzz.oracle import SILENT, UNCAUGHT, Verdict  # noqa: E402
+from fuzz.oracle import SILENT, SLOW, UNCAUGHT, Verdict  # noqa: E402
 
 BLOCK = 50
 AT_ONCE = 10  # blocks a process, after which a fresh one goes on
@@ -70,10 +70,10 @@ def main() -> int:
     for (kind, word), count in sorted(kinds.items()):
         say(f"{kind:12} {word:10} {count:6}  {spent[kind]:.1f} s of this kind\n")
     say(
-        f"cases {sum(words.values())}, uncaught {words[UNCAUGHT]}, silent NaN {words[SILENT]}, {time.monotonic() - began:.0f} seconds; "
+        f"cases {sum(words.values())}, uncaught {words[UNCAUGHT]}, silent NaN {words[SILENT]}, too slow {words[SLOW]}, {time.monotonic() - began:.0f} seconds; "
         f"first seed {first}\n"
     )
-    return int(bool(words[UNCAUGHT] or words[SILENT]))
+    return int(bool(words[UNCAUGHT] or words[SILENT] or words[SLOW]))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ SECONDS = 30  # of one case
 MEMORY = 6 * 2**30  # bytes beyond what the process holds
 OWN = ("/inference/", "/ppl_models/")
 
-REFUSED, ANSWERED, UNCAUGHT, SILENT = "refused", "answered", "uncaught", "silent NaN"
+REFUSED, ANSWERED, UNCAUGHT, SILENT, SLOW = "refused", "answered", "uncaught", "silent NaN", "too slow"
 
 
 class SilentNaN(Exception):
@@ -35,7 +35,7 @@ class TooSlow(BaseException):
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a case ended: its kind, one of the four words, and what there is to say."""
+    """How a case ended: its kind, one of the five words, and what there is to say."""
 
     kind: str
     word: str
@@ -43,7 +43,7 @@ class Verdict:
 
     @property
     def is_defect(self) -> bool:
-        return self.word in (UNCAUGHT, SILENT)
+        return self.word in (UNCAUGHT, SILENT, SLOW)
 
 
 def judge(kind: str, case: Callable[[], bool]) -> Verdict:
@@ -55,7 +55,7 @@ def judge(kind: str, case: Callable[[], bool]) -> Verdict:
         except SilentNaN as found:
             return Verdict(kind, SILENT, str(found))
         except TooSlow as slow:
-            return Verdict(kind, UNCAUGHT, f"longer than {SECONDS} seconds\n{''.join(traceback.format_tb(slow.__traceback__)[-8:])}")
+            return Verdict(kind, SLOW, f"longer than {SECONDS} seconds\n{''.join(traceback.format_tb(slow.__traceback__)[-8:])}")
         except OSError as error:
             return Verdict(kind, REFUSED, str(error)[:300])
         except ValueError as error:
