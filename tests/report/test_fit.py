@@ -126,7 +126,7 @@ def test_nothing_is_fetched_from_elsewhere(page: Page) -> None:
     assert "@import" not in bare
     assert not {"link", "script", "iframe", "object", "embed", "base"} & set(page.tags)
     assert all(
-        name in {"id", "class", "href", "src", "alt", "lang", "charset", "name", "content"}
+        name in {"id", "class", "href", "src", "alt", "lang", "charset", "name", "content", "data-head"}
         for name, _ in page.attributes
     )
 
