@@ -322,6 +322,13 @@ class ImagePairs:
         size = self.num_classes
         return np.where(np.eye(size, dtype=bool), self.label_accuracy, (1 - self.label_accuracy) / (size - 1))
 
+    @property
+    def pair_labels(self) -> np.ndarray:
+        """The given label of the first image of each pair that has one, else of the second, -1 where neither has, (N,)."""
+        known = np.full(len(self.images), -1)
+        known[self.labelled] = self.given_labels
+        return np.where(known[self.first] >= 0, known[self.first], known[self.second])
+
     def rows(self, images: np.ndarray) -> np.ndarray:
         """Images by number as float32 rows, (n, D), between 0 and 1."""
         return self.images[images].astype(np.float32) / np.float32(self.largest)

@@ -11,6 +11,10 @@ and steps on mini-batches, whose noise is larger than its slope there, end at ra
 
 (the bracket only where weights are geometric means; free weights have the score r - w). The mean outer product F of the scores is the Fisher information, and a step goes along
 :math:`(F + \lambda)^{-1}` times the mean score, halved until the log-likelihood of all training rows rises (scoring with the damping of Levenberg).
+
+Not every slope is worth a step: at the optimum of all possible rows, the mean score of N of them along an axis of F with eigenvalue f still has the variance f/N, and hundreds of such
+steps together fit noise. Of a slope :math:`s` with :math:`z^2 = N s^2 / f` the share that is no noise is about :math:`(1 - 1/z^2)_+`, and so much of the step is taken (the positive part
+of the estimate of Wiener's filter, as W. James and C. Stein 1961 shrink means).
 """
 
 from __future__ import annotations
@@ -94,8 +98,12 @@ class OutputLayers:
         values = torch.cat([torch.cat([a, b.unsqueeze(-1)], -1).flatten(1) for a, b in outputs], 1).double()  # (R, P without free weights)
         score[:, : values.shape[1]] -= prior_precision * values
         ridge = prior_precision + DAMPING * information.diagonal(dim1=1, dim2=2).mean(-1)
-        step = torch.linalg.solve(information + ridge[:, None, None] * torch.eye(size, dtype=torch.float64, device=score.device), score)
-        gain = 0.5 * (step * score).sum(-1)
+        curvature, axes = torch.linalg.eigh(information)  # (R, P), (R, P, P) with axes in columns
+        along = (axes.mT @ score.unsqueeze(-1)).squeeze(-1)
+        step = along / (curvature.clamp(min=0) + ridge.unsqueeze(-1))
+        step = step * (1 - 1 / (len(index) * along * step).clamp(min=1e-30)).clamp(min=0)  # N s^2 / lambda is the squared z-score
+        gain = 0.5 * (step * along).sum(-1)
+        step = (axes @ step.unsqueeze(-1)).squeeze(-1)
         logits = step[:, values.shape[1] :] if size > values.shape[1] else None
         changes: Params = {}
         begin = 0

@@ -107,7 +107,8 @@ class ClassifierStructure(Structure):
             shown = ", ".join(f"{i + 1} (weight {float(weights[i]):.2g})" for i in small)
             out.append(
                 f"components with hardly any rows: {shown}. The data may have fewer than num_components = {len(weights)}, or training ended in a poor optimum: "
-                "fit fewer components and compare the held-out objective, raise num_restarts, or add penalties=EvenWeights(0.1)"
+                "fit fewer components and compare the held-out objective, raise num_restarts, or, where the components of some rows are known, tell them to "
+                "the fit by TrainClassifiers(labels=Labels(...)) instead of only starting from them"
             )
         told = self.told(problem.data, params)
         silent = [v for v, share in enumerate(told.tolist()) if share < SILENT]

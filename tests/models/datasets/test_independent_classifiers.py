@@ -109,6 +109,9 @@ def test_pairs_show_one_class_and_labels_are_as_noisy_as_said():
     assert first.shape == second.shape == (2, 15)
     assert first.dtype == np.float32
     assert np.array_equal(first[0] * 16, images[pairs.first[10]].ravel().astype(np.float32))
+    few = image_pairs(images, labels, 4000, 300, 0.6, seed=5)
+    given = dict(zip(few.labelled.tolist(), few.given_labels.tolist(), strict=True))
+    assert few.pair_labels.tolist() == [given.get(i, given.get(j, -1)) for i, j in zip(few.first.tolist(), few.second.tolist(), strict=True)]
 
 
 def test_refusals():

@@ -127,8 +127,22 @@ def test_a_lucky_epoch_does_not_hold_back_the_last_steps() -> None:
     assert after.log_likelihood > before.log_likelihood + 1.0
 
 
-def test_last_steps_that_held_out_rows_clearly_refuse_are_not_taken() -> None:
-    data = simulate_two_gaussians(2000, 3).data.astype(np.float32)
-    model, method = InClassNet((1, 1), 2, networks=Dense((8,))), TrainClassifiers(batch_size=100, max_epochs=15)
-    before, after = (quietly(model, data, replace(method, last_steps=steps), num_restarts=1, seed=3) for steps in (0, 12))
+def test_last_steps_that_held_out_rows_clearly_refuse_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = simulate_two_gaussians(300, 5).data.astype(np.float32)
+    model = InClassNet((1, 1), 2, networks=Dense((32,)))
+    method = TrainClassifiers(batch_size=50, max_epochs=10, validation_share=0.3)
+    before, after = (quietly(model, data, replace(method, last_steps=steps), num_restarts=1, seed=5) for steps in (0, 12))
     assert after.log_likelihood == before.log_likelihood
+    monkeypatch.setattr(_Training, "_held_out_ratios", lambda self, balance: torch.zeros(1, len(self.held)))
+    assert quietly(model, data, method, num_restarts=1, seed=5).log_likelihood > before.log_likelihood + 0.5  # it was they who refused
+
+
+def test_slopes_that_are_noise_are_not_followed() -> None:
+    """Networks that are where the data came from have nothing to learn: the steps fit less than half of the noise that Newton's would, half a nat a parameter."""
+    data = simulate_two_gaussians(4000, 1).data.astype(np.float32)
+    model = InClassNet((1, 1), 2, networks=Dense((40,)))
+    long = quietly(model, simulate_two_gaussians(10_000, 2).data.astype(np.float32), TrainClassifiers(max_epochs=5), num_restarts=1)
+    method = TrainClassifiers(max_epochs=1, learning_rate=1e-9, validation_share=0.0)
+    before, after = (quietly(model, data, replace(method, last_steps=steps), init=long, num_restarts=1) for steps in (0, 1))
+    parameters = 2 * 2 * 41
+    assert 0.0 < after.log_likelihood - before.log_likelihood < 0.25 * parameters
