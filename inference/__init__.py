@@ -7,6 +7,7 @@ and ``inference.compare`` are imported on first use, so that ``import inference`
 import importlib
 from typing import TYPE_CHECKING
 
+from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.outcome import (
     BoundWarning,
     ColumnsWarning,
@@ -87,6 +88,7 @@ __all__ = [
     "PenaltyChoice",
     "Pursuit",
     "Restarts",
+    "RowBlocks",
     "ScoreFunctionSVI",
     "Shrinkage",
     "StartsWarning",

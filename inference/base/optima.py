@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from inference.base.blocks.summed_steps import SummedSteps
 from inference.programs.program import Params
 
 if TYPE_CHECKING:
@@ -126,13 +127,25 @@ def _same_parameters(problem: Problem, params: Params, r: int, head: int) -> boo
     return True if near else None
 
 
+def objective_of(problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
+    """As :meth:`~inference.base.structure.Structure.exact_objective`, of all rows where they come in blocks."""
+    if problem.rows is None:
+        return problem.structure.exact_objective(problem, params)
+    steps = problem.structure.steps(problem, 2**18, 1)
+    if steps is None:
+        return None
+    with torch.no_grad():
+        _, log_likelihood, log_prior = SummedSteps(steps, problem.rows).e_step(params)
+    return log_likelihood.cpu(), (log_likelihood + log_prior).cpu()
+
+
 def _on_one_hill(problem: Problem, params: Params, r: int, head: int) -> bool:
     """Whether the objective half-way between two restarts is no lower than at both of them."""
     pair = _like(problem, params, r, head)
     assert pair is not None
     own, other = pair
     between = {name: torch.stack([own[name], (own[name] + value) / 2, value]) for name, value in other.items()}
-    found = problem.structure.exact_objective(problem, between)
+    found = objective_of(problem, between)
     if found is None or not bool(found[1].isfinite().all()):
         return True
     one, middle, two = found[1].tolist()

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
-__all__ = ["listed", "shared_values"]
+__all__ = ["listed", "shared_values", "shared_words", "value_sums"]
 
 COPIES = 1e-3  # symmetrised Kullback-Leibler divergence below which two components are one
 
 
 def shared_values(probabilities: Tensor, what: str, first: int = 0, weights: Tensor | None = None) -> tuple[str, ...]:
-    r"""Values of a latent that no row uses, or that no row tells apart, in words.
-
-    With posteriors :math:`r_{nk}` and :math:`n_k = \sum_n r_{nk}`, the symmetrised Kullback-Leibler divergence of the components k and
-    l of the data is estimated by :math:`\sum_n (r_{nk}/n_k - r_{nl}/n_l) \log (r_{nk}/r_{nl})`.
+    """Values of a latent that no row uses, or that no row tells apart, in words.
 
     Args:
         probabilities: posterior of each value, (N, K).
@@ -23,14 +21,34 @@ def shared_values(probabilities: Tensor, what: str, first: int = 0, weights: Ten
         first: number of the first value.
         weights: how often each row counts, (N,); None for once.
     """
+    return shared_words(value_sums(probabilities, weights), what, first)
+
+
+def value_sums(probabilities: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Sums over rows from which :func:`shared_words` knows: n_k, and of r_nk log r_nl, (K, 1 + K).
+
+    Args:
+        probabilities, weights: as :func:`shared_values`.
+    """
     r = probabilities.detach().double().cpu()
     often = r if weights is None else r * weights.double().cpu().unsqueeze(-1)
-    counts = often.sum(0)  # (K,)
+    return torch.cat([often.sum(0).unsqueeze(-1), often.mT @ r.clamp(min=1e-300).log()], -1)
+
+
+def shared_words(sums: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
+    r"""As :func:`shared_values`, from sums over rows.
+
+    With posteriors :math:`r_{nk}` and :math:`n_k = \sum_n r_{nk}`, the symmetrised Kullback-Leibler divergence of the components k and
+    l of the data is estimated by :math:`\sum_n (r_{nk}/n_k - r_{nl}/n_l) \log (r_{nk}/r_{nl})`.
+
+    Args:
+        sums: of :func:`value_sums`, those of parts of the rows added up.
+        what, first: as :func:`shared_values`.
+    """
+    counts, products = sums[:, 0], sums[:, 1:]
     used = counts >= 1.0
     words = [f"{what} {k + first} is empty: {float(counts[k]):.2g} rows expected" for k in (~used).nonzero().ravel().tolist()]
-    share = often / counts.clamp(min=1e-300)
-    logs = r.clamp(min=1e-300).log()
-    inner = share.mT @ logs  # (K, K)
+    inner = products / counts.clamp(min=1e-300).unsqueeze(-1)  # (K, K)
     own = inner.diagonal()
     divergence = own[:, None] + own - inner - inner.mT
     same = (divergence < COPIES) & used & used[:, None]

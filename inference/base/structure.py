@@ -14,12 +14,13 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from torch import Generator, Tensor
 from torch.distributions.constraints import Constraint
 
+from inference.base.blocks.checked_rows import CheckedRows
 from inference.base.contents import digest_of
 from inference.base.gibbs import GenericGibbs, Gibbs
 from inference.base.outcome import Outcome
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from inference.base.draw_steps import DrawSteps
     from inference.base.steps import Steps
 
+S = TypeVar("S")
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
 MAX_VALUES = 2**16  # of one latent site
 OF_PROGRAMS = StartSearch(batch=10, short_iterations=5, finalists=4, least=4, cap=40, budget=3e7)  # an M-step costs a hundred E-steps
@@ -109,6 +111,7 @@ class Structure:
     integrated_sites: tuple[str, ...] = ()  # those that are integrated in closed form
     relative_to: str | None = None  # what the likelihood is a ratio to, in words; None where it is a density or probability of the data
     takes_weights = False  # whether the steps of EM count rows by weights
+    takes_blocks = False  # whether sums over rows are all that EM wants of them, so that they may come block by block
     row_columns: tuple[str, ...] = ()  # of a data frame: what says where a line belongs, where a row is more than one line
 
     def __init__(self, model: Any) -> None:
@@ -190,13 +193,14 @@ class Structure:
         sites = [site for site in program.sites if site.kind == "latent"]
         if any(site.num_values is None or math.prod(site.shape) * site.num_values > MAX_SUMMED for site in sites):
             return ()
-        rows = (problem.num_rows,)
+        rows = (len(first_tensor(problem.data)),)
         names = [s.name for s in sites if s.law == "Categorical" and s.shape == rows and len(s.plates) == 1 and not s.in_chain]
         if not names or is_large(program):
             return ()
         with torch.no_grad():
             marginals = program.latent_marginals(params)
-        return tuple(words for name in names for words in shared_values(marginals[name], f"{name} value"))
+        often = None if problem.rows is None else torch.full(rows, problem.num_rows / rows[0], dtype=torch.float64)  # what a row of the sample stands for
+        return tuple(words for name in names for words in shared_values(marginals[name], f"{name} value", weights=often))
 
     def split_start(self, problem: Problem, smaller: Params) -> Params | None:
         """Parameters of this model, (1, ...), from those of the same model with one latent value or latent less: its largest one split in
@@ -492,6 +496,7 @@ class Problem:
         trial: what a trial of the program found out, kept so that there is one.
         looked_at: the program with these data, kept so that it is looked at once; nothing before that.
         weights: how often each row counts, (N,); None for once.
+        rows: all rows, where they come in blocks and ``data`` is a sample of them; None where ``data`` are all.
     """
 
     model: Callable[..., Any]
@@ -503,6 +508,7 @@ class Problem:
     trial: dict[str, bool] = dataclasses.field(default_factory=dict, repr=False)
     looked_at: list[Program] = dataclasses.field(default_factory=list, repr=False)
     weights: Tensor | None = None
+    rows: CheckedRows | None = None
 
     def program(self) -> Program:
         """The program with all the data."""
@@ -527,8 +533,17 @@ class Problem:
 
     @property
     def num_rows(self) -> int:
-        """Rows of the table, or of the first tensor."""
-        return len(first_tensor(self.data))
+        """Rows of the table, or of the first tensor; all of them, where they come in blocks."""
+        return len(first_tensor(self.data)) if self.rows is None else self.rows.num_rows
+
+    def summed(self, of_rows: Callable[[Any], S]) -> S:
+        """What a function makes of rows, a tensor, dict or record of sums over them (:func:`~inference.base.steps.add_statistics`), of all rows."""
+        return of_rows(self.data) if self.rows is None else self.rows.summed(of_rows)
+
+    def with_data(self, change: Callable[[Tensor], Tensor], model: Any, structure: Structure) -> Problem:
+        """The problem of another model whose data are these, changed row by row."""
+        rows = None if self.rows is None else self.rows.changed(change)
+        return dataclasses.replace(self, model=model, data=change(self.data), rows=rows, structure=structure, trial={})
 
     def fingerprint(self, method: Any, start: Params) -> str:
         """A digest of model, data, method, start and seed, by their code and contents.
@@ -538,7 +553,7 @@ class Problem:
         """
         parts = [
             digest_of(self.model, "the program"),
-            digest_of(self.data, "the data"),
+            digest_of(self.data, "the data") if self.rows is None else self.rows.digest(),
             digest_of(method, "the method", skip_fitted=True),
             digest_of({name: torch.as_tensor(start[name]) for name in sorted(start)}, "the start"),
             digest_of((self.seed, self.start_given), "the seed"),

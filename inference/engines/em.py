@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributions.constraints import Constraint
 
+from inference.base.blocks.summed_steps import SharedCheckpoint, SummedSteps
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
@@ -88,7 +89,7 @@ class EM:
         """The pair of steps for a model: accelerated where its description of itself allows, else generic."""
         accelerated = problem.structure.steps(problem, self.chunk_elements, self.num_inner) if self.accelerate else None
         if accelerated is not None:
-            return accelerated
+            return accelerated if problem.rows is None else SummedSteps(accelerated, problem.rows)
         program = problem.program()
         refuse_open_sites("EM", problem.structure, program)
         program.check_enumerable()
@@ -96,7 +97,12 @@ class EM:
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:
         """Run every restart from ``start`` (R, ...) to convergence."""
-        store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
+        store = None
+        if problem.rows is not None:
+            start = problem.rows.processes.params_of_first(start)
+        if checkpoint is not None:
+            known = problem.fingerprint(self, start)
+            store = Checkpoint(checkpoint, known) if problem.rows is None else SharedCheckpoint(checkpoint, known, problem.rows.processes)
         outcome = self.climb(self.steps(problem), start, problem.start_given, progress, store, problem.supports).outcome()
         local = problem.structure.local_sites
         return replace(outcome, objective_name=f"log-posterior of parameters and {', '.join(local)}") if local else outcome

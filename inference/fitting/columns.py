@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.outcome import ColumnsWarning
 from inference.programs.data import Columns, checked, checks_data, is_frame
 from ppl_models.parts.frames import as_frame, column_names
@@ -31,6 +32,11 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
     Warns:
         ColumnsWarning: naming columns that the fit does not know.
     """
+    if isinstance(data, RowBlocks):
+        raise ValueError(
+            "data: rows in memory were expected, got RowBlocks, of which posterior_latents, decode_latents, log_likelihood_rows, predict and score take one block at "
+            "a time: give some of them, blocks.sample(20_000)"
+        )
     data, wanted = as_frame(data), fit.item_names
     if isinstance(data, list | tuple) and data and all(is_frame(as_frame(part)) for part in data):
         return [as_fitted(fit, part) for part in data]  # one a sequence

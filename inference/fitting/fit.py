@@ -19,11 +19,12 @@ from inference.base.checkpoint import usable_path
 from inference.base.optima import rank_restarts
 from inference.base.outcome import BoundWarning, DegenerateWarning, EstimateWarning, Outcome, StartsWarning
 from inference.base.progress import NoProgress, RichProgress
+from inference.base.starts import StartSearch
 from inference.base.structure import Method, Problem, Standard, is_method, sampled_sites
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
 from inference.engines.start_search import search_starts
-from inference.fitting.problem import problem_of
+from inference.fitting.problem import check_blocks, in_blocks, problem_of
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.fitting.units import in_units_of_the_data
@@ -66,7 +67,9 @@ def fit(
     Args:
         model: a zoo model, or any Pyro program of one argument.
         data: table with one row a unit (tensor, array, data frame; NaN where missing), or what the program takes: a data frame that it reads by the
-            names of the columns, a dict of arrays, series and numbers.
+            names of the columns, a dict of arrays, series and numbers. Or rows that stay on disk, or are shared by processes,
+            :class:`~inference.base.blocks.row_blocks.RowBlocks`, which :class:`~inference.engines.em.EM` reads block by block; a large NumPy memory map
+            or ``pyarrow.dataset`` is read so too. Starts are then looked for in a sample of 20,000 rows.
         method: the engine; if None the family's recommended one, with its start and restarts where those are left open (see the model;
             an encoder with open graphs has its penalty and graphs chosen, :class:`inference.ChoosePenalty`; exact
             :class:`~inference.engines.em.EM` where it says nothing, :class:`~inference.engines.nuts.NUTS` where a program has continuous
@@ -104,7 +107,7 @@ def fit(
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     began = time.monotonic()
     with listening() as caught, torch.enable_grad(), np.errstate(all="warn", under="ignore"):  # whatever the caller has set
-        problem = problem_of(model, data, seed, not (init is None or isinstance(init, str)), weights)
+        problem = problem_of(model, in_blocks(model, data, method), seed, not (init is None or isinstance(init, str)), weights)
         search = None
         if method is None:
             advice = problem.structure.recommended(problem)
@@ -114,6 +117,8 @@ def fit(
         problem.structure.check_method(method)
         if problem.weights is not None:
             check_weighing(method)
+        if problem.rows is not None:
+            check_blocks(method, problem, init.params if isinstance(init, Fit) else init, num_restarts)
         standard = _standard(problem, method)
         inner = problem if standard is None else standard.problem
         if path is not None:
@@ -127,6 +132,8 @@ def fit(
             with bar, isolated(seed):
                 if search is None:
                     state = method.run(inner, _start(problem, standard, init, num_restarts or 1), bar, path)
+                elif inner.rows is not None:
+                    state = method.run(inner, _searched(search, method, inner, init, bar, path), bar, path)
                 else:
                     state = search_starts(search, method, inner, _batches(inner, init, search.batch), bar, path)
             result = assemble(problem, method, state, time.monotonic() - began, standard)
@@ -138,6 +145,18 @@ def fit(
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=2)
     return dataclasses.replace(result, warnings=messages)
+
+
+def _searched(search: StartSearch, method: Method, problem: Problem, init: Any, bar: Any, path: Path | None) -> Params:
+    """Where rows come in blocks: the best estimate (1, ...) for the sample, found as for rows in memory."""
+    assert problem.rows is not None
+    sample = dataclasses.replace(problem, rows=None)
+    beside = None if path is None or problem.rows.processes.rank else path.with_name(f"{path.name}.start")
+    found = search_starts(search, method, sample, _batches(sample, init, search.batch), bar, beside)
+    best = rank_restarts(sample, found.params, found.objective).best
+    if beside is not None:
+        beside.unlink(missing_ok=True)
+    return {name: value[best : best + 1] for name, value in found.params.items()}
 
 
 def fit_from(model: Any, data: Any, method: Method, starts: Callable[[Problem], Params], seed: int = 0) -> Fit:

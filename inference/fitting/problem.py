@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from inference.base.structure import Problem
+from inference.base.blocks.checked_rows import check_rows
+from inference.base.blocks.row_blocks import BLOCK_ROWS, RowBlocks
+from inference.base.blocks.sources import is_lazy
+from inference.base.contents import digest_of
+from inference.base.structure import Method, Problem
+from inference.engines.em import EM
 from inference.fitting.weights import row_weights
 from inference.programs.data import checked, checks_data
 from inference.programs.program import Program
@@ -14,14 +19,14 @@ from inference.structures.registry import structure_of
 from ppl_models.parts.frames import as_frame
 from ppl_models.parts.validation import is_integer
 
-__all__ = ["problem_of"]
+__all__ = ["check_blocks", "in_blocks", "problem_of"]
 
 
 def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: bool = False, weights: Any = None) -> Problem:
     """The problem of a model, its data checked by the model's own rules where it has them.
 
     Args:
-        model: the program; data: what it takes.
+        model: the program; data: what it takes, or :class:`~inference.base.blocks.row_blocks.RowBlocks`.
         seed: of everything random.
         start_given: whether the user gave the parameters to start from.
         weights: how often each row counts; None for once.
@@ -34,6 +39,8 @@ def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: boo
         raise ValueError(f"model: a Pyro program (a callable, not a class) was expected, got {model!r}")
     if not is_integer(seed, least=0):
         raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
+    if isinstance(data, RowBlocks):
+        return _problem_of_blocks(model, data, int(seed), start_given, weights)
     tensors, names = checked(model, data, for_fit=True)
     own_program = None if checks_data(model) else Program(model, tensors)
     if own_program is not None:
@@ -46,3 +53,56 @@ def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: boo
         own_program.share_trial(problem.trial)
         problem.looked_at.append(own_program)
     return problem
+
+
+def _problem_of_blocks(model: Any, blocks: RowBlocks, seed: int, start_given: bool, weights: Any) -> Problem:
+    if weights is not None:
+        raise ValueError("weights: rows in memory were expected; rows in blocks count once each")
+    structure = structure_of(model)
+    if not structure.takes_blocks:
+        raise ValueError(
+            "RowBlocks: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models and factor analysis are fitted from rows in blocks, without "
+            "negative binomial or bounded items and without covariates, and "
+            f"this {type(model).__name__} wants its rows in memory: fit(model, blocks.sample(20_000)) fits some of them"
+        )
+    rows, sample, names = check_rows(model, blocks, seed)
+    known = structure.measured(sample, None)
+    return Problem(known, sample, names, seed, start_given, structure if known is model else structure_of(known), rows=rows)
+
+
+def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None) -> Any:
+    """Memory maps and Arrow data sets of more than one block as blocks, where they can be fitted so; whatever else as it is, and small Arrow data sets as a frame.
+
+    Args:
+        model: the program; data: what the user gave.
+        method: the engine; None for the recommended one.
+    """
+    if isinstance(data, RowBlocks) or not is_lazy(data) or not callable(model) or isinstance(model, type):
+        return data
+    is_array = hasattr(data, "dtype")
+    if method is not None and not (isinstance(method, EM) and method.accelerate) or not structure_of(model).takes_blocks:
+        return data if is_array else data.to_table()
+    if is_array and len(data) <= BLOCK_ROWS:
+        return data
+    blocks = RowBlocks.of(data)
+    return blocks if len(blocks) > BLOCK_ROWS else data.to_table()
+
+
+def check_blocks(method: Method, problem: Problem, init: Any, num_restarts: int | None) -> None:
+    """Refuse an engine that needs all rows at once, and processes with other settings.
+
+    Args:
+        method: the engine; problem: whose rows come in blocks.
+        init, num_restarts: as the user gave them.
+
+    Raises:
+        ValueError: saying which engine does without.
+    """
+    assert problem.rows is not None
+    if problem.rows.processes.group is not None:
+        problem.rows.processes.agree("method, init and num_restarts", digest_of((method, init, num_restarts), "the settings"))
+    if not (isinstance(method, EM) and method.accelerate):
+        raise ValueError(
+            f"RowBlocks: EM() is fitted from rows in blocks, and {method!r} wants them in memory: give method=EM() (and a penalty, where the model's is left open), or "
+            "blocks.sample(20_000) for some of the rows"
+        )

@@ -35,16 +35,20 @@ class Fit(FitRecord):
 
     # ---------------------------------------------------------------- rows
 
-    def posterior_latents(self, data: Any) -> dict[str, Tensor]:
+    def posterior_latents(self, data: Any, out: str | Path | None = None) -> dict[str, Tensor]:
         """P(latent = 1 | row), (N, K) by latent site; for a categorical latent the probability of each value.
 
         Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
         Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
 
+        Args:
+            data: the rows, or :class:`~inference.base.blocks.row_blocks.RowBlocks`.
+            out: a folder, in which ``<site>.npy`` is written of each latent site; None for memory.
+
         Raises:
             ValueError: if ``data`` does not fit the model.
         """
-        return rows.posterior_latents(self, data)
+        return rows.posterior_latents(self, data, out)
 
     def decode_latents(self, data: Any) -> dict[str, Tensor]:
         """The most probable value of each latent site, jointly over a layer's entries, (N, K) by latent site.
@@ -54,14 +58,17 @@ class Fit(FitRecord):
         """
         return rows.decode_latents(self, data)
 
-    def log_likelihood_rows(self, data: Any) -> Tensor:
+    def log_likelihood_rows(self, data: Any, out: str | Path | None = None) -> Tensor:
         """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over rows.
 
         Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
         Where the configurations are too many to sum over, a stochastic lower bound of it:
         :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
+
+        Args:
+            data: as :meth:`posterior_latents`; out: a folder, in which ``log_likelihood.npy`` is written; None for memory.
         """
-        return rows.log_likelihood_rows(self, data)
+        return rows.log_likelihood_rows(self, data, out)
 
     def reconstruct(self, data: Any) -> Tensor:
         """Every entry as one expects it of its row, latents averaged over their posterior, (N, J); see :func:`inference.fitting.rows.reconstruct`.

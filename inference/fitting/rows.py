@@ -5,14 +5,19 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from inference.base.blocks.row_blocks import RowBlocks
+from inference.base.blocks.written import Written, num_rows_of
+from inference.base.checkpoint import usable_path
 from inference.base.structure import is_large, sampled_sites
 from inference.engines import gibbs_estimates
 from inference.fitting.columns import checked_as_fitted
+from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
 from inference.programs.data import checks_data, first_tensor, map_tensors
 from inference.programs.program import Params, Program, simulate
@@ -21,10 +26,17 @@ from ppl_models.parts.validation import check_size
 __all__ = ["chunks", "decode_latents", "everything_of_rows", "log_likelihood_rows", "posterior_latents", "reconstruct", "simulate_rows", "sums_out"]
 
 CHUNK_ELEMENTS = 2**22
+OF_ROWS = "log_likelihood"
 
 
 def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
-    """The program on consecutive chunks of rows, or on all of ``data`` where it is no table."""
+    """The program on consecutive chunks of rows, or on all of ``data`` where it is no table; rows in blocks go by block after block."""
+    data = in_blocks(fit.model, data)
+    for part in data if isinstance(data, RowBlocks) else [data]:
+        yield from _chunks(fit, part)
+
+
+def _chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
     tensors, _ = checked_as_fitted(fit, data)
     if not checks_data(fit.model):
         yield Program(fit.model, tensors)
@@ -41,13 +53,19 @@ def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
 
 
 @torch.enable_grad()  # also where the caller has switched gradients off
-def _by_row(fit: FitRecord, data: Any, ask: Callable[[FitRecord, Program, Params], dict[str, Tensor]]) -> dict[str, Tensor]:
+def _by_row(fit: FitRecord, data: Any, ask: Callable[[FitRecord, Program, Params], dict[str, Tensor]], written: Written | None = None) -> dict[str, Tensor]:
     structure = fit.structure
     parts: list[dict[str, Tensor]] = []
     for program in chunks(fit, data):
         refuse_open(fit, program)
         local = structure.solve_local(fit.params, program.args[0]) if structure.local_sites else {}
-        parts.append(ask(fit, program, fit.params | local))
+        found = ask(fit, program, fit.params | local)
+        if written is None:
+            parts.append(found)
+        else:
+            written.take_in(found)
+    if written is not None:
+        return written.tensors()
     return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -64,17 +82,21 @@ def refuse_open(fit: FitRecord, program: Program) -> None:
         )
 
 
-def posterior_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:
+def posterior_latents(fit: FitRecord, data: Any, out: str | Path | None = None) -> dict[str, Tensor]:
     """P(latent = 1 | row), (N, K) by latent site of K bits; for a latent of one value a row (categorical, or one bit) the probability of
     each value, (N, number of values).
 
     Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
     Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
 
+    Args:
+        data: the rows, or :class:`~inference.base.blocks.row_blocks.RowBlocks`, of which one block is held at a time.
+        out: a folder, in which ``<site>.npy`` is written of each latent site; the tensors are then maps of these files. None for memory.
+
     Raises:
         ValueError: if ``data`` does not fit the model.
     """
-    return _by_row(fit, data, _latent_means)
+    return _by_row(fit, data, _latent_means, None if out is None else Written(usable_path("out", out, is_folder=True), num_rows_of(data)))
 
 
 def sums_out(fit: FitRecord, program: Program) -> bool:
@@ -131,26 +153,31 @@ def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], di
     return means, modes
 
 
-def log_likelihood_rows(fit: FitRecord, data: Any) -> Tensor:
+def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None) -> Tensor:
     """Log-likelihood of each row, latents summed out, (N,); () for a program without a plate over rows.
 
     Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
     Where the configurations are too many to sum over, a stochastic lower bound of it:
     :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
+
+    Args:
+        data: as :func:`posterior_latents`.
+        out: a folder, in which ``log_likelihood.npy`` is written; None for memory.
     """
 
     def rows(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
         structure = fit.structure
         if structure.local_sites:
-            return {"": structure.conditional_rows(params, program.args[0])}
+            return {OF_ROWS: structure.conditional_rows(params, program.args[0])}
         if sums_out(fit, program):
-            return {"": structure.marginal_rows(program, params)}
+            return {OF_ROWS: structure.marginal_rows(program, params)}
         _, latents = _sweeps(fit, program, params)
         generator = torch.Generator().manual_seed(fit.seed)
         one = {name: value.unsqueeze(0) for name, value in params.items()}
-        return {"": gibbs_estimates.log_likelihood_rows(fit.structure.gibbs(program), one, latents, generator)[0]}
+        return {OF_ROWS: gibbs_estimates.log_likelihood_rows(fit.structure.gibbs(program), one, latents, generator)[0]}
 
-    return _by_row(fit, data, rows)[""]
+    written = None if out is None else Written(usable_path("out", out, is_folder=True), num_rows_of(data))
+    return _by_row(fit, data, rows, written)[OF_ROWS]
 
 
 @torch.enable_grad()

@@ -118,6 +118,11 @@ class AttributeGroupsStructure(Structure):
     def num_given(self) -> int:
         return 1
 
+    @property
+    def takes_blocks(self) -> bool:  # type: ignore[override]
+        """Where items are read from sums alone."""
+        return bool(self.model.layer().response.is_canonical)
+
     def observed_sites(self) -> tuple[str, ...]:
         return (str(self.model.layer().child),)
 

@@ -235,6 +235,10 @@ class ItemLaw(ComponentLaw):
         return torch.where((totals <= EMPTY) & (excess == 0), before, share)
 
     @property
+    def of_sums(self) -> bool:
+        return not self._sized
+
+    @property
     def _sized(self) -> list[int]:
         """Columns of negative binomial items."""
         blocks = self.family.blocks(self.about.num_items)

@@ -51,6 +51,11 @@ class ComponentLaw:
         """Numbers a row takes in memory for every component, beside one."""
         return 1
 
+    @property
+    def of_sums(self) -> bool:
+        """Whether the M-step reads sums over rows alone, and not the rows once more."""
+        return True
+
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
         """The columns that means are taken of, and which entries are there (None if all), each as ``data``."""
         return data, None

@@ -36,14 +36,19 @@ def standard(problem: Problem, law: ComponentLaw, structure: Callable[[Any], Str
     units = law.about.item_units
     if law.about.bound is not None or all(unit == STANDARD for unit in units):
         return None
-    data: Tensor = problem.data
-    centres, widths = (torch.tensor(part, dtype=torch.float64, device=data.device) for part in zip(*units, strict=True))
+    centres, widths = (torch.tensor(part, dtype=torch.float64, device=problem.data.device) for part in zip(*units, strict=True))
     given: Any = problem.model
     model = dataclasses.replace(given, units=(STANDARD,) * len(units))
-    inner = dataclasses.replace(problem, model=model, data=((data.double() - centres) / widths).to(data), structure=structure(model), trial={})
-    seen = data.isfinite().flatten(0, -2)
-    each = None if problem.weights is None else problem.weights.double().repeat_interleave(len(seen) // len(problem.weights))  # of steps, where rows are sequences
-    often = seen.sum(0) if each is None else each @ seen.double()
+    inner = problem.with_data(lambda data: ((data.double() - centres) / widths).to(data), model, structure(model))
+
+    def seen(data: Tensor) -> Tensor:
+        """How often every column has an entry, (J,)."""
+        found = data.isfinite().flatten(0, -2)
+        if problem.weights is None:
+            return found.double().sum(0)
+        return problem.weights.double().repeat_interleave(len(found) // len(problem.weights)) @ found.double()  # of steps, where rows are sequences
+
+    often = problem.summed(seen)
 
     def outward(params: Params) -> Params:
         return _moved(law, params, centres, widths)

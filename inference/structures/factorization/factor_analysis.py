@@ -124,6 +124,7 @@ class FactorAnalysisStructure(Structure):
     """A model that offers ``factors()``."""
 
     integrated_sites = ("activities",)
+    takes_blocks = True
 
     @property
     def about(self) -> FactorDescription:

@@ -15,13 +15,12 @@ from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
 from inference.base.component_laws.units import measured, standard
 from inference.base.relabelling import Alignment, Labels
-from inference.base.shared_values import shared_values
+from inference.base.shared_values import shared_words, value_sums
 from inference.base.starts import StartSearch
 from inference.base.structure import Recommendation, Standard, Structure, num_counted
 from inference.programs.data import checked
 from inference.programs.program import Params, Program
 from inference.programs.replicates import replicate
-from inference.structures.hidden_markov.cut import cut_of
 from inference.structures.hidden_markov.em_steps import HiddenMarkovSteps, emission_of, weights_of_steps
 from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
 from inference.structures.hidden_markov.starts import near_rows, near_windows
@@ -56,6 +55,11 @@ class HiddenMarkovStructure(Structure):
     def law(self) -> ComponentLaw:
         """Of a row."""
         return law_of(self.about.emission)
+
+    @property
+    def takes_blocks(self) -> bool:  # type: ignore[override]
+        """Where no sizes of negative binomial items are read from the rows once more."""
+        return self.law.of_sums
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> HiddenMarkovStructure | None:
@@ -114,14 +118,15 @@ class HiddenMarkovStructure(Structure):
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """States that are empty, copies of each other, or have shrunk onto a few rows or equal values."""
-        packed = problem.data
-        shares = smoothed_states(self.about, params, packed)[packed.isfinite().any(-1)]
-        steps = self.steps(problem, CHUNK, 1)
+        steps, often = self.steps(problem, CHUNK, 1), weights_of_steps(problem.data, problem.weights)
+
+        def sums(packed: Tensor) -> Tensor:
+            return value_sums(smoothed_states(self.about, params, packed)[packed.isfinite().any(-1)], often)
+
+        found = problem.summed(sums)
         names = problem.item_names or [str(j) for j in range(self.about.emission.num_items)]
-        often = weights_of_steps(packed, problem.weights)
-        counts = shares.sum(0) if often is None else often @ shares
-        spikes = self.law.faults(steps.cut.rows, emission_of(params), counts, steps.floor, names, often)
-        return (*(words.replace("component", "state") for words in spikes), *shared_values(shares, "state", weights=often))
+        spikes = self.law.faults(steps.cut.rows, emission_of(params), found[:, 0], steps.floor, names, often)
+        return (*(words.replace("component", "state") for words in spikes), *shared_words(found, "state"))
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """A chain without memory: the state says nothing of the next one, so that a mixture says as much."""
@@ -182,7 +187,9 @@ class HiddenMarkovStructure(Structure):
     def num_observations(self, problem: Problem) -> float:
         """Steps that have entries, as often as their sequences count."""
         often = weights_of_steps(problem.data, problem.weights)
-        return len(cut_of(problem.data).rows) if often is None else num_counted(often)
+        if often is not None:
+            return num_counted(often)
+        return int(problem.summed(lambda packed: packed.isfinite().any(-1).sum()))
 
     def num_densities(self, num_items: int) -> int:
         return self.law.num_densities(num_items)

@@ -117,6 +117,11 @@ class LayeredStructure(Structure):
         """Where items are read from sums alone, and not from the rows once more, as sizes of negative binomial ones are."""
         return self.layers[0].response.is_canonical
 
+    @property
+    def takes_blocks(self) -> bool:  # type: ignore[override]
+        """As :attr:`takes_weights`."""
+        return self.takes_weights
+
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         if not isinstance(problem.data, Tensor):
             return None

@@ -17,7 +17,7 @@ from inference.base.component_laws.laws import law_of
 from inference.base.component_laws.units import measured, standard
 from inference.base.component_noise import NoiseDraws, numpy_generator
 from inference.base.relabelling import Labels
-from inference.base.shared_values import shared_values
+from inference.base.shared_values import shared_words, value_sums
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Standard, Structure
@@ -48,6 +48,11 @@ class MixtureStructure(Structure):
     """A model that offers ``components()``."""
 
     takes_weights = True
+
+    @property
+    def takes_blocks(self) -> bool:  # type: ignore[override]
+        """Where neither sizes of negative binomial items nor coefficients of covariates are read from the rows once more."""
+        return self.about.covariates is None and self.law.of_sums
 
     @property
     def about(self) -> MixtureComponents:
@@ -114,16 +119,18 @@ class MixtureStructure(Structure):
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """Components that are empty, copies of each other, or have shrunk onto a few rows or equal values."""
-        about, data = self.about, problem.data
-        parts = []
-        for rows in data.split(max(1, 2**22 // (about.num_components * about.num_items))):
-            parts.append(self.shares(params, rows))
-        shares = torch.cat(parts)
-        floor, weights = self.steps(problem, 2**18, 1).floor, problem.weights
+        about, weights = self.about, problem.weights
+        size = max(1, 2**22 // (about.num_components * about.num_items))
+
+        def sums(data: Tensor) -> Tensor:
+            chunks = data.split(size)
+            often = [None] * len(chunks) if weights is None else weights.split(size)
+            return torch.stack([value_sums(self.shares(params, rows), own) for rows, own in zip(chunks, often, strict=True)]).sum(0)
+
+        found = problem.summed(sums)
         names = problem.item_names[: about.num_items] or [str(j) for j in range(about.num_items)]
-        counts = shares.sum(0) if weights is None else weights @ shares
-        spikes = self.law.faults(items_of(about, data), params, counts, floor, names, weights)
-        return (*spikes, *shared_values(shares, "component", weights=weights))
+        spikes = self.law.faults(items_of(about, problem.data), params, found[:, 0], self.steps(problem, 2**18, 1).floor, names, weights)
+        return (*spikes, *shared_words(found, "component"))
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Classes of answers in a table with too few cells for them, and covariates that separate components."""

@@ -44,6 +44,7 @@ class NoisyOrStructure(Structure):
     """A model that offers ``causes()``."""
 
     takes_weights = True
+    takes_blocks = True
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> NoisyOrStructure | None:

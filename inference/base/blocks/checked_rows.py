@@ -1,0 +1,306 @@
+"""Rows in blocks as a model takes them: checked on the first pass, a sample drawn, what a sample cannot say found out; then read again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inference.base.blocks.messages import numbers_of, with_numbers
+from inference.base.blocks.processes import Processes
+from inference.base.blocks.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
+from inference.base.blocks.sources import joined_rows, rows_at
+from inference.base.contents import digest_of
+from inference.base.steps import add_statistics
+from inference.programs.data import checks_data
+
+__all__ = ["CheckedRows", "check_rows"]
+
+S = TypeVar("S")
+Kept = tuple[np.ndarray, Any]  # numbers of rows, and the rows
+Change = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedRows:
+    """All rows of a fit, as its model takes them, of which one block is held at a time.
+
+    Args:
+        model: whose checks turn a block into a tensor.
+        blocks: this process's.
+        num_rows: of all processes together.
+        is_plain: whether the model takes the numbers as they stand, so that later passes need no checks.
+        like: one row, (1, ...).
+        stamps: sizes and times of the files when the first pass began.
+        first_row: number of this process's first row among all.
+        changes: what becomes of a block behind its checks, such as units.
+        known: what was worked out before.
+    """
+
+    model: Any
+    blocks: RowBlocks
+    num_rows: int
+    is_plain: bool
+    like: Tensor
+    stamps: dict[Path, tuple[int, int]]
+    first_row: int
+    changes: tuple[Change, ...] = ()
+    known: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def processes(self) -> Processes:
+        """That share the rows."""
+        return self.blocks.processes
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """This process's blocks.
+
+        Raises:
+            ValueError: for files that are no longer what they were.
+        """
+        _refuse_changed(self.stamps)
+        for block in self.blocks:
+            data = plain(block, self.like.dtype) if self.is_plain else self.model.check_data(block, for_fit=False)[0]
+            for change in self.changes:
+                data = change(data)
+            yield data
+        _refuse_changed(self.stamps)
+
+    def changed(self, change: Change) -> CheckedRows:
+        """The same rows in other units.
+
+        Args:
+            change: of any rows (n, ...), row by row.
+        """
+        return replace(self, changes=(*self.changes, change), like=change(self.like))
+
+    def summed(self, of_rows: Callable[[Tensor], S]) -> S:
+        """What a function makes of rows, a tensor, dict or record of sums, added up over all rows of all processes.
+
+        One message goes around. An error in one process is raised in all of them.
+
+        Args:
+            of_rows: of some rows, (n, ...).
+
+        Raises:
+            ValueError: that of the function, or for files that have changed.
+        """
+        if self.processes.group is None:
+            return add_all(of_rows(data) for data in self)
+        layout = of_rows(self.like)  # what fails on any row fails here, in all processes alike
+        error: Exception | None = None
+        numbers = torch.zeros_like(numbers_of(layout))
+        try:
+            numbers = numbers_of(add_all(of_rows(data) for data in self))
+        except Exception as caught:  # noqa: BLE001 (whatever it is, all processes must end)
+            error = caught
+        flag = torch.full((1,), float(error is not None), dtype=torch.float64)
+        message = self.processes.total(torch.cat([flag.to(numbers.device), numbers]))
+        if float(message[0]) > 0:
+            told = self.processes.gathered(None if error is None else (str(error), isinstance(error, ValueError)))
+            is_input = all(words is None or words[1] for words in told)
+            self.processes.refuse([None if words is None else words[0] for words in told], is_input)
+        return with_numbers(layout, message[1:])
+
+    def digest(self) -> str:
+        """Of the numbers of all rows in their order, whatever the blocks and processes."""
+        if "digest" not in self.known:
+            own, row = 0, self.first_row
+            for data in self:
+                own += _hash_of(data, row)
+                row += len(data)
+            sums = self.processes.gathered(own)
+            self.known["digest"] = f"{sum(sums) % 2**64} {self.num_rows} {tuple(self.like.shape[1:])} {self.like.dtype}"
+        return self.known["digest"]
+
+
+def add_all(parts: Iterator[S]) -> S:
+    """The sum of statistics that come one by one; at least one."""
+    total = next(parts)
+    for part in parts:
+        total = add_statistics([total, part])
+    return total
+
+
+def plain(block: Any, dtype: torch.dtype) -> Tensor:
+    """Numbers as they stand; NaN where missing."""
+    if isinstance(block, Tensor):
+        return block.detach().to(dtype)
+    if hasattr(block, "to_numpy"):
+        kind = np.float32 if dtype == torch.float32 else np.float64
+        return torch.from_numpy(np.array(block.to_numpy(dtype=kind, na_value=np.nan), order="C"))
+    return torch.from_numpy(np.array(block, order="C")).to(dtype)
+
+
+def _hash_of(data: Tensor, first_row: int) -> int:
+    """A sum over rows of numbers that depend on a row's contents and its place."""
+    bits = np.ascontiguousarray(data.detach().cpu().double().numpy().reshape(len(data), -1)).view(np.uint64)
+    with np.errstate(over="ignore"):
+        factors = _mixed(np.arange(1, bits.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
+        rows = _mixed((_mixed(bits) * factors).sum(1, dtype=np.uint64))
+        places = _mixed(np.arange(first_row, first_row + len(data), dtype=np.uint64)) | np.uint64(1)
+        return int((rows * places).sum(dtype=np.uint64))
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """Steele, Lea and Flood's (2014, doi:10.1145/2660193.2660195) finaliser of SplitMix."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+# ---------------------------------------------------------------- files
+
+
+def _stamps_of(files: tuple[Path, ...]) -> dict[Path, tuple[int, int]]:
+    found = {}
+    for path in files:
+        try:
+            state = path.stat()
+        except OSError as error:
+            raise ValueError(f"data: the file {path} cannot be read: {error.strerror or error}") from error
+        found[path] = (state.st_size, state.st_mtime_ns)
+    return found
+
+
+def _refuse_changed(stamps: dict[Path, tuple[int, int]]) -> None:
+    for path, now in _stamps_of(tuple(stamps)).items():
+        if now != stamps[path]:
+            raise ValueError(f"data: the file {path} changed while it was read: fit again once nothing writes to it, or fit a copy of it")
+
+
+# ---------------------------------------------------------------- the first pass
+
+
+@dataclass
+class _Found:
+    """What the first pass keeps of one process's rows: those drawn, and for every column a lowest and a highest entry, and a row with a gap.
+
+    Args:
+        drawn: of every block, numbers of the rows drawn, and the rows as they came.
+        lowest, highest: by column, the value (the highest with the other sign) and the number of its first row.
+        extremes: these rows, by their numbers; gap: the first row with a missing entry.
+        is_plain: whether the checks left all numbers as they stand; names: of the items.
+        error: what the model refuses; None for nothing.
+    """
+
+    drawn: list[Kept] = field(default_factory=list)
+    lowest: tuple[np.ndarray, np.ndarray] | None = None
+    highest: tuple[np.ndarray, np.ndarray] | None = None
+    extremes: dict[int, Any] = field(default_factory=dict)
+    gap: Kept | None = None
+    is_plain: bool = True
+    names: tuple[str, ...] = ()
+    error: str | None = None
+
+    def take_in(self, block: Any, data: Tensor, first: int, picked: np.ndarray) -> None:
+        """A block whose first row has the number ``first``; ``picked`` are numbers of rows to keep."""
+        own = picked[(picked >= first) & (picked < first + len(data))]
+        if len(own):
+            self.drawn.append((own, rows_at(block, own - first)))
+        if self.gap is None and bool((missing := data.isnan().flatten(1).any(1)).any()):
+            row = int(missing.long().argmax())
+            self.gap = np.array([first + row]), rows_at(block, [row])
+        table = data.reshape(len(data), -1, data.shape[-1])
+        self.lowest = self._extreme(block, table, first, self.lowest, 1.0)
+        self.highest = self._extreme(block, table, first, self.highest, -1.0)
+        wanted = {*self.lowest[1].tolist(), *self.highest[1].tolist()}
+        self.extremes = {row: value for row, value in self.extremes.items() if row in wanted}
+
+    def _extreme(self, block: Any, table: Tensor, first: int, known: tuple[np.ndarray, np.ndarray] | None, sign: float) -> tuple[np.ndarray, np.ndarray]:
+        signed = torch.where(table.isfinite(), sign * table, torch.inf).amin(1).double()  # (n, J)
+        found = signed.min(0)
+        value, row = found.values.numpy(), found.indices.numpy() + first
+        row = np.where(np.isfinite(value), row, -1)
+        if known is not None:
+            lower = value < known[0]
+            value, row = np.where(lower, value, known[0]), np.where(lower, row, known[1])
+        for new in {int(r) for r in row if first <= r < first + len(table)} - self.extremes.keys():
+            self.extremes[new] = rows_at(block, [new - first])
+        return value, row
+
+
+def check_rows(model: Any, blocks: RowBlocks, seed: int) -> tuple[CheckedRows, Tensor, tuple[str, ...]]:
+    """Read all rows once, and check them by the model's rules.
+
+    Returns:
+        The rows; a sample of them in memory, (n, ...); the names of the items. The sample is drawn by the number of a row among all, so that it
+        is the same however many processes there are, and has beside the drawn rows the lowest and highest entry of every column and a row with a missing
+        entry, where there are some.
+
+    Raises:
+        ValueError: for rows that the model refuses, a process without rows, rows of several kinds, a file that changes, or a model without rules for its data.
+    """
+    processes = blocks.processes
+    if not checks_data(model):
+        raise ValueError("RowBlocks: a model of the library, which checks its rows, was expected; a program of your own takes its rows in memory")
+    if processes.group is not None:
+        processes.agree("the model", digest_of(model, "the program"))
+        processes.agree("the seed", str(seed))
+    kinds = processes.gathered((len(blocks), blocks.source.kind()))
+    processes.refuse([None if length else "RowBlocks: at least one row was expected, got none: give every process rows, or start fewer" for length, _ in kinds])
+    if len({kind for _, kind in kinds}) > 1:
+        rank = next(r for r, (_, kind) in enumerate(kinds) if kind != kinds[0][1])
+        raise ValueError(f"RowBlocks: rows of one kind were expected in all processes, but those of process 0 are {kinds[0][1]}, those of process {rank} {kinds[rank][1]}")
+    lengths = [length for length, _ in kinds]
+    num_rows, first_row = sum(lengths), sum(lengths[: processes.rank])
+    picked, stamps = drawn_rows(num_rows, SAMPLE_ROWS, seed), {}
+    found = _Found()
+    try:
+        stamps = _stamps_of(blocks.source.files())
+        _read(model, blocks, first_row, picked, found)
+        _refuse_changed(stamps)
+    except Exception as error:
+        if processes.group is None:
+            raise
+        found.error = str(error)  # all processes must end
+    told = processes.gathered(found)
+    processes.refuse([one.error for one in told])
+    numbers, names = _assembled(model, told)
+    rows = CheckedRows(model, blocks, num_rows, found.is_plain, numbers[:1], stamps, first_row)
+    return rows, numbers, names
+
+
+def _read(model: Any, blocks: RowBlocks, first_row: int, picked: np.ndarray, found: _Found) -> None:
+    first = first_row
+    for block in blocks:
+        try:
+            data, names = model.check_data(block, for_fit=False)
+        except ValueError as error:
+            words = f" (rows {first:,} to {first + len(block):,} of the data, counted from 0 there)" if first else ""
+            raise ValueError(f"{error}{words}") from error
+        if not isinstance(data, Tensor) or len(data) != len(block):
+            raise ValueError(f"RowBlocks: {type(model).__name__} takes its rows in memory only")
+        if data.dim() == 2 and bool((empty := data.isnan().all(1)).any()):
+            raise ValueError(f"data: row {first + int(empty.long().argmax()):,} has no observed entry; drop it")
+        found.names = names
+        found.is_plain = found.is_plain and _is_plain(block, data)
+        found.take_in(block, data, first, picked)
+        first += len(block)
+
+
+def _is_plain(block: Any, data: Tensor) -> bool:
+    """Whether the checks left the numbers as they stand."""
+    try:
+        own = plain(block, data.dtype)
+    except (TypeError, ValueError):
+        return False
+    return own.shape == data.shape and torch.allclose(own, data, rtol=0.0, atol=0.0, equal_nan=True)
+
+
+def _assembled(model: Any, told: list[_Found]) -> tuple[Tensor, tuple[str, ...]]:
+    """The sample of all processes by the model's whole rules, those about columns among them."""
+    kept = [part for one in told for part in one.drawn]
+    for sign in ("lowest", "highest"):
+        values, rows = (np.stack(part) for part in zip(*(getattr(one, sign) for one in told), strict=True))
+        best = np.take_along_axis(rows, values.argmin(0)[None], 0)[0]  # of the first process that has it
+        kept += [(np.array([row]), one.extremes[row]) for one in told for row in set(best.tolist()) if row in one.extremes]
+    kept += [one.gap for one in told if one.gap is not None][:1]
+    _, places = np.unique(np.concatenate([numbers for numbers, _ in kept]), return_index=True)
+    data, names = model.check_data(rows_at(joined_rows([rows for _, rows in kept]), places), for_fit=True)
+    return data.contiguous(), tuple(names)  # in one order of memory, so that sums have the same bits whatever the form of the rows

@@ -1,0 +1,281 @@
+"""Where rows lie: memory maps, parquet files and Arrow data sets, sliceable objects; each hands over consecutive parts and holds none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ppl_models.parts.frames import as_frame, column_names
+
+__all__ = ["Source", "is_lazy", "joined_rows", "rows_at", "source_of"]
+
+ARROW = (".parquet", ".arrow", ".feather", ".ipc")
+
+
+class Source(Protocol):
+    """Rows in an order, read part by part."""
+
+    def __len__(self) -> int:
+        """Rows."""
+        ...
+
+    def kind(self) -> str:
+        """Width and type of a row, in words, which all rows share."""
+        ...
+
+    def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
+        """Rows ``begin`` to ``end``, at most ``size`` at a time, as an array, a tensor or a pandas frame."""
+        ...
+
+    def files(self) -> tuple[Path, ...]:
+        """On this machine; none where rows lie in memory or elsewhere."""
+        ...
+
+
+def is_lazy(data: Any) -> bool:
+    """Whether data are rows on disk, which a fit reads block by block."""
+    if isinstance(data, np.memmap):
+        return data.ndim >= 2
+    return type(data).__module__ == "pyarrow._dataset"
+
+
+def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
+    """The rows of a file, a memory map, an Arrow data set, a frame, or of any object with a length and slices.
+
+    Args:
+        data: as said.
+        columns: of a frame or file, in this order; all if None.
+
+    Raises:
+        ValueError: for anything else, a file that is not there, columns that are not there.
+    """
+    if isinstance(data, str | os.PathLike):
+        data = _opened(Path(data))
+    if type(data).__module__ == "pyarrow._dataset":
+        if not hasattr(data, "to_batches") or not hasattr(data, "get_fragments"):
+            raise ValueError(f"RowBlocks: a pyarrow.dataset was expected, got {type(data).__name__}")
+        return _Arrow(data, _known("RowBlocks", columns, tuple(data.schema.names)))
+    data = as_frame(data)
+    if hasattr(data, "columns") and hasattr(data, "iloc"):
+        chosen = _known("RowBlocks", columns, column_names(data))
+        return _Frame(data if columns is None else data[list(chosen)])
+    if columns is not None:
+        raise ValueError("RowBlocks: columns are chosen by name from a data frame, parquet file or Arrow data set, and this is none")
+    if isinstance(data, np.ndarray | Tensor):
+        if data.ndim < 2:
+            raise ValueError(f"RowBlocks: a table (rows, items) was expected, got shape {tuple(data.shape)}")
+        return _Array(data)
+    if type(data).__name__ == "DataLoader":
+        raise ValueError("RowBlocks: rows that can be sliced were expected, got a DataLoader, which collates them one by one: give its dataset")
+    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or isinstance(data, dict | bytes | list | tuple):
+        raise ValueError(
+            "RowBlocks: a path, a NumPy memory map, a pyarrow.dataset, or an object with a length and slices (data[0:1000] is a table) was expected, got "
+            f"{type(data).__name__}"
+        )
+    return _Slices(data)
+
+
+def _opened(path: Path) -> Any:
+    if not path.exists():
+        raise ValueError(f"RowBlocks: {path}: there is no such file")
+    if path.suffix == ".npy":
+        try:
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise ValueError(f"RowBlocks: {path}: an array of numbers was expected ({error})") from error
+    if path.is_dir() or path.suffix in ARROW:
+        import pyarrow
+        import pyarrow.dataset
+
+        try:
+            return pyarrow.dataset.dataset(path, format="parquet" if path.is_dir() or path.suffix == ".parquet" else "ipc")
+        except pyarrow.ArrowInvalid as error:
+            raise ValueError(f"RowBlocks: {path}: a table in parquet or Arrow's format was expected ({error})") from error
+    raise ValueError(f"RowBlocks: a .npy, .parquet or .arrow file, or a folder of parquet files, was expected, got {path}")
+
+
+def _known(owner: str, columns: Sequence[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    if columns is None:
+        return names
+    if isinstance(columns, str):
+        raise ValueError(f"{owner}: columns must be a list of names, got {columns!r}")
+    unknown = [name for name in columns if name not in names]
+    if unknown:
+        raise ValueError(f"{owner}: columns {unknown} are not in the data, whose columns are {list(names[:20])}")
+    return tuple(columns)
+
+
+@dataclass(frozen=True, eq=False)
+class _Array:
+    """An array or tensor; of a memory map, each part is mapped by itself, so that what was read takes no memory afterwards."""
+
+    array: np.ndarray | Tensor
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def kind(self) -> str:
+        return f"{tuple(self.array.shape[1:])} numbers of {self.array.dtype}"
+
+    def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
+        for first in range(begin, end, size):
+            yield _mapped_alone(self.array[first : min(first + size, end)])
+
+    def files(self) -> tuple[Path, ...]:
+        root = _root(self.array)
+        return () if root is None else (Path(root.filename),)  # type: ignore[arg-type]
+
+
+def _root(array: Any) -> np.memmap | None:
+    """The memory map of a file that an array is a part of."""
+    if not isinstance(array, np.memmap):
+        return None
+    while isinstance(array.base, np.memmap):
+        array = array.base
+    return array if array.filename is not None else None
+
+
+def _mapped_alone(part: Any) -> Any:
+    root = _root(part)
+    if root is None or not part.flags.c_contiguous:
+        return part
+    offset = root.offset + part.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    return np.asarray(np.memmap(root.filename, dtype=part.dtype, mode="r", offset=offset, shape=part.shape))  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True, eq=False)
+class _Frame:
+    """A pandas frame."""
+
+    frame: Any
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def kind(self) -> str:
+        return ", ".join(f"{name} of {self.frame[name].dtype}" for name in self.frame.columns)
+
+    def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
+        for first in range(begin, end, size):
+            yield self.frame.iloc[first : min(first + size, end)]
+
+    def files(self) -> tuple[Path, ...]:
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Slices:
+    """Any object with a length, whose slices are tables."""
+
+    data: Any
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def kind(self) -> str:
+        return _kind_of(self.data[0 : min(1, len(self.data))]) if len(self.data) else "nothing"
+
+    def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
+        wanted = self.kind()
+        for first in range(begin, end, size):
+            last = min(first + size, end)
+            part = as_frame(self.data[first:last])
+            if not hasattr(part, "__len__") or len(part) != last - first:
+                raise ValueError(f"data: {last - first:,} rows were expected of [{first}:{last}], got {len(part) if hasattr(part, '__len__') else part!r}")
+            found = _kind_of(part)
+            if found != wanted:
+                raise ValueError(f"data: rows like the first ({wanted}) were expected everywhere, but rows {first:,} to {last:,} are {found}")
+            yield part
+
+    def files(self) -> tuple[Path, ...]:
+        return ()
+
+
+def _kind_of(part: Any) -> str:
+    part = as_frame(part)
+    if hasattr(part, "columns"):
+        return _Frame(part).kind()
+    if isinstance(part, np.ndarray | Tensor):
+        return _Array(part).kind()
+    return f"{type(part).__name__} of {np.asarray(part).shape[1:]}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Arrow:
+    """A data set of Arrow: of its files only the row groups that are asked for are read, one after the other."""
+
+    dataset: Any
+    columns: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return int(self.dataset.count_rows())
+
+    def kind(self) -> str:
+        schema = self.dataset.schema
+        return ", ".join(f"{name} of {schema.field(name).type}" for name in self.columns)
+
+    def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
+        import pyarrow
+
+        held: list[Any] = []
+        for batch in self._batches(begin, end, size):
+            while batch.num_rows:
+                room = size - sum(part.num_rows for part in held)
+                held.append(batch.slice(0, room))
+                batch = batch.slice(min(room, batch.num_rows))
+                if sum(part.num_rows for part in held) == size:
+                    yield pyarrow.Table.from_batches(held).to_pandas(ignore_metadata=True)
+                    held = []
+        if held:
+            yield pyarrow.Table.from_batches(held).to_pandas(ignore_metadata=True)
+
+    def _batches(self, begin: int, end: int, size: int) -> Iterator[Any]:
+        passed = 0
+        for fragment in self.dataset.get_fragments():
+            if fragment.count_rows() + passed <= begin:
+                passed += fragment.count_rows()
+                continue
+            groups = fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else [fragment]
+            for group in groups:
+                count = sum(part.num_rows for part in group.row_groups) if hasattr(group, "row_groups") else group.count_rows()
+                first, last = max(begin - passed, 0), min(end - passed, count)
+                if first < last:
+                    at = 0
+                    scanner = group.scanner(self.dataset.schema, columns=list(self.columns), batch_size=size, batch_readahead=1, use_threads=False)
+                    for batch in scanner.to_batches():
+                        own = slice(max(first - at, 0), min(last - at, batch.num_rows))
+                        if own.start < own.stop:
+                            yield batch.slice(own.start, own.stop - own.start)
+                        at += batch.num_rows
+                passed += count
+                if passed >= end:
+                    return
+
+    def files(self) -> tuple[Path, ...]:
+        found = (Path(name) for name in getattr(self.dataset, "files", ()))
+        return tuple(path for path in found if path.exists())
+
+
+def rows_at(part: Any, index: Any) -> Any:
+    """Some rows of a part, in its form, as a copy."""
+    if hasattr(part, "iloc"):
+        return part.iloc[np.asarray(index)].copy()
+    if isinstance(part, Tensor):
+        return part[torch.as_tensor(index)].clone()
+    return np.array(np.asarray(part)[np.asarray(index)])
+
+
+def joined_rows(parts: Sequence[Any]) -> Any:
+    """Rows of one form below each other."""
+    if hasattr(parts[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(list(parts), ignore_index=True)
+    return torch.cat(list(parts)) if isinstance(parts[0], Tensor) else np.concatenate(list(parts))

@@ -1,0 +1,198 @@
+"""The first pass over rows in blocks: what it checks, what it keeps, and later passes."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from inference import EM, NUTS, RowBlocks, fit
+from inference.base.blocks import check_rows
+from inference.base.blocks import row_blocks as drawing
+from ppl_models import Categorical, DeepDiscreteEncoder, Mixture, Normal
+from ppl_models.parts.validation import ConstantColumnWarning
+
+NUM_ROWS = 400
+
+
+def bits(num_rows: int = NUM_ROWS, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    group = rng.random(num_rows) < 0.4
+    return (rng.random((num_rows, 6)) < np.where(group[:, None], 0.8, 0.2)).astype(np.int8)
+
+
+def measured(num_rows: int = NUM_ROWS) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return np.where(rng.random((num_rows, 1)) < 0.4, rng.normal(2.0, 1.0, (num_rows, 3)), rng.normal(-1.0, 0.6, (num_rows, 3)))
+
+
+def mixture(rows: Any, **settings: Any) -> Any:
+    return fit(Mixture(2, Normal(), 3), rows, EM(**settings))
+
+
+@pytest.fixture
+def few_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference.base.blocks.checked_rows.SAMPLE_ROWS", 50)
+
+
+def test_blocks_are_fitted_as_rows_in_memory(tmp_path: Path) -> None:
+    rows = measured()
+    rows[-1, 2] = np.nan  # in the last block alone
+    np.save(tmp_path / "rows.npy", rows)
+    frame = pd.DataFrame(rows, columns=["a", "b", "c"])
+    frame.to_parquet(tmp_path / "rows.parquet")
+    whole = mixture(rows)
+    found = [mixture(RowBlocks.of(source, 64)) for source in (rows, tmp_path / "rows.npy", tmp_path / "rows.parquet")]
+    for name, value in whole.params.items():
+        assert torch.allclose(value, found[0].params[name], rtol=1e-9)
+        assert torch.equal(found[0].params[name], found[1].params[name])
+        assert torch.equal(found[0].params[name], found[2].params[name])
+    assert found[0].bic == pytest.approx(whole.bic, rel=1e-12)
+    assert found[2].item_names == ("a", "b", "c")
+    assert found[0].num_rows == NUM_ROWS
+    assert found[0].warnings == whole.warnings
+
+
+def test_starts_come_from_a_sample_that_knows_what_a_sample_may_miss(few_drawn: None) -> None:
+    rows = measured()
+    rows[377, 1], rows[5, 0], rows[399, 2] = np.nan, 9.0, -8.0
+    checked, sample, _ = check_rows(Mixture(2, Normal(), 3), RowBlocks.of(rows, 64), seed=0)
+    assert 50 <= len(sample) <= 50 + 7
+    assert checked.num_rows == NUM_ROWS
+    assert checked.is_plain
+    assert bool(sample.isnan().any())
+    assert float(sample[:, 0].nan_to_num().max()) == 9.0
+    assert float(sample[:, 2].min()) == -8.0
+    in_blocks, whole = mixture(RowBlocks.of(rows, 64)), mixture(rows)
+    assert in_blocks.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-6)
+    plain_call = fit(Mixture(2, Normal(), 3), RowBlocks.of(rows, 64))
+    assert plain_call.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-6)
+
+
+def test_categories_by_name_and_rare_ones(few_drawn: None) -> None:
+    answers = pd.DataFrame(np.where(bits() == 1, "yes", "no"), columns=list("abcdef"))
+    answers.loc[371, "c"] = "perhaps"
+    model = Mixture(2, Categorical.from_frame(answers), 6)
+    found, whole = fit(model, RowBlocks.of(answers, 64), EM()), fit(model, answers, EM())
+    assert found.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-5)
+    assert found.item_names == tuple("abcdef")
+
+
+def test_questions_go_by_block(tmp_path: Path) -> None:
+    rows = measured()
+    found, blocks = mixture(rows), RowBlocks.of(rows, 64)
+    expected = found.posterior_latents(rows)["assignments"]
+    assert torch.allclose(found.posterior_latents(blocks)["assignments"], expected, atol=1e-12)
+    written = found.posterior_latents(blocks, out=tmp_path)["assignments"]
+    assert torch.allclose(written, expected, atol=1e-12)
+    assert np.allclose(np.load(tmp_path / "assignments.npy"), expected)
+    assert torch.allclose(found.log_likelihood_rows(blocks, out=tmp_path), found.log_likelihood_rows(rows), atol=1e-12)
+    assert np.array_equal(found.predict(blocks), found.predict(rows))
+    assert found.score(blocks) == pytest.approx(found.score(rows))
+    with pytest.raises(ValueError, match="rows in memory were expected, got RowBlocks"):
+        found.summary(blocks)
+    with pytest.raises(ValueError, match="a folder was expected"):
+        found.posterior_latents(blocks, out=tmp_path / "assignments.npy")
+
+
+def test_large_memory_maps_go_by_blocks_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference.fitting.problem.BLOCK_ROWS", 100)
+    rows = measured()
+    np.save(tmp_path / "rows.npy", rows)
+    pd.DataFrame(rows).rename(columns=str).to_parquet(tmp_path / "rows.parquet")
+    import pyarrow.dataset
+
+    lazy, dataset = np.load(tmp_path / "rows.npy", mmap_mode="r"), pyarrow.dataset.dataset(tmp_path / "rows.parquet")
+    seen: list[int] = []
+    drawn = drawing.drawn_rows
+    monkeypatch.setattr("inference.base.blocks.checked_rows.drawn_rows", lambda *call: seen.append(call[0]) or drawn(*call))
+    whole = mixture(rows)
+    assert not seen
+    assert mixture(lazy).log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-12)
+    assert seen == [NUM_ROWS]
+    assert mixture(dataset).log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-12)
+    assert len(seen) == 2
+    assert mixture(lazy[:90]).num_rows == 90
+    assert len(seen) == 2
+
+
+def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    blocks = RowBlocks.of(measured(), 64)
+    path = tmp_path / "fit.ckpt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mixture_of(blocks, path, 3)
+        again, whole = mixture_of(blocks, path, 3), mixture(blocks, max_iterations=3)
+    assert all(torch.equal(again.params[name], value) for name, value in whole.params.items())
+    other = measured()
+    other[200, 1] += 1e-9
+    with pytest.raises(ValueError, match="belongs to another fit"):
+        mixture_of(RowBlocks.of(other, 64), path, 3)
+
+
+def mixture_of(blocks: RowBlocks, path: Path, iterations: int) -> Any:
+    return fit(Mixture(2, Normal(), 3), blocks, EM(max_iterations=iterations), checkpoint=path)
+
+
+def test_the_digest_is_of_rows_in_their_order_and_not_of_blocks() -> None:
+    rows, model = measured(), Mixture(2, Normal(), 3)
+    swapped = rows[[1, 0, *range(2, NUM_ROWS)]]
+    one, two, three = (check_rows(model, blocks, 0)[0].digest() for blocks in (RowBlocks.of(rows, 64), RowBlocks.of(rows, 17), RowBlocks.of(swapped, 64)))
+    assert one == two != three
+
+
+def test_a_file_that_changes_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", measured())
+    rows, _, _ = check_rows(Mixture(2, Normal(), 3), RowBlocks.of(tmp_path / "rows.npy", 64), seed=0)
+    assert sum(len(data) for data in rows) == NUM_ROWS
+    os.utime(tmp_path / "rows.npy", (1, 1))
+    with pytest.raises(ValueError, match="changed while it was read"):
+        list(rows)
+
+
+def test_wrong_rows_are_named() -> None:
+    rows = measured()
+    rows[333, 1] = np.inf
+    with pytest.raises(ValueError, match="infinity in row 13, column 1 .rows 320 to 384 of the data"):
+        mixture(RowBlocks.of(rows, 64))
+    rows[333] = np.nan
+    with pytest.raises(ValueError, match="row 333 has no observed entry"):
+        mixture(RowBlocks.of(rows, 64))
+    rows = measured()
+    rows[:, 1] = np.nan
+    with pytest.raises(ValueError, match="column '1' has no observed entry"):
+        mixture(RowBlocks.of(rows, 64))
+
+
+def test_a_column_that_is_constant_in_a_block_is_none(few_drawn: None) -> None:
+    rows = bits()
+    rows[:, 3] = 0
+    with pytest.warns(ConstantColumnWarning, match="one value only: 3"):
+        check_rows(DeepDiscreteEncoder(6, (2, 1)), RowBlocks.of(rows, 64), seed=0)
+    rows[399, 3] = 1
+    check_rows(DeepDiscreteEncoder(6, (2, 1)), RowBlocks.of(rows, 64), seed=0)  # a warning is an error in these tests
+
+
+def own_program(data: Any) -> None:
+    """A program of a user's own."""
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, NUTS()), "EM\\(\\) is fitted from rows in blocks"),
+        (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, EM(accelerate=False)), "EM\\(\\) is fitted from rows in blocks"),
+        (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, weights=[1.0]), "weights: rows in memory"),
+        (lambda blocks: fit(own_program, blocks), "wants its rows in memory"),
+        (lambda blocks: fit(DeepDiscreteEncoder(3, (2, 1), Normal()), blocks), "give method=EM"),
+    ],
+)
+def test_what_needs_rows_in_memory_says_so(call: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call(RowBlocks.of(measured(), 64))

@@ -1,0 +1,220 @@
+"""One fit over several processes: the same answer, and one clear error in all of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from inference import EM, RowBlocks, fit
+from inference.base.blocks import LostProcessError
+from ppl_models import (
+    Bernoulli,
+    DeepDiscreteEncoder,
+    FactorAnalysis,
+    HiddenMarkov,
+    LatentAttributeModel,
+    Mixture,
+    MultivariateNormal,
+    NoisyOr,
+    Normal,
+)
+
+NUM_ROWS = 301
+Work = Callable[[Any, int], Any]
+
+
+def run(size: int, work: Work, folder: Path, answers: int | None = None) -> list[Any]:
+    """What ``work(group, rank)`` gives in each of several processes, or in the first ``answers``; the text of its error where it raises."""
+    context = multiprocessing.get_context("fork")  # nothing is imported again
+    queue = context.Queue()
+
+    def start(rank: int) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.distributed.init_process_group("gloo", f"file://{folder}/{work.__name__}", timedelta(seconds=60), rank=rank, world_size=size)
+            try:
+                found = work(torch.distributed.group.WORLD, rank)
+            except (ValueError, RuntimeError, LostProcessError) as error:
+                found = f"{type(error).__name__}: {error}"
+            queue.put((rank, found))
+
+    processes = [context.Process(target=start, args=(rank,), daemon=True) for rank in range(size)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of Python warn of threads beside a fork
+        for process in processes:
+            process.start()
+    found = dict(queue.get(timeout=90) for _ in range(answers or size))
+    for process in processes:
+        process.join(60)
+    return [found[rank] for rank in range(answers or size)]
+
+
+def tables() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    group = rng.random(NUM_ROWS) < 0.4
+    numbers = np.where(group[:, None], rng.normal(2, 1, (NUM_ROWS, 4)), rng.normal(-1, 0.7, (NUM_ROWS, 4)))
+    bits = (rng.random((NUM_ROWS, 6)) < np.where(group[:, None], 0.8, 0.2)).astype(float)
+    return {"numbers": numbers, "bits": bits, "sequences": numbers[:300].reshape(60, 5, 4)}
+
+
+Q = np.array([[1, 0], [1, 0], [1, 1], [0, 1], [0, 1], [1, 1]])
+FAMILIES = {
+    "normal mixture": (Mixture(2, Normal(), 4), "numbers"),
+    "multivariate mixture": (Mixture(2, MultivariateNormal(), 4), "numbers"),
+    "encoder": (DeepDiscreteEncoder(6, (2, 1), Bernoulli(), penalty=None), "bits"),
+    "attributes": (LatentAttributeModel(Q), "bits"),
+    "noisy or": (NoisyOr(6, 2), "bits"),
+    "factors": (FactorAnalysis(4, 1), "numbers"),
+    "hidden Markov": (HiddenMarkov(2, Normal(), 4), "sequences"),
+}
+
+
+def fits(group: Any, rank: int, names: tuple[str, ...] = tuple(FAMILIES)) -> dict[str, tuple[float, dict[str, np.ndarray]]]:
+    out = {}
+    for name in names:
+        model, kind = FAMILIES[name]
+        rows = tables()[kind]
+        if kind == "bits" or name == "normal mixture":
+            rows[-1, 1] = np.nan  # in the last block of the last process alone
+        found = fit(model, RowBlocks.of(rows, 70, group, split=group is not None), EM(max_iterations=4))
+        out[name] = found.objective, {site: value.numpy() for site, value in found.params.items()}
+    return out
+
+
+def two_fits(group: Any, rank: int) -> Any:
+    return fits(group, rank, ("normal mixture", "encoder"))
+
+
+@pytest.mark.parametrize(("size", "work"), [(2, two_fits), pytest.param(3, fits, marks=pytest.mark.slow)])
+def test_processes_give_one_answer(size: int, work: Work, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        alone = work(None, 0)
+    shared = run(size, work, tmp_path)
+    for name, (objective, params) in alone.items():
+        for own in shared:
+            assert own[name][0] == pytest.approx(objective, rel=1e-12), name
+            for site, value in params.items():
+                assert np.allclose(own[name][1][site], value, rtol=1e-8, atol=1e-10), (name, site)
+                assert np.array_equal(own[name][1][site], shared[0][name][1][site]), "every process holds the same bits"
+
+
+MODEL = Mixture(2, Normal(), 4)
+
+
+def other_model(group: Any, rank: int) -> Any:
+    return fit(Mixture(2 + rank, Normal(), 4), RowBlocks.of(tables()["numbers"], 70, group, split=True), EM())
+
+
+def other_settings(group: Any, rank: int) -> Any:
+    return fit(MODEL, RowBlocks.of(tables()["numbers"], 70, group, split=True), EM(max_iterations=4 + rank))
+
+
+def other_seed(group: Any, rank: int) -> Any:
+    return fit(MODEL, RowBlocks.of(tables()["numbers"], 70, group, split=True), EM(), seed=rank)
+
+
+def empty_shard(group: Any, rank: int) -> Any:
+    return fit(MODEL, RowBlocks.of(tables()["numbers"][: 100 * (1 - rank)], 70, group), EM())
+
+
+def other_width(group: Any, rank: int) -> Any:
+    return fit(MODEL, RowBlocks.of(tables()["numbers"][:, : 4 - rank], 70, group), EM())
+
+
+def wrong_entry(group: Any, rank: int) -> Any:
+    rows = tables()["numbers"]
+    rows[-1, 0] = np.inf
+    return fit(MODEL, RowBlocks.of(rows, 70, group, split=True), EM())
+
+
+class Failing:
+    """Rows that can be read a few times, in one process of them."""
+
+    def __init__(self, fails: bool) -> None:
+        self.left = 15 if fails else 10**9
+
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, index: slice) -> np.ndarray:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError("the disk is gone")
+        return tables()["numbers"][index]
+
+
+def failing_disk(group: Any, rank: int) -> Any:
+    return fit(MODEL, RowBlocks.of(Failing(rank == 1), 100, group), EM(max_iterations=500, tolerance=1e-300, parameter_tolerance=1e-300))
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [
+        (other_model, "the model must be the same in all 2 processes, and process 1 has another"),
+        (other_settings, "method, init and num_restarts must be the same"),
+        (other_seed, "the seed must be the same"),
+        (empty_shard, "process 1 of 2: RowBlocks: at least one row was expected"),
+        (other_width, "those of process 0 are .4,. numbers of float64, those of process 1 .3,."),
+        (wrong_entry, "process 1 of 2: data: .*infinity"),
+        (failing_disk, "process 1 of 2: the disk is gone"),
+    ],
+)
+def test_an_error_in_one_process_ends_all_with_its_words(work: Work, words: str, tmp_path: Path) -> None:
+    for found in run(2, work, tmp_path):
+        assert isinstance(found, str)
+        with pytest.raises(ValueError, match=words):
+            raise ValueError(found)
+
+
+class Killed(Failing):
+    """Rows whose process is killed, kill -9, while they are read."""
+
+    def __getitem__(self, index: slice) -> np.ndarray:
+        self.left -= 1
+        if self.left < 0:
+            os.kill(os.getpid(), 9)
+        return tables()["numbers"][index]
+
+
+def resumed(group: Any, rank: int, kind: type[Failing], path: Path | None) -> Any:
+    found = fit(MODEL, RowBlocks.of(kind(rank == 1), 100, group), EM(max_iterations=12, acceleration=None), init="random", checkpoint=path)
+    return {name: value.numpy() for name, value in found.params.items()}
+
+
+def test_after_a_killed_process_all_end_and_the_fit_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "fit.ckpt"
+
+    def killed(group: Any, rank: int) -> Any:
+        return resumed(group, rank, Killed, path)
+
+    def again(group: Any, rank: int) -> Any:
+        return resumed(group, rank, Whole, path)
+
+    def untouched(group: Any, rank: int) -> Any:
+        return resumed(group, rank, Whole, None)
+
+    (words,) = run(2, killed, tmp_path, answers=1)
+    assert words.startswith("LostProcessError: process 0 of 2 lost another process")
+    assert path.is_file()
+    first, second = run(2, again, tmp_path)
+    whole = run(2, untouched, tmp_path)[0]
+    for name, value in whole.items():
+        assert np.array_equal(first[name], value), name
+        assert np.array_equal(second[name], value), name
+
+
+class Whole(Failing):
+    """The same rows, which can be read as often as one likes."""
+
+    def __init__(self, fails: bool) -> None:
+        super().__init__(False)

@@ -1,0 +1,140 @@
+"""Sources of rows, and what is said of those that cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from inference import RowBlocks
+
+ROWS = np.arange(44, dtype=np.int16).reshape(11, 4)
+
+
+class Sliceable:
+    """Rows behind a length and slices, such as a torch ``Dataset`` has."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
+
+
+def parquet(folder: Path, rows: np.ndarray = ROWS, row_group_size: int = 3) -> Path:
+    path = folder / "rows.parquet"
+    pyarrow.parquet.write_table(pa.table({name: rows[:, j] for j, name in enumerate("abcd")}), path, row_group_size=row_group_size)
+    return path
+
+
+def mapped(folder: Path, rows: np.ndarray = ROWS) -> Path:
+    np.save(folder / "rows.npy", rows)
+    return folder / "rows.npy"
+
+
+def every_form(folder: Path) -> dict[str, Any]:
+    frame = pd.DataFrame(ROWS, columns=list("abcd"))
+    file = parquet(folder)
+    return {
+        "npy": mapped(folder), "parquet": file, "dataset": pyarrow.dataset.dataset(file), "folder": parquet_folder(folder), "frame": frame, "array": ROWS,
+        "tensor": torch.from_numpy(ROWS), "sliceable": Sliceable(ROWS), "part of a map": np.load(mapped(folder), mmap_mode="r")[:],
+    }  # fmt: skip
+
+
+def parquet_folder(folder: Path) -> Path:
+    out = folder / "several"
+    out.mkdir()
+    parquet(out, ROWS[:5]).rename(out / "1.parquet")
+    parquet(out, ROWS[5:]).rename(out / "2.parquet")
+    return out
+
+
+@pytest.mark.parametrize("block_rows", [1, 4, 11, 100])
+def test_every_form_gives_the_same_blocks(tmp_path: Path, block_rows: int) -> None:
+    for form, source in every_form(tmp_path).items():
+        blocks = RowBlocks.of(source, block_rows)
+        parts = [np.asarray(block) for block in blocks]
+        assert [len(part) for part in parts] == [min(block_rows, 11 - i) for i in range(0, 11, block_rows)], form
+        assert np.array_equal(np.concatenate(parts), ROWS), form
+        assert len(blocks) == 11, form
+
+
+def test_columns_are_chosen_by_name(tmp_path: Path) -> None:
+    for source in (parquet(tmp_path), pd.DataFrame(ROWS, columns=list("abcd"))):
+        (block,) = RowBlocks.of(source, columns=["d", "b"])
+        assert list(block.columns) == ["d", "b"]
+        assert np.array_equal(block.to_numpy(), ROWS[:, [3, 1]])
+    with pytest.raises(ValueError, match="columns \\['e'\\] are not in the data"):
+        RowBlocks.of(parquet(tmp_path), columns=["a", "e"])
+    with pytest.raises(ValueError, match="chosen by name from a data frame"):
+        RowBlocks.of(ROWS, columns=["a"])
+
+
+def test_a_part_of_a_memory_map_is_that_part(tmp_path: Path) -> None:
+    part = np.load(mapped(tmp_path), mmap_mode="r")[3:9]
+    assert np.array_equal(np.concatenate(list(RowBlocks.of(part, 4))), ROWS[3:9])
+    assert np.array_equal(np.concatenate(list(RowBlocks.of(part[:, 1:3], 4))), ROWS[3:9, 1:3])
+
+
+def test_a_sample_is_drawn_in_order_and_whole_where_there_is_no_more(tmp_path: Path) -> None:
+    blocks = RowBlocks.of(parquet(tmp_path), 4)
+    few = blocks.sample(5, seed=1)
+    assert len(few) == 5
+    assert few["a"].is_monotonic_increasing
+    assert set(few["a"]) <= set(ROWS[:, 0])
+    assert np.array_equal(RowBlocks.of(ROWS, 4).sample(), ROWS)
+    assert not np.array_equal(RowBlocks.of(ROWS, 4).sample(5, seed=2), few.to_numpy())
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("nowhere.npy", "there is no such file"),
+        (__file__, "a .npy, .parquet or .arrow file"),
+        (np.arange(5), "a table"),
+        (np.zeros((0, 3)), "at least one row"),
+        ([[1, 2], [3, 4]], "a path, a NumPy memory map"),
+        (iter(ROWS), "a path, a NumPy memory map"),
+        (DataLoader(Sliceable(ROWS)), "give its dataset"),  # type: ignore[arg-type]
+    ],
+)
+def test_other_sources_are_refused(source: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RowBlocks.of(source)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"block_rows": 0}, "block_rows must be a positive integer"),
+        ({"group": "gloo"}, "group must be a process group"),
+        ({"split": True}, "no group was given"),
+        ({"split": 1}, "split must be True or False"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RowBlocks.of(ROWS, **settings)
+
+
+def test_slices_of_other_lengths_or_kinds_are_refused() -> None:
+    class Uneven(Sliceable):
+        def __getitem__(self, index: slice) -> Any:
+            return self.rows[index] if index.start == 0 else self.change(self.rows[index])
+
+    short, wide, other = Uneven(ROWS), Uneven(ROWS), Uneven(ROWS)
+    short.change, wide.change, other.change = (lambda x: x[1:]), (lambda x: x[:, :2]), (lambda x: x.astype(float))  # type: ignore[attr-defined]
+    for source, words in ((short, "4 rows were expected of \\[4:8\\], got 3"), (wide, "rows 4 to 8 are \\(2,\\)"), (other, "numbers of float64")):
+        with pytest.raises(ValueError, match=words):
+            list(RowBlocks.of(source, 4))
