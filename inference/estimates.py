@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -19,13 +22,13 @@ from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK
 from inference.programs.curvature import Undetermined, data_chunks
 from inference.programs.data import checked, checks_data, first_tensor
 from inference.uncertainty import Uncertainty, standard_errors
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.showing import few_digits, shows_briefly
 from ppl_models.parts.validation import is_number
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["Estimate", "EstimateTable", "Summary", "estimates_of", "summary_of"]
 
-__all__ = ["Estimate", "EstimateTable", "estimates_of", "summary_of"]
+NUMBERS = ("estimate", "error", "low", "high")
+MOST_WORDS = 100  # of a line
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,58 @@ class EstimateTable:
 
     def frame(self) -> Any:
         """A pandas frame: one line an entry, with columns value, error, low and high."""
-        import pandas as pd
-
         columns = ("value", "error", "low", "high")
         return pd.DataFrame([[getattr(row, name) for name in columns] for row in self.rows], [row.name for row in self.rows], columns)
+
+
+class Summary(pd.DataFrame):
+    """Estimates by name as a data frame that is shown in as many digits as mean something, with its note in words below; its numbers are kept whole.
+
+    Cuts of it are shown alike. ``pandas.DataFrame(summary)`` is a plain frame.
+    """
+
+    @property
+    def _constructor(self) -> type[Summary]:
+        return Summary
+
+    def __repr__(self) -> str:
+        if not self._numbers:
+            return super().__repr__()
+        lines = self._shown().to_string(max_rows=self._most_rows)
+        cut = [] if self._most_rows is None else [f"[{len(self):,} lines]"]
+        return "\n".join([lines, *cut, *(textwrap.fill(text, MOST_WORDS) for text in self._words())])
+
+    def _repr_html_(self) -> str:
+        if not self._numbers:
+            return str(super()._repr_html_())
+        return f"{self._shown().to_html(max_rows=self._most_rows)}{''.join(f'<p>{escape(text)}</p>' for text in self._words())}"
+
+    @property
+    def _numbers(self) -> list[str]:
+        """Its columns of numbers."""
+        return [name for name in NUMBERS if name in self.columns and self[name].dtype.kind == "f"] if self.columns.is_unique else []
+
+    @property
+    def _most_rows(self) -> int | None:
+        """Lines to show of a long table; None for all, as pandas is set."""
+        most = pd.get_option("display.max_rows")
+        return None if not most or len(self) <= most else pd.get_option("display.min_rows") or most
+
+    def _shown(self) -> pd.DataFrame:
+        """Texts in place of numbers, site by site; without columns that hold none."""
+        out = pd.DataFrame(self).astype(object)
+        sites = np.array([str(name).partition("[")[0] for name in self.index])
+        errors = self["error"].to_numpy() if "error" in self._numbers else np.full(len(self), np.nan)
+        for site in dict.fromkeys(sites):
+            own = np.flatnonzero(sites == site)
+            for name in self._numbers:
+                out.iloc[own, out.columns.get_loc(name)] = few_digits(self[name].to_numpy()[own], errors[own])
+        nothing = [name for name in self._numbers if self[name].isna().all()]
+        return out.drop(columns=[*nothing, "interval"] if len(nothing) == 3 and self.attrs.get("note") else nothing, errors="ignore")
+
+    def _words(self) -> list[str]:
+        entries, note = self.attrs.get("entries", ""), self.attrs.get("note", "")
+        return [f"Entries: {entries}."] * bool(entries) + [f"Note: {note}."] * bool(note)
 
 
 @torch.enable_grad()  # also where the caller has switched gradients off
@@ -121,12 +172,12 @@ def estimates_of(
 
 def summary_of(
     fit: FitRecord, data: Any = None, level: float = 0.95, names: Names | None = None, always: bool = False
-) -> pd.DataFrame:
-    """The estimates as a frame: a line for each number, by its name.
+) -> Summary:
+    """The estimates as a frame: a line for each number, by its name; shown rounded, kept whole.
 
     Columns: ``estimate``; ``error``, its standard error, or the standard deviation of the draws; ``low`` and ``high``, the ends of the interval; and
     ``interval``, where that comes from, or why there is none. What was held (zeros off a graph, entries on a bound) has no error of its own. The
-    frame's ``attrs`` hold ``level`` and, in one sentence each, ``source`` and ``note``.
+    frame's ``attrs`` hold ``level``, in one sentence each ``source`` and ``note``, and in ``entries`` what stands in the brackets.
 
     Args:
         fit, data, level, names, always: as :func:`estimates_of`. A fit by an engine that draws has its intervals at hand; a point estimate needs ``data``,
@@ -135,8 +186,6 @@ def summary_of(
     Raises:
         ValueError: if the level is not in (0, 1), or ``data`` does not fit the model.
     """
-    import pandas as pd
-
     table = estimates_of(fit, data, level, names, always)
     if data is not None and checks_data(fit.model) and len(first_tensor(checked_as_fitted(fit, data)[0])) != fit.num_rows:
         raise ValueError(f"summary: the {fit.num_rows:,} rows of the fit were expected, whose likelihood its errors are read from, got another number")
@@ -144,15 +193,21 @@ def summary_of(
     source = f"posterior draws by {type(fit.method).__name__}" if drawn else "standard error, given the graph that was chosen" if fit.choice else "standard error"
     reason = fit.structure.why_no_standard_errors(fit.params)
     note = table.note if data is not None or not table.note else reason or "intervals need the data of the fit: pass them, as summary(data)"
-    nothing = "needs the data" if data is None and reason is None else "none, see attrs"
+    nothing = "needs the data" if data is None and reason is None else "none, see note"
     note = " ".join(text for text in (note, fit.structure.unlisted_sites()[1]) if text)
     held = "held at this value"
     lines = [
         [row.value, row.error, row.low, row.high, nothing if table.note else source if math.isfinite(row.low) else held] for row in table.rows
     ]
-    frame = pd.DataFrame(lines, [row.name for row in table.rows], ["estimate", "error", "low", "high", "interval"])
-    frame.attrs = {"level": level, "source": table.source, "note": note}
+    frame = Summary(lines, [row.name for row in table.rows], [*NUMBERS, "interval"])
+    frame.attrs = {"level": level, "source": table.source, "note": note, "entries": _entries(fit, table.sites)}
     return frame
+
+
+def _entries(fit: FitRecord, sites: tuple[str, ...]) -> str:
+    """What stands in the brackets of the names, such as ``weights[component]``; "" where no site declares its dims."""
+    declared = getattr(fit.model, "site_dims", {})
+    return ", ".join(f"{site}[{', '.join(dims_of(fit, site, fit.params[site].shape))}]" for site in sites if declared.get(site))
 
 
 Limits = Mapping[str, tuple[Tensor, ...]]

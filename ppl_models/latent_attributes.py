@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from ppl_models.descriptions.dag import Dag
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior
 from ppl_models.descriptions.profile_table import Hierarchy, Saturated
 from ppl_models.parts.blocks import Blocks
+from ppl_models.parts.frames import as_frame, column_names, holds_texts
 from ppl_models.parts.item_curves import ACDM, RRUM, CurvedItems
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, ExpDINO, ExpGDM, Layout, layout_of_items
@@ -25,6 +27,7 @@ from ppl_models.parts.monotone import MonotoneItems, monotone_items
 from ppl_models.parts.penalties import Penalty, ToBeChosen, check_penalty
 from ppl_models.parts.responses import Bernoulli, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily
 from ppl_models.parts.validation import (
+    ColumnsWarning,
     as_items,
     check_flag,
     check_number,
@@ -32,6 +35,7 @@ from ppl_models.parts.validation import (
     check_size,
     numbers_like,
     plain_fields,
+    quoted,
 )
 
 __all__ = ["LatentAttributeModel"]
@@ -225,7 +229,7 @@ class LatentAttributeModel:
         for rule in self.items if isinstance(self.items, tuple) else (self.items,):
             if (rule not in RULES) if isinstance(rule, str) else (isinstance(rule, type) or not hasattr(rule, "subsets")):
                 known = ", ".join(repr(name) for name in RULES)
-                raise ValueError(f"{OWNER}: the rule of an item must be one of {known}, Additive(), ACDM(), RRUM(), ExpDINA(), ExpDINO() or ExpGDM(), got {rule!r}")
+                raise ValueError(f"{OWNER}: the rule of an item must be one of {known}, Additive(), ACDM(), RRUM(), ExpDINA(), ExpDINO() or ExpGDM(), got {rule!r} (in small letters; G-DINA and LCDM are 'saturated')")
         if self.q_matrix is None:
             each = self.items if isinstance(self.items, tuple) else (self.items,)
             other = [rule for rule in each if (RULES[rule] if isinstance(rule, str) else rule).subsets((0, 1)) is not None]
@@ -395,19 +399,32 @@ class LatentAttributeModel:
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`.
 
+        Where the Q-matrix names its items, the columns of a frame are found by these names, in whatever order they stand.
+
         Raises:
-            ValueError: also where the columns are named otherwise than the items of the Q-matrix.
+            ValueError: also where items of the Q-matrix are no columns.
+
+        Warns:
+            ColumnsWarning: naming columns that the Q-matrix does not know, which are left out.
         """
+        data = as_frame(data)
+        if self.item_names is not None and hasattr(data, "columns"):
+            data = self._items_of(data)
         table, names = as_items(data, self._sizes[0], self.response, for_fit)
         if for_fit:
             check_reach(table, names, self.response)
-        if self.item_names is not None and hasattr(data, "columns") and names != self.item_names:
-            j = next(j for j, (own, other) in enumerate(zip(names, self.item_names, strict=True)) if own != other)
-            raise ValueError(
-                f"data: column {j} was expected to be item {self.item_names[j]!r}, as in the Q-matrix, got {names[j]!r}: bring the "
-                "columns into the order of its rows"
-            )
         return table, names
+
+    def _items_of(self, data: Any) -> Any:
+        """The columns of the items that the Q-matrix names, in its order."""
+        names, wanted = column_names(data), self.item_names or ()
+        absent = [name for name in wanted if name not in names]
+        if absent:
+            raise ValueError(f"data: a column was expected for each row of the Q-matrix, but none is named {quoted(absent)}; the columns are {quoted(names)}")
+        unknown = [name for name in names if name not in wanted]
+        if unknown:
+            warnings.warn(f"the Q-matrix does not know the columns {quoted(unknown)}, which are left out", ColumnsWarning, stacklevel=4)
+        return data if names == wanted else data.iloc[:, [names.index(name) for name in wanted]]
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program.
@@ -436,7 +453,10 @@ class LatentAttributeModel:
 def _matrix_of(given: Any) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...] | None, tuple[str, ...] | None]:
     """A Q-matrix as tuples, and the names of its rows and columns where it has some."""
     item_names = attribute_names = None
+    given = as_frame(given)
     if hasattr(given, "columns") and hasattr(given, "to_numpy"):
+        if len(given.columns) > 1 and holds_texts(given.iloc[:, 0]):  # read from a file, the names of the items are its first column
+            given = given.set_index(given.columns[0])
         attribute_names = tuple(str(name) for name in given.columns)
         index = getattr(given, "index", None)
         if index is not None and all(isinstance(name, str) for name in index):

@@ -94,7 +94,7 @@ class Mixture:
         for name in ("num_components", "num_items"):
             check_size("Mixture", name, getattr(self, name))
         if not isinstance(self.component, ResponseFamily | RowLaw):
-            raise ValueError(f"Mixture: component must be a response family, MultivariateNormal(), MultivariateT() or SkewNormal(), got {self.component!r}")
+            raise ValueError(f"Mixture: component must be a response family such as Normal(), Poisson(), Bernoulli() or Categorical.from_frame(data), MultivariateNormal(), MultivariateT() or SkewNormal(), got {self.component!r}")
         if isinstance(self.component, ResponseFamily):
             if self.num_items == 1 and self.component.own_items is not None:
                 object.__setattr__(self, "num_items", self.component.own_items)

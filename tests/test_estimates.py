@@ -50,7 +50,26 @@ def test_errors_are_asked_for(fitted) -> None:
     low, high = found.intervals(0.9)["weights"]
     assert full.loc["weights[0]", ["low", "high"]].tolist() == pytest.approx([float(low[0]), float(high[0])])
     assert set(full["interval"]) == {"standard error"}
-    assert full.attrs == {"level": 0.9, "source": "standard errors from the curvature of the log-likelihood", "note": ""}
+    assert full.attrs == {"level": 0.9, "source": "standard errors from the curvature of the log-likelihood", "note": "", "entries": "weights[component], predictors[component, item], dispersion[component, item]"}
+
+
+def test_it_is_shown_in_few_digits_and_kept_in_all(fitted) -> None:
+    """Failed before: seven digits, and at a prompt the errors cut out of the middle."""
+    full = fitted.summary(people())
+    first, *_, last = repr(full).splitlines()
+    assert first.split() == COLUMNS
+    assert last == "Entries: weights[component], predictors[component, item], dispersion[component, item]."
+    value, error = full.loc["weights[0]", ["estimate", "error"]]
+    assert f"{value:.3f}  {error:.3f}" in repr(full)
+    assert f"<td>{value:.3f}</td>" in full._repr_html_()
+    assert repr(full.head(1)).splitlines()[1].split()[:3] == ["weights[0]", f"{value:.3f}", f"{error:.3f}"]
+    assert full["estimate"].iloc[0] == float(fitted.params["weights"][0])
+    assert "Note: intervals need the data of the fit" in repr(fitted.summary())
+    assert "low" not in repr(fitted.summary())
+    plain = fitted.summary()
+    plain["error"] = [30.0] + [0.0004] * (len(plain) - 1)
+    assert "error" in repr(plain)
+    assert repr(full["error"].to_frame("mine")) == repr(pd.DataFrame(full["error"].to_frame("mine")))
 
 
 def test_names_are_the_user_s(fitted) -> None:
@@ -81,7 +100,7 @@ def test_blank_with_a_reason() -> None:
         for frame in (result.summary(), result.summary(data)):
             assert frame["estimate"].notna().all()
             assert frame[["error", "low", "high"]].isna().all().all()
-            assert (frame["interval"] == "none, see attrs").all()
+            assert (frame["interval"] == "none, see note").all()
             assert reason in frame.attrs["note"]
             assert "pass them" not in frame.attrs["note"]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-__all__ = ["ask", "draw"]
+from ppl_models.parts.showing import Told
+
+__all__ = ["Answer", "ask", "draw"]
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -18,3 +21,12 @@ def draw(picture: str, *args: Any, **settings: Any) -> Any:
 def ask(module: str, question: str, *args: Any, **settings: Any) -> Any:
     """The answer of a public module to a question by its name, such as ``ask("report", "write_report", fit, data, path)``."""
     return getattr(import_module(f"{PACKAGE}.{module}"), question)(*args, **settings)
+
+
+class Answer(Told):
+    """A record that says its answer at a prompt, and on a page of its own."""
+
+    def report(self, path: str | Path) -> Path:
+        """One page in HTML, the verdict first; see :func:`inference.report.write_choice_report`. The file is replaced if it exists."""
+        page: Path = ask("report", "write_choice_report", self, path)
+        return page

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from inference.programs.program import Params
 from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.validation import ColumnsWarning
 
 __all__ = ["Outcome", "PenaltyChoice", "ConvergenceWarning", "BoundWarning", "ColumnsWarning", "DegenerateWarning", "EstimateWarning", "StartsWarning"]
 
@@ -112,10 +113,6 @@ class DegenerateWarning(UserWarning):
 class StartsWarning(UserWarning):
     """Starts say too little: only one of several reached the best optimum, a larger size ended below a smaller one, or a spectral start found
     no gap to go by. A better optimum may exist."""
-
-
-class ColumnsWarning(UserWarning):
-    """New rows have columns that the fit does not know; they are left out."""
 
 
 class EstimateWarning(UserWarning):

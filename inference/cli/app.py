@@ -195,13 +195,19 @@ def _telling(verbose: bool) -> Iterator[None]:
 
 
 @contextmanager
-def one_line_errors(checkpoint: Path | None, verbose: bool = False) -> Iterator[None]:
-    """The user's errors as one line and exit code 2, an interrupt as one line and exit code 130; with ``verbose`` what is being done."""
+def one_line_errors(checkpoint: Path | None, verbose: bool = False, can_resume: bool = False) -> Iterator[None]:
+    """The user's errors as one line and exit code 2, an interrupt as one line and exit code 130.
+
+    Args:
+        checkpoint: that a fit is kept in; verbose: say what is being done; can_resume: whether the command has ``--checkpoint``.
+    """
     try:
         with _telling(verbose):
             yield
     except KeyboardInterrupt:
-        if checkpoint is None:
+        if not can_resume:
+            text = "interrupted; the same command starts anew"
+        elif checkpoint is None:
             text = "interrupted; no checkpoint was kept (with --checkpoint FILE a fit can be resumed)"
         elif checkpoint.exists() or _stages(checkpoint):
             text = f"interrupted; the fit so far is in {checkpoint}: the same command resumes from there"
@@ -304,8 +310,16 @@ def read_frame(path: str, columns: str | Sequence[str] | None = None, can_choose
     return pd.DataFrame(table.values, columns=list(table.names))
 
 
-def read_mixed(path: str, columns: str | Sequence[str] | None, texts: Collection[str] = ()) -> pd.DataFrame:
-    """A table in which columns that hold an entry that is no number, and those of ``texts``, are texts, None where missing."""
+def read_mixed(path: str, columns: str | Sequence[str] | None, texts: Collection[str] = (), remedy: str = "") -> pd.DataFrame:
+    """A table in which columns of entries that are no numbers, and those of ``texts``, are texts, None where missing.
+
+    Args:
+        path: the file; columns: as for :func:`read_frame`; texts: names of columns that are texts whatever they hold.
+        remedy: what else to do where a column holds both, ``{name}`` for its name.
+
+    Raises:
+        ValueError: also for a column that is not among ``texts`` and holds numbers and texts, of which one is likely a slip.
+    """
     import pandas as pd
 
     from ppl_models.datasets.files import EntryError, is_number, read_texts
@@ -316,10 +330,23 @@ def read_mixed(path: str, columns: str | Sequence[str] | None, texts: Collection
             return read_frame(path, names)
     held = read_texts(path, names)
     logger.info("read %s: %s rows, %s columns, some of texts", path, f"{len(next(iter(held.values()))):,}", f"{len(held):,}")
-    return pd.DataFrame({
-        name: own if name in texts or not all(entry is None or is_number(entry) for entry in own) else [math.nan if entry is None else float(entry) for entry in own]
-        for name, own in held.items()
-    })  # fmt: skip
+    for name, own in held.items():
+        other = [row for row, entry in enumerate(own, 1) if entry is not None and not is_number(entry)]
+        if name not in texts and other and any(entry is not None and is_number(entry) for entry in own):
+            words = f"column {name!r} holds numbers, and {own[other[0] - 1]!r} in row {other[0]}" + (f" ({len(other):,} such rows)" if len(other) > 1 else "")
+            raise ValueError(f"{path}: {words}: leave such an entry empty if it is missing, or the column out{remedy.format(name=name)}")
+        if name not in texts and not other:
+            held[name] = [math.nan if entry is None else float(entry) for entry in own]  # type: ignore[misc]
+    return pd.DataFrame(held)
+
+
+def columns_of(path: str) -> tuple[str, ...]:
+    """Names of the columns of a table, whatever they hold."""
+    from ppl_models.datasets.files import EntryError, read_table, read_texts
+
+    with suppress(EntryError):
+        return read_table(path).names
+    return tuple(read_texts(path))
 
 
 def read_csv(path: Path, dtype: Any = None, separator: str = ",") -> pd.DataFrame:

@@ -93,7 +93,7 @@ def fit_attributes(
     verbose: Verbose = False,
 ) -> None:
     """Fit a model of latent attributes (cognitive diagnosis) to answers and a Q-matrix, and write fit, ArviZ file, report and summary."""
-    with one_line_errors(checkpoint, verbose):
+    with one_line_errors(checkpoint, verbose, can_resume=True):
         check_out(out, overwrite, checkpoint)
         if groups is not None and q is None:
             raise ValueError("--groups needs --q FILE: without a Q-matrix the attributes of two groups have no common names")

@@ -96,7 +96,7 @@ def fit_dde(
     verbose: Verbose = False,
 ) -> None:
     """Fit a deep discrete encoder (Lee and Gu 2025), its graph found unless given, and write fit, ArviZ file, report and summary."""
-    with one_line_errors(checkpoint, verbose):
+    with one_line_errors(checkpoint, verbose, can_resume=True):
         from ppl_models.datasets import read_table
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
         from ppl_models.parts.measurement import Additive, ExpDINA, ExpGDM

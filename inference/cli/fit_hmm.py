@@ -25,7 +25,7 @@ from inference.cli.app import (
     run,
     write_rows,
 )
-from inference.cli.fit_mixture import CATEGORIES, asked_of, component_of
+from inference.cli.fit_mixture import AS_CATEGORIES, CATEGORIES, asked_of, component_of
 
 __all__ = ["fit_hmm"]
 
@@ -56,7 +56,7 @@ def fit_hmm(
 
     For example: ppl-models fit hmm tracks.csv --states 3 --sequence animal --time step --out tracks
     """
-    with one_line_errors(checkpoint, verbose):
+    with one_line_errors(checkpoint, verbose, can_resume=True):
         from ppl_models.hidden_markov import HiddenMarkov
 
         check_out(out, overwrite, checkpoint)
@@ -66,7 +66,7 @@ def fit_hmm(
             raise ValueError(f"--sequence and --time: two columns were expected, got {sequence!r} for both")
         chosen = None if columns is None else [*places, *(name for name in names_of(columns, "--columns") if name not in places)]
         texts = [name for name, family in (asked or {}).items() if family == CATEGORIES] + ([] if sequence is None else [sequence])
-        frame = read_mixed(data, chosen, texts)
+        frame = read_mixed(data, chosen, texts, AS_CATEGORIES)
         for column in places:
             if column not in frame.columns:
                 raise ValueError(f"--{places[column]}: {column!r} is no column of the table; the columns are {', '.join(map(str, frame.columns[:6]))}")

@@ -8,6 +8,7 @@ import typer
 
 from inference.cli.app import (
     CheckpointFile,
+    Columns,
     NoProgress,
     Out,
     Overwrite,
@@ -42,19 +43,20 @@ def fit_inclass(
     shared: Annotated[bool, typer.Option("--shared", help="One network for all variates, for variates of the same kind.")] = False,
     weights: Annotated[str, typer.Option(help="Weights of the components: geometric, or free (needed where variates are missing).")] = "geometric",
     restarts: Annotated[int | None, typer.Option("--restarts", "--starts", min=1, help="Starts trained side by side, the best by held-out rows reported; four where it is left out.")] = None,
+    columns: Columns = None,
     seed: Seed = 0,
     checkpoint: CheckpointFile = None,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
     verbose: Verbose = False,
 ) -> None:
-    """Fit a mixture of independent variates by classifier networks, and write fit, ArviZ file, report and summary."""
-    with one_line_errors(checkpoint, verbose):
+    """Find groups whose columns come in independent parts of any shape: a mixture of independent variates by classifier networks, and a report."""
+    with one_line_errors(checkpoint, verbose, can_resume=True):
         from ppl_models.inclass_net import InClassNet
         from ppl_models.networks.dense import Dense
 
         check_out(out, overwrite, checkpoint)
-        frame = read_frame(data)
+        frame = read_frame(data, columns, can_choose=True)
         names = [str(name) for name in frame.columns]
         groups = _groups(variates, names)
         model = InClassNet(groups, components, Dense(sizes_of(hidden, "--hidden")), shared, weights)  # type: ignore[arg-type]  # checked there

@@ -20,6 +20,7 @@ from inference.cli.app import (
     Table,
     Verbose,
     check_out,
+    columns_of,
     deliver,
     fit_app,
     names_of,
@@ -40,10 +41,11 @@ if TYPE_CHECKING:
 
     from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["CATEGORIES", "asked_of", "component_of", "fit_mixture"]
+__all__ = ["AS_CATEGORIES", "CATEGORIES", "asked_of", "component_of", "fit_mixture"]
 
 ROW_LAWS = {"multivariate-normal": "MultivariateNormal", "multivariate-t": "MultivariateT", "skew-normal": "SkewNormal"}
 CATEGORIES = "categorical"
+AS_CATEGORIES = ", or say --response {name}=categorical if it holds names of categories"
 FAMILIES = (*RESPONSES, CATEGORIES)
 KINDS = {
     "bernoulli": "yes or no (Bernoulli)", "poisson": "counts (Poisson)", CATEGORIES: "categories (Categorical)", "normal": "measurements (Normal)",
@@ -84,7 +86,7 @@ def fit_mixture(
 
     For example: ppl-models fit mixture data.csv --components 3 --columns age,visits,smokes --out groups
     """
-    with one_line_errors(checkpoint, verbose):
+    with one_line_errors(checkpoint, verbose, can_resume=True):
         from ppl_models.descriptions.covariates import Covariates
         from ppl_models.mixture import Mixture
 
@@ -133,7 +135,7 @@ def fit_mixture(
 
 def _others(data: str, columns: str | None, given: list[str]) -> list[str]:
     """The columns of the items: those asked for, or all but the covariates."""
-    names = [str(name) for name in read_mixed(data, None)] if columns is None else names_of(columns, "--columns")
+    names = list(columns_of(data)) if columns is None else names_of(columns, "--columns")
     both = [name for name in given if name in names]
     if columns is not None and both:
         raise ValueError(f"--covariates: {_listed(both)} cannot be among --columns too: what a group depends on is not what it is made of")
@@ -143,11 +145,11 @@ def _others(data: str, columns: str | None, given: list[str]) -> list[str]:
 def _read(data: str, columns: str | list[str] | None, response: str | None, asked: dict[str, str] | None) -> pd.DataFrame:
     """The table; columns of texts are categories, unless a law of numbers is asked for all columns."""
     if response == CATEGORIES:
-        names = list(read_mixed(data, columns).columns)
+        names = list(columns_of(data)) if columns is None else names_of(columns, "--columns") if isinstance(columns, str) else columns
         return read_mixed(data, names, names)
     if response is not None and asked is None:
         return read_frame(data, columns, can_choose=True)
-    return read_mixed(data, columns, [name for name, family in (asked or {}).items() if family == CATEGORIES])
+    return read_mixed(data, columns, [name for name, family in (asked or {}).items() if family == CATEGORIES], AS_CATEGORIES)
 
 
 def component_of(text: str | None, asked: dict[str, str] | None, frame: pd.DataFrame) -> Any:

@@ -13,15 +13,18 @@ from inference.cli.app import (
     Out,
     Overwrite,
     Seed,
+    Table,
     Verbose,
     check_out,
+    columns_of,
     deliver,
     fit_app,
     one_line_errors,
-    read_csv,
+    read_mixed,
     run,
     write_csv,
 )
+from ppl_models.parts.frames import holds_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,12 +39,18 @@ __all__ = ["fit_options"]
 
 @fit_app.command("options-hmm")
 def fit_options(
-    data: Annotated[Path, typer.Argument(help="csv with columns sequence, time, state, action (or, with --features, several of the state), one row a step; an empty action is missing.")],
+    data: Table,
     options: Annotated[int, typer.Option(min=1, help="Number of hidden options.")],
     out: Out,
     states: Annotated[int | None, typer.Option(min=1, help="Number of states; the largest seen plus one if not given.")] = None,
     actions: Annotated[int | None, typer.Option(min=1, help="Number of actions; likewise.")] = None,
-    features: Annotated[str | None, typer.Option(help="Columns of a continuous state, as x,y: policies are then functions of the state.")] = None,
+    sequence: Annotated[str, typer.Option(help="Column that says which sequence a step belongs to.")] = "sequence",
+    time: Annotated[str, typer.Option(help="Column that counts the steps of a sequence.")] = "time",
+    state: Annotated[str, typer.Option(help="Column of the state: whole numbers from 0, or names.")] = "state",
+    action: Annotated[str, typer.Option(help="Column of the action, likewise; an empty one is missing.")] = "action",
+    features: Annotated[
+        str | None, typer.Option(metavar="X,Y,...", help="Columns of a continuous state, instead of --state: policies are then functions of the state.")
+    ] = None,
     network: Annotated[int | None, typer.Option(min=1, help="With --features: units of a hidden layer through which policies see the state.")] = None,
     stickiness: Annotated[float, typer.Option(min=0.0, help="Prior counts of keeping an option, in every state.")] = 0.0,
     termination: Annotated[bool, typer.Option("--termination", help="An option ends with a chance of its own; the next is chosen then.")] = False,
@@ -53,20 +62,23 @@ def fit_options(
     overwrite: Overwrite = False,
     verbose: Verbose = False,
 ) -> None:
-    """Fit an options hidden Markov model to demonstrations by EM, and write fit, ArviZ file, report and options.csv."""
-    with one_line_errors(checkpoint, verbose):
+    """Find the sub-tasks (options) behind steps and decisions: an options hidden Markov model, the option of every step, and a report.
+
+    For example: ppl-models fit options-hmm walks.csv --options 2 --sequence episode --time step --out walks
+    """
+    with one_line_errors(checkpoint, verbose, can_resume=True):
         check_out(out, overwrite, checkpoint)
-        frame = read_csv(data)
+        tabular = {"--states": states is not None, "--stickiness": stickiness > 0, "--termination": termination}
+        names = [state] if features is None else _names(features, tabular, (sequence, time, action))
+        places = {"sequence": sequence, "time": time, "action": action}
+        frame = _read(data, places | ({"state": state} if features is None else {}), [] if features is None else names)
         model: OptionsHMM | ContinuousOptionsHMM
-        given = frame
         if features is None:
             model = _tabular(frame, options, states, actions, stickiness, termination, network)
         else:
-            names = _names(features, {"--states": states is not None, "--stickiness": stickiness > 0, "--termination": termination})
-            given = _columns(frame, ("sequence", "time", *names, "action"))
-            model = _continuous(given, len(names), options, actions, network)
-        packed = model.check_data(given, for_fit=False)[0]
-        result = run(model, given, "random" if random else "spectral", restarts, seed, checkpoint, not no_progress)
+            model = _continuous(frame, len(names), options, actions, network)
+        packed = model.check_data(frame, for_fit=False)[0]
+        result = run(model, frame, "random" if random else "spectral", restarts, seed, checkpoint, not no_progress)
         deliver(result, packed, out, None)
         _write_options(result, frame, packed, out / "options.csv")
         typer.echo(f"options of every step: {out / 'options.csv'}")
@@ -93,10 +105,31 @@ def _continuous(
     return ContinuousOptionsHMM(num_features, actions or max(2, _largest(frame, "action") + 1), options, policy)
 
 
-def _names(features: str, tabular: dict[str, bool]) -> list[str]:
+def _read(data: str, places: dict[str, str], features: list[str]) -> pd.DataFrame:
+    """The columns of the steps under the names that the models know; states and actions that are texts are numbered, and that is said."""
+    import numpy as np
+
+    if len(set(places.values())) < len(places):
+        raise ValueError(f"{', '.join(f'--{place}' for place in places)}: different columns were expected, got {', '.join(places.values())}")
+    names, wanted = columns_of(data), {name: f"--{place}" for place, name in places.items()} | dict.fromkeys(features, "--features")
+    for name, option in wanted.items():
+        if name not in names:
+            shown = f"{', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
+            raise ValueError(f"{data}: no column is named {name!r}; {option} says which column is meant; the columns are {shown}")
+    frame = read_mixed(data, list(wanted), [places["sequence"]]).rename(columns={name: place for place, name in places.items()})
+    for place in ("state", "action"):
+        if place in frame and holds_texts(frame[place]):
+            codes = {name: float(code) for code, name in enumerate(sorted(set(frame[place].dropna())))}
+            frame[place] = [codes.get(name, np.nan) for name in frame[place]]
+            shown = ", ".join(f"{name} is {code:g}" for name, code in list(codes.items())[:20])
+            typer.echo(f"The {place}s are numbered: {shown}{', ...' if len(codes) > 20 else ''}.")
+    return frame
+
+
+def _names(features: str, tabular: dict[str, bool], others: tuple[str, ...]) -> list[str]:
     """The columns of the state; options for a state that is a number are refused."""
     names = [name.strip() for name in features.split(",")]
-    if not all(names) or len(set(names)) < len(names) or {"sequence", "time", "action"} & set(names):
+    if not all(names) or len(set(names)) < len(names) or set(others) & set(names):
         raise ValueError(f"--features: names of different columns of the state, as x,y, were expected, got {features!r}")
     for option, is_given in tabular.items():
         if is_given:
@@ -104,19 +137,9 @@ def _names(features: str, tabular: dict[str, bool]) -> list[str]:
     return names
 
 
-def _columns(frame: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
-    missing = [name for name in names if name not in frame]
-    if missing:
-        raise ValueError(f"data: columns {', '.join(names)} were expected; {', '.join(missing)} not found among {', '.join(map(str, frame.columns))}")
-    return frame[list(names)]
-
-
 def _largest(frame: pd.DataFrame, column: str) -> int:
     import pandas as pd
 
-    if column not in frame:
-        names = ", ".join(map(str, frame.columns))
-        raise ValueError(f"data: columns sequence, time, state, action were expected, got {names} (--features names those of a continuous state)")
     values = pd.to_numeric(frame[column], errors="coerce")
     if not values.notna().any() or values.max() < 0:
         raise ValueError(f"data: column {column!r}: whole numbers from 0 on were expected, got none")

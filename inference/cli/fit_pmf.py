@@ -65,7 +65,7 @@ def fit_pmf(
 
     For example: ppl-models fit pmf counts.csv --components 4 --out signatures
     """
-    with one_line_errors(checkpoint, verbose):
+    with one_line_errors(checkpoint, verbose, can_resume=True):
         if usage and law is not Law.poisson:
             raise ValueError(f"--usage: signatures may be absent from Poisson counts only, and --law {law.value} was asked for; leave one of them out")
         check_out(out, overwrite, checkpoint)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from inference.cli.app import (
+    Columns,
     NoProgress,
     Out,
     Overwrite,
@@ -25,6 +26,7 @@ from inference.cli.app import (
     write_picture,
 )
 from inference.cli.fit_dde import penalty_of, response_of
+from ppl_models.parts.showing import counted
 
 __all__ = ["Rule", "select_dde"]
 
@@ -51,6 +53,7 @@ def select_dde(
     criterion: Annotated[Rule, typer.Option(help="What chooses; spectral fits nothing.")] = Rule.ebic,
     penalty: Annotated[str, typer.Option(metavar="auto|none|SLOPE,THRESHOLD", help="As for fit dde, for each size.")] = "auto",
     restarts: Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Starts of each fit.")] = 1,
+    columns: Columns = None,
     seed: Seed = 0,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
@@ -59,7 +62,7 @@ def select_dde(
     """Compare sizes of one layer of a deep discrete encoder: table, picture, the fit of the chosen size, and a page that says why."""
     with one_line_errors(None, verbose):
         from inference.programs.alone import listening
-        from inference.report.choices import write_choice_report
+        from inference.report.choice_page import write_choice_report
         from inference.selection.dimension import select_dimension
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
 
@@ -72,7 +75,7 @@ def select_dde(
         if min(others) < 0:
             raise ValueError(f"--latents: whole numbers and one range were expected, got {latents!r}")
         check_out(out, overwrite)
-        frame = read_frame(data)
+        frame = read_frame(data, columns, can_choose=True)
         family, sparsity = response_of(response), penalty_of(penalty)
 
         def model(size: int) -> Any:
@@ -99,8 +102,8 @@ def select_dde(
             "seed": seed,
         }
         write_json(record, out / "selection.json")
-        typer.echo(found.table.to_string())
-        typer.echo(f"chosen by {criterion.value}: {found.chosen} latents in layer {ranged[0] + 1}")
+        typer.echo(found.table.to_string(float_format="{:,.2f}".format))
+        typer.echo(f"chosen by {criterion.value}: {counted(found.chosen, 'latent')} in layer {ranged[0] + 1}")
         if len(grid) > 1 and found.chosen == grid[-1]:
             warn(f"the largest size compared was chosen; try up to {2 * grid[-1]}")
         typer.echo(f"results in {out}: {page.name} (open it in a browser), sizes.csv")

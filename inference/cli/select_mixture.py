@@ -9,14 +9,19 @@ from typing import Annotated
 import typer
 
 from inference.cli.app import (
+    Columns,
     NoProgress,
     Out,
     Overwrite,
     Seed,
+    Table,
+    Verbose,
+    check_out,
     one_line_errors,
     range_of,
     read_frame,
     select_app,
+    warn,
     write_csv,
     write_json,
     write_picture,
@@ -36,31 +41,35 @@ class Values(StrEnum):
 
 @select_app.command("mixture")
 def select_mixture(
-    data: Annotated[str, typer.Argument(help="Table with one row a unit: csv, tsv, parquet, npy, npz (file.npz:array).")],
+    data: Table,
     k: Annotated[str, typer.Option("--k", metavar="FIRST:LAST", help="Numbers of components to compare, both ends included.")],
     out: Out,
     values: Annotated[
         Values, typer.Option(help="real: normal, Student t and skew-normal laws; counts: Poisson and negative binomial; binary: Bernoulli.")
     ] = Values.real,
     restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
+    columns: Columns = None,
     seed: Seed = 0,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Mixtures of several sizes and laws: the number with how sure it is, the chosen fit, and a page that says why."""
-    with one_line_errors(None):
+    """How many groups? Mixtures of several sizes and laws: the number with how sure it is, the chosen fit, and a page that says why.
+
+    For example: ppl-models select mixture rows.csv --k 1:6 --out groups
+    """
+    with one_line_errors(None, verbose):
         from inference.acdc.criterion import acdc
         from inference.programs.alone import listening
         from inference.report.how_many import write_how_many_report
-        from inference.report.results_folder import check_output_folder
         from inference.selection.how_many.rule import select_components
         from ppl_models.descriptions.row_laws import MultivariateNormal
         from ppl_models.mixture import Mixture
         from ppl_models.parts.responses import Bernoulli, Normal, Poisson
 
         sizes = range_of(k, "--k")
-        check_output_folder(out, overwrite, ())
-        frame = read_frame(data)
+        check_out(out, overwrite)
+        frame = read_frame(data, columns, can_choose=True)
         real = MultivariateNormal() if frame.notna().to_numpy().all() and frame.shape[1] > 1 else Normal()
         component = {Values.real: real, Values.counts: Poisson(), Values.binary: Bernoulli()}[values]
         with listening() as caught:
@@ -68,8 +77,8 @@ def select_mixture(
             answer = select_components(model, frame, sizes, num_restarts=restarts, seed=seed, progress=not no_progress)
             chosen = answer.fit
             result = acdc({chosen.model.num_components: chosen}, frame, seed=seed)  # type: ignore[attr-defined]
-        for text in dict.fromkeys(str(w.message) for w in caught):
-            typer.echo(f"warning: {text}", err=True)
+        for text in dict.fromkeys(str(found.message) for found in caught):
+            warn(text)
         out.mkdir(parents=True, exist_ok=True)
         write_csv(answer.table.reset_index(), out / "laws.csv")
         write_csv(result.to_frame(), out / "components.csv")

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inference.cli.app import (
+    Columns,
     NoProgress,
     Out,
     Overwrite,
     Seed,
+    Table,
+    Verbose,
+    check_out,
     one_line_errors,
     range_of,
     read_frame,
     select_app,
+    warn,
     write_csv,
     write_json,
     write_picture,
@@ -42,7 +47,7 @@ ROW = {Criterion.acdc: "ACDC", Criterion.bic: "BIC, log N", Criterion.aic: "AIC"
 
 @select_app.command("pmf")
 def select_pmf(
-    data: Annotated[str, typer.Argument(help="Table of counts with one row a unit: csv, tsv, parquet, npy, npz (file.npz:array).")],
+    data: Table,
     k: Annotated[str, typer.Option("--k", metavar="FIRST:LAST", help="Numbers of components to compare, both ends included.")],
     out: Out,
     criterion: Annotated[
@@ -56,12 +61,17 @@ def select_pmf(
         int, typer.Option(min=0, help="Pairs of halves of the rows fitted anew to see which components return; 0 leaves that out.")
     ] = 3,
     usage: Annotated[bool, typer.Option("--usage", help="Let components be absent from rows; writes the chances, usage.csv.")] = False,
+    columns: Columns = None,
     seed: Seed = 0,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Poisson factorizations of several sizes: the chosen number, the rivals' choices, the chosen fit, and a page that says why."""
-    with one_line_errors(None):
+    """How many signatures? Poisson factorizations of a table of counts: the chosen number, the rivals' choices, the chosen fit, and a page that says why.
+
+    For example: ppl-models select pmf counts.csv --k 1:10 --out signatures
+    """
+    with one_line_errors(None, verbose):
         import pandas as pd
 
         from inference.acdc.choice import taken_beyond
@@ -69,7 +79,6 @@ def select_pmf(
         from inference.plots.components import plot_choice, plot_discrepancies, plot_signatures
         from inference.programs.alone import listening
         from inference.report.components import write_selection_report
-        from inference.report.results_folder import check_output_folder
         from inference.selection.components import compare_criteria, fit_grid, parallel_analysis
         from inference.selection.how_many.rule import select_components
         from inference.selection.reproducibility import reproducibility
@@ -82,8 +91,8 @@ def select_pmf(
             raise ValueError(f"--usage: its likelihood is known by a bound only, which --criterion {criterion.value} cannot use; use acdc")
         family, starts = (UsageFactorization, 1) if usage else (PoissonFactorization, restarts)
         sizes = range_of(k, "--k")
-        check_output_folder(out, overwrite, ())
-        frame = read_frame(data)
+        check_out(out, overwrite)
+        frame = read_frame(data, columns, can_choose=True)
         with listening() as caught:
             answer = None
             if criterion is Criterion.rule:
@@ -94,8 +103,8 @@ def select_pmf(
             result = acdc(fits, frame, min_share=min_share, seed=seed)
             returning = reproducibility(fits, frame, halves, seed=seed) if halves else None
             table = compare_criteria(fits, frame, result)
-        for text in dict.fromkeys(str(w.message) for w in caught):
-            typer.echo(f"warning: {text}", err=True)
+        for text in dict.fromkeys(str(found.message) for found in caught):
+            warn(text)
         chosen = int(table.loc[ROW[criterion], "chosen"]) if answer is None else answer.num_components
         choice = result.select()
         out.mkdir(parents=True, exist_ok=True)
@@ -111,8 +120,8 @@ def select_pmf(
         fits[chosen].save(out / "fit")
         if usage:
             chance = fits[chosen].posterior_latents(frame)["usage"].numpy()
-            columns = [f"component_{i}" for i in range(chosen)]
-            write_csv(pd.DataFrame(chance, columns=columns, index=frame.index), out / "usage.csv", index_label="row")
+            labels = [f"component_{i}" for i in range(chosen)]
+            write_csv(pd.DataFrame(chance, columns=labels, index=frame.index), out / "usage.csv", index_label="row")
         record = {
             "criterion": criterion.value, "chosen": chosen, "acdc_finished": choice.finished,
             "acdc_taken_beyond": taken_beyond(result.left, chosen)[1],
@@ -124,12 +133,12 @@ def select_pmf(
         typer.echo(f"chosen by {criterion.value}: K = {chosen}" if answer is None else answer.verdict)
         typer.echo(table["chosen"].to_string())
         if answer is None and not choice.finished:
-            typer.echo("warning: ACDC finds no clear step, or one at the largest number compared; report.html says more", err=True)
+            warn("ACDC finds no clear step, or one at the largest number compared; report.html says more")
         best, share = taken_beyond(result.left, chosen)
         if answer is None and share > result.min_share:
-            typer.echo(f"warning: larger numbers, up to K = {best}, leave {share:.0%} less in small steps; report.html says more", err=True)
+            warn(f"larger numbers, up to K = {best}, leave {share:.0%} less in small steps; report.html says more")
         if chosen == max(sizes):
-            typer.echo(f"warning: the largest number compared was chosen; try --k {sizes[0]}:{2 * sizes[-1]}", err=True)
+            warn(f"the largest number compared was chosen; try --k {sizes[0]}:{2 * sizes[-1]}")
         typer.echo(f"results in {Path(out)}")
 
 

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inference.base.blocks.row_blocks import RowBlocks
-from inference.base.outcome import ColumnsWarning
 from inference.programs.data import Columns, checked, checks_data, is_frame
 from ppl_models.parts.frames import as_frame, column_names
+from ppl_models.parts.validation import ColumnsWarning, quoted
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
 
 __all__ = ["as_fitted", "checked_as_fitted"]
-
-MOST_NAMES = 8
 
 
 def as_fitted(fit: FitRecord, data: Any) -> Any:
@@ -48,12 +46,12 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
     if names == wanted or (missing and _are_numbers(wanted)):
         return data
     if missing:
-        raise ValueError(f"data: the columns of the fit were expected, but {_listed(missing)} {_is(missing)} missing; the columns are {_listed(names)}")
+        raise ValueError(f"data: the columns of the fit were expected, but {quoted(missing)} {_is(missing)} missing; the columns are {quoted(names)}")
     chosen = [*(name for name in names if name in beside and name not in wanted), *wanted]
     found = data[[data.columns[names.index(name)] for name in chosen]]
     unknown = [name for name in names if name not in chosen]
     if unknown and _by_place(fit, found):
-        warnings.warn(f"the fit does not know the columns {_listed(unknown)}, which are left out", ColumnsWarning, stacklevel=3)
+        warnings.warn(f"the fit does not know the columns {quoted(unknown)}, which are left out", ColumnsWarning, stacklevel=3)
     return found
 
 
@@ -71,11 +69,6 @@ def _are_numbers(wanted: tuple[str, ...]) -> bool:
     """Whether the fit was made of an array, whose columns the library has numbered."""
     of_sequences = (*(f"feature_{i}" for i in range(len(wanted) - 1)), "action")
     return wanted in (tuple(map(str, range(len(wanted)))), of_sequences)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:MOST_NAMES]))
-    return shown + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
 def _is(names: Sequence[str]) -> str:

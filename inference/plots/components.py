@@ -242,5 +242,5 @@ def plot_groups(means: np.ndarray, overall: np.ndarray, spread: np.ndarray, item
     axes.set_yticks(range(len(off)), [f"group {short_name(name)}" for name in groups], fontsize=8)
     if off.size <= MOST_NUMBERED:
         for (k, j), value in np.ndenumerate(off):
-            axes.text(j, k, f"{value:+.1f}", ha="center", va="center", fontsize=7, color="white" if abs(value) > 0.7 * CLEAR else "black")
+            axes.text(j, k, f"{round(value, 1) + 0.0:+.1f}", ha="center", va="center", fontsize=7, color="white" if abs(value) > 0.7 * CLEAR else "black")
     return figure

@@ -18,10 +18,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from inference.base.drawing import Answer
 from inference.fitting.record import FitRecord
 from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
 from ppl_models.parts.frames import MAX_LEVELS, coded, holds_texts, levels_of_frame
-from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import as_table, is_number
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["ClassOutcomes", "compare_outcomes"]
 
 METHODS = ("bch", "none")
+LEVEL = 0.05
 
 
-@shows_briefly
-@dataclass(frozen=True, eq=False)
-class ClassOutcomes:
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassOutcomes(Answer):
     """Means, or proportions, of an outcome in each class.
 
     Args:
@@ -109,12 +109,26 @@ class ClassOutcomes:
         df = int(np.linalg.matrix_rank(flat @ self.covariance @ flat.T, hermitian=True))
         return chi2, df, float(stats.chi2.sf(chi2, df))
 
-    def __str__(self) -> str:
-        return f"{self._caption()}\n{self.frame().round(4).to_string()}"
+    @property
+    def table(self) -> pd.DataFrame:
+        """As :meth:`frame`."""
+        return self.frame()
 
-    def _repr_html_(self) -> str:
-        html: str = self.frame().round(4).to_html()
-        return f"<p>{self._caption()}</p>{html}"
+    @property
+    def differs(self) -> bool:
+        """Whether the classes differ, at 5 %."""
+        return self.test()[2] < LEVEL
+
+    @property
+    def headline(self) -> str:
+        return f"The classes {'differ' if self.differs else 'do not clearly differ'} in {self.outcome}."
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        pairs = self.pairs()
+        clear = [str(name) for name, p in pairs["p_holm"].items() if p < LEVEL]
+        apart = f"Clearly apart, by Holm's rule for all pairs of classes together: {', '.join(clear)}." if clear else "No single pair of classes is clearly apart."
+        return (self._caption(), apart) if len(pairs) > 1 else (self._caption(),)
 
     def _caption(self) -> str:
         chi2, df, p = self.test()

@@ -23,13 +23,13 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from inference.base.drawing import Answer
 from inference.fitting.record import FitRecord
 from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
 from inference.structures.mixture.chances import chances_of_design, maximise_coefficients
 from inference.structures.mixture.structure import MixtureStructure
 from inference.uncertainty import standard_errors
 from ppl_models.descriptions.covariates import Covariates
-from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import is_number
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ __all__ = ["ClassRegression", "class_coefficients", "regress_classes"]
 Method = Literal["two-step", "ml", "bch", "none"]
 METHODS = ("two-step", "ml", "bch", "none")
 MOST_ROUNDS = 5000
+LEVEL, MOST_SAID = 0.05, 8
 CLOSE = 1e-9  # change of a standardised coefficient at which rounds end
 
 
-@shows_briefly
-@dataclass(frozen=True, eq=False)
-class ClassRegression:
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassRegression(Answer):
     """Coefficients of classes on covariates: log-odds against class 0, in units of the covariates.
 
     Args:
@@ -99,12 +99,31 @@ class ClassRegression:
             lines.append([chi2, num, float(stats.chi2.sf(chi2, num))])
         return pd.DataFrame(lines, list(self.terms[1:]), ["chi2", "df", "p"])
 
-    def __str__(self) -> str:
-        return f"{self._caption()}\n{self.frame().round(4).to_string()}"
+    @property
+    def table(self) -> pd.DataFrame:
+        """As :meth:`frame`."""
+        return self.frame()
 
-    def _repr_html_(self) -> str:
-        html: str = self.frame().round(4).to_html()
-        return f"<p>{self._caption()}</p>{html}"
+    @property
+    def clear(self) -> tuple[str, ...]:
+        """Terms that have to do with the classes, at 5 % each."""
+        return tuple(str(term) for term, p in self.tests()["p"].items() if p < LEVEL)
+
+    @property
+    def headline(self) -> str:
+        if not self.clear:
+            return "The classes depend clearly on none of these covariates."
+        return f"The classes depend on {', '.join(self.clear)}, at 5 % each."
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        frame = self.frame()
+        odds = [
+            f"{term}: one more multiplies the odds of class {one}, against class 0, by {line['odds_ratio']:.3g} (95 % from {line['low']:.3g} to {line['high']:.3g})."
+            for (one, term), line in frame.iterrows()
+            if term in self.clear
+        ]
+        return (self._caption(), *odds[:MOST_SAID])
 
     def _caption(self) -> str:
         ways = {

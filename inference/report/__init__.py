@@ -1,6 +1,6 @@
 """Pages: of a fit, of a comparison, of a choice of components; and the folder they lie in."""
 
-from inference.report.choices import write_choice_report
+from inference.report.choice_page import write_choice_report
 from inference.report.comparison import write_comparison_report
 from inference.report.components import why, write_selection_report
 from inference.report.fit import HasText, write_report

@@ -1,21 +1,18 @@
-"""Pages of choices: a size by one criterion, components of classifiers, a law of attributes, a penalty, rows of a Q-matrix; the verdict first.
+"""What pages of choices say: a size by one criterion, components of classifiers, a law of attributes, a penalty, rows of a Q-matrix; the verdict first.
 
-A record of another kind registers with :func:`choice`, as those below do.
+A record of another kind registers with :func:`choice`, as those below and in ``differences.py`` do.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path as FilePath
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from inference.inspection.q_validation import QValidation
 from inference.report.how_many import how_many_sections
-from inference.report.page import picture, write_page
-from inference.report.parts import Finding, Part, Section, Table, Verdict
+from inference.report.parts import Finding, Section, Verdict
 from inference.report.verdicts import listed, verdict_of
 from inference.selection.attribute_laws import RootComparison
 from inference.selection.dimension import Selection
@@ -26,7 +23,7 @@ from ppl_models.parts.showing import counted
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["choice", "write_choice_report"]
+__all__ = ["CLEAR", "LIKELY", "Choice", "choice"]
 
 CLEAR = 10.0  # of an information criterion: strong evidence
 LIKELY = 0.05  # level of tests
@@ -41,35 +38,18 @@ BEYOND = "Sizes and models that were not compared, and whether the chosen one is
 
 @dataclass(frozen=True)
 class Choice:
-    """What a page of a choice is made of: its title, sections with the verdict first, the record's table, and its picture where it has one."""
+    """What a page of a choice is made of: its title, sections with the verdict first, the record's table, and its picture where it has one.
+
+    Columns of the table have their ``meanings`` in words; ``others`` are further tables, each with a title and the meanings of its columns.
+    """
 
     title: str
     verdict: Verdict
     table: pd.DataFrame
     draw: Callable[[], Any] | None = None
     more: Sequence[Section] = ()
-
-
-def write_choice_report(record: Any, path: str | FilePath) -> FilePath:
-    """Write the page: one file, the picture inside, nothing fetched from elsewhere, every text escaped.
-
-    Args:
-        record: of :func:`inference.selection.select_dimension`, :func:`~inference.selection.saturation`, :func:`~inference.selection.compare_roots`,
-            :func:`~inference.selection.penalty_path` or :func:`inference.inspection.validate_q`.
-        path: the file, replaced if it exists.
-
-    Raises:
-        ValueError: for another kind of record.
-    """
-    own = choice(record)
-    drawn: list[Part] = [] if own.draw is None else [picture(own.draw, "the figure that decided, by what was compared")]
-    sections = [
-        Section("verdict", "Verdict", [own.verdict]),
-        *own.more,
-        Section("picture", "Picture", drawn),
-        Section("table", "Numbers", [_table(own.table)]),
-    ]
-    return write_page(FilePath(path), own.title, sections)
+    meanings: Mapping[str, str] = field(default_factory=dict)
+    others: Sequence[tuple[str, pd.DataFrame, Mapping[str, str]]] = ()
 
 
 @functools.singledispatch
@@ -199,19 +179,3 @@ def _(record: Path) -> Choice:
     ]
     verdict = verdict_of(findings, nothing="Read the report of the chosen fit before you build on its graph.", answer=f"{record.penalty}, by EBIC.", about="choice")
     return Choice("How sparse a graph?", verdict, record.table)
-
-
-def _table(frame: pd.DataFrame) -> Table:
-    frame = frame.reset_index() if frame.index.name or frame.index.nlevels > 1 else frame
-    head = [str(name).upper() if name in ("aic", "bic", "ebic") else str(name).replace("_", " ") for name in frame.columns]
-    return Table(head, [[_cell(value) for value in row] for row in frame.itertuples(index=False)])
-
-
-def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, bool) or type(value).__name__ == "bool":
-        return "yes" if value else ""
-    if isinstance(value, float):
-        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3g}"
-    return str(value)

@@ -9,7 +9,7 @@ from typing import Any
 
 from inference.comparison import LEAST_GAP, Comparison
 from inference.plots.comparison import plot_comparison
-from inference.report.page import picture, write_page
+from inference.report.page import cell, picture, write_page
 from inference.report.parts import Bullets, Finding, Heading, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.verdicts import CONDITIONS, listed, verdict_of
 from ppl_models.parts.showing import counted
@@ -136,7 +136,7 @@ def _tables(comparison: Comparison) -> Iterator[Part]:
     """The numbers by what they are about, each column explained below its table."""
     for title, columns in TABLES.items():
         shown = {key: about for key, about in columns.items() if any(_is_known(record[key]) for record in comparison.records)}
-        rows = [[name, *(_cell(record[key]) for key in shown)] for name, record in zip(comparison.names, comparison.records, strict=True)]
+        rows = [[name, *(cell(record[key]) for key in shown)] for name, record in zip(comparison.names, comparison.records, strict=True)]
         yield Heading(title)
         yield Table(["fit", *(heading for heading, _ in shown.values())], rows)
         yield Bullets([f"{heading}: {meaning}." for heading, meaning in shown.values()])
@@ -144,11 +144,3 @@ def _tables(comparison: Comparison) -> Iterator[Part]:
 
 def _is_known(value: Any) -> bool:
     return not (isinstance(value, float) and math.isnan(value))
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:,.0f}" if value.is_integer() else f"{value:,.2f}" if abs(value) < 10 else f"{value:,.1f}"
-    return str(value)

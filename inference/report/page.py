@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from inference.base.checkpoint import write_whole
@@ -64,6 +65,17 @@ def picture(draw: Callable[[], Axes | Figure], alt: str) -> Picture | Note:
 
 def number(value: float, digits: int = 2) -> str:
     return f"{value:,.{digits}f}" if math.isfinite(value) else "not available"
+
+
+def cell(value: Any) -> str:
+    """A value of a record as the text of a cell; "" for what is not known."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() else f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @functools.cache

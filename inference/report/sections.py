@@ -28,7 +28,7 @@ from inference.programs.replicates import stems
 from inference.report.page import picture
 from inference.report.parts import Note, Paragraph, Part, Section, Table
 from inference.report.predictive_words import column_names, departures_in_words
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.showing import few_digits, shows_briefly
 
 __all__ = [
     "NEEDS_DATA",
@@ -213,15 +213,16 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     yield Paragraph(f"With {level} intervals from {found.source}." if found.source else f"Without intervals: {found.note}.")
     if found.source and any(np.isnan(row.low) for row in found.rows):
         yield Paragraph("Entries without an interval lie on a bound and are held there; the intervals of the others are given these.")
-    yield picture(lambda: plot_estimates(found), "estimates and their intervals, a panel a site")
+    if found.source:
+        yield picture(lambda: plot_estimates(found), "estimates and their intervals, a panel a site")
     head = ("estimate", "value", "error", f"{level} from", "to") if found.source else ("estimate", "value")
     rows = []
     for site in found.sites:
         every = found.of(site)
         entries = tuple(entry for entry in every if not (entry.value == 0 and found.source and np.isnan(entry.low)))
-        for entry in entries[:MOST_ENTRIES]:
-            numbers = (entry.value, entry.error, entry.low, entry.high) if found.source else (entry.value,)
-            rows.append([entry.name, *(f"{value + 0.0:.4g}" if np.isfinite(value) else "" for value in numbers)])
+        numbers = np.array([(entry.value, entry.error, entry.low, entry.high) for entry in entries[:MOST_ENTRIES]]).reshape(-1, 4)
+        columns = [few_digits(column, numbers[:, 1]) for column in numbers.T[: len(head) - 1]]
+        rows += [[entry.name, *texts] for entry, *texts in zip(entries[:MOST_ENTRIES], *columns, strict=True)]
         if len(entries) > MOST_ENTRIES:
             values = np.array([entry.value for entry in entries])
             size = shape_text(subject.fit.params[site].shape)

@@ -31,7 +31,7 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from inference.base.drawing import draw
+from inference.base.drawing import Answer, draw
 from inference.engines.em import EM
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as fitted
@@ -42,23 +42,27 @@ from inference.inspection.attribute_moments import holm
 from inference.inspection.item_curves import errors_of
 from inference.programs.alone import quiet
 from inference.programs.curvature import generalised_inverse
-from inference.selection.differential_items import groups_of_fit, spread_params
+from inference.selection.differential_items import (
+    AGAINST_OTHERS,
+    LEVEL,
+    clear_items,
+    groups_of_fit,
+    said_of_items,
+    spread_params,
+)
 from inference.uncertainty import observed_information
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.showing import shows_briefly
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["GroupComparison", "ItemScores", "compare_groups", "item_scores"]
 
-LEVEL = 0.05
 MAX_ATTRIBUTES = 14  # whose profiles are listed
 
 
-@shows_briefly
-@dataclass(frozen=True, eq=False)
-class GroupComparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupComparison(Answer):
     """What groups have in common and what not.
 
     Args:
@@ -103,26 +107,32 @@ class GroupComparison:
         """Shares of each attribute by group, with 95 % intervals; see :func:`inference.plots.plot_group_mastery`."""
         return draw("plot_group_mastery", self, ax)
 
-    def text(self) -> str:
-        """What was found, in a sentence or two."""
+    @property
+    def headline(self) -> str:
         sure = f"(likelihood ratio {self.statistic:.1f} on {self.degrees} degrees of freedom, p = {self.p_law:.2g})"
         if not self.differs:
             return f"The groups do not differ in their profiles of attributes, as far as these rows can tell {sure}."
-        lines = [f"The groups differ in their profiles of attributes {sure}."]
+        return f"The groups differ in their profiles of attributes {sure}."
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        if not self.differs:
+            return ()
         clear = [k for k in np.argsort(np.nan_to_num(self.p_adjusted, nan=1.0), kind="stable") if self.p_adjusted[k] < LEVEL]
-        if clear:
-            lines.append("Shares that have an attribute differ for " + "; ".join(f"{self.attributes[k]} ({self._shares(k)})" for k in clear) + ".")
-        else:
-            lines.append("No single attribute stands out: the difference lies in how attributes go together.")
-        return " ".join(lines)
+        if not clear:
+            return ("No single attribute stands out: the difference lies in how attributes go together.",)
+        return ("Shares that have an attribute differ for " + "; ".join(f"{self.attributes[k]} ({self._shares(k)})" for k in clear) + ".",)
+
+    def text(self) -> str:
+        """What was found, in a sentence or two."""
+        return " ".join((self.headline, *self.sentences))
 
     def _shares(self, k: int) -> str:
         return ", ".join(f"{group} {100 * self.mastery[g, k]:.0f} %" for g, group in enumerate(self.groups))
 
 
-@shows_briefly
-@dataclass(frozen=True, eq=False)
-class ItemScores:
+@dataclass(frozen=True, eq=False, repr=False)
+class ItemScores(Answer):
     """Score tests of items that the groups share, one entry each; NaN where a test could not be made.
 
     Args:
@@ -138,8 +148,7 @@ class ItemScores:
     @property
     def different(self) -> tuple[str, ...]:
         """Items that function differently, at 5 % for all of them together; the clearest first."""
-        order = np.argsort(np.nan_to_num(self.p_value, nan=1.0), kind="stable")
-        return tuple(self.items[i] for i in order if self.p_adjusted[i] < LEVEL)
+        return clear_items(self.items, self.p_value, self.p_adjusted)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -153,14 +162,17 @@ class ItemScores:
         """How clearly each item functions differently; see :func:`inference.plots.plot_item_scores`."""
         return draw("plot_item_scores", self, ax)
 
+    @property
+    def headline(self) -> str:
+        return said_of_items(self.items, self.different)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return (AGAINST_OTHERS,) if self.different else ()
+
     def text(self) -> str:
         """What was found, in a sentence or two."""
-        if not self.different:
-            return f"None of the {len(self.items)} items that the groups share functions differently, as far as these rows can tell."
-        return (
-            f"{len(self.different)} of the {len(self.items)} items that the groups share function differently: people of different groups who have the same "
-            f"attributes answer them differently: {', '.join(self.different)}. Items are tested against all others, so free the clearest one and test again."
-        )
+        return " ".join((self.headline, *self.sentences))
 
 
 def compare_groups(fit: Fit, data: Any) -> GroupComparison:

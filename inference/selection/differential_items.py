@@ -17,13 +17,14 @@ Source: D. Thissen, L. Steinberg and H. Wainer (1993), in P. W. Holland and H. W
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from inference.base.drawing import Answer
 from inference.engines.em import EM
 from inference.fitting.fit import fit as fitted
 from inference.fitting.record import FitRecord
@@ -32,14 +33,19 @@ from inference.inspection.attribute_moments import holm
 from inference.programs.program import Params
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from inference.uncertainty import Uncertainty, standard_errors
-from ppl_models.parts.showing import shows_briefly
 
-__all__ = ["DifferentialItems", "differential_items", "groups_of_fit", "spread_params"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["AGAINST_OTHERS", "LEVEL", "DifferentialItems", "clear_items", "differential_items", "groups_of_fit", "said_of_items", "spread_params"]
 
 
-@shows_briefly
-@dataclass(frozen=True, eq=False)
-class DifferentialItems:
+LEVEL = 0.05
+AGAINST_OTHERS = "Items are tested against all others, so free the clearest one (free_items=...), fit, and test again."
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DifferentialItems(Answer):
     """Tests of items, one entry each; NaN where a test could not be made.
 
     Args:
@@ -60,6 +66,46 @@ class DifferentialItems:
     non_uniform: np.ndarray
     non_uniform_p: np.ndarray
     effect: np.ndarray
+
+    @property
+    def different(self) -> tuple[str, ...]:
+        """Items that function differently, at 5 % for all of them together; the clearest first."""
+        return clear_items(self.items, self.p_value, self.p_adjusted)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One line an item."""
+        import pandas as pd
+
+        names = [field.name for field in fields(self) if field.name != "items"]
+        return pd.DataFrame({name: getattr(self, name) for name in names}, index=pd.Index(self.items, name="item"))
+
+    @property
+    def headline(self) -> str:
+        return said_of_items(self.items, self.different)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        if not self.different:
+            return ()
+        largest = [f"{name} ({self.effect[self.items.index(name)]:.2f})" for name in self.different]
+        return (f"The largest difference between groups of what is expected of people with the same attributes: {', '.join(largest)}.", AGAINST_OTHERS)
+
+
+def clear_items(items: tuple[str, ...], p_value: np.ndarray, p_adjusted: np.ndarray) -> tuple[str, ...]:
+    """Those that function differently, the clearest first."""
+    order = np.argsort(np.nan_to_num(p_value, nan=1.0), kind="stable")
+    return tuple(items[i] for i in order if p_adjusted[i] < LEVEL)
+
+
+def said_of_items(items: tuple[str, ...], different: tuple[str, ...]) -> str:
+    """The answer in one sentence."""
+    if not different:
+        return f"None of the {len(items)} items that the groups share functions differently, as far as these rows can tell."
+    return (
+        f"{len(different)} of the {len(items)} items that the groups share function differently: people of different groups who have the same "
+        f"attributes answer them differently: {', '.join(different)}."
+    )
 
 
 def differential_items(

@@ -18,12 +18,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from inference.base.drawing import ask, draw
+from inference.base.drawing import Answer, draw
 from inference.base.outcome import StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
@@ -42,7 +41,7 @@ from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
-from ppl_models.parts.showing import shown_settings, told, told_html
+from ppl_models.parts.showing import shown_settings
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ class Criterion(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Selection:
+class Selection(Answer):
     """A chosen size, and why.
 
     Args:
@@ -145,18 +144,12 @@ class Selection:
     study: Study | None = field(default=None, repr=False)
     answer: HowMany | None = field(default=None, repr=False)
 
-    def __repr__(self) -> str:
-        return told(self._headline, self._sentences, self.table)
-
-    def _repr_html_(self) -> str:
-        return told_html(self._headline, self._sentences, self.table)
-
     @property
-    def _headline(self) -> str:
+    def headline(self) -> str:
         return f"Selection of {self.chosen} from {', '.join(map(str, self.sizes))} by {shown_settings(self.criterion)}"
 
     @property
-    def _sentences(self) -> tuple[str, ...]:
+    def sentences(self) -> tuple[str, ...]:
         return () if self.answer is None else self.answer.sentences
 
     def by(self, criterion: str | Criterion) -> Selection:
@@ -194,11 +187,6 @@ class Selection:
     def plot(self, ax: Any = None) -> Any:
         """The deciding figure against the size; see :func:`inference.plots.selection.plot_selection`."""
         return draw("plot_selection", self, ax)
-
-    def report(self, path: str | Path) -> Path:
-        """One page in HTML, the verdict first; see :func:`inference.report.write_choice_report`. The file is replaced if it exists."""
-        page: Path = ask("report", "write_choice_report", self, path)
-        return page
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,13 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from inference.base.drawing import Answer
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method, Problem
 from inference.bootstrap import BATCH_ELEMENTS
@@ -41,12 +43,15 @@ from inference.fitting.result import Fit
 from inference.programs.alone import quiet
 from inference.programs.program import Params, Program, simulate
 from inference.programs.replicates import observed_values, replicate
-from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["RatioTest", "likelihood_ratio_test", "simulated_like"]
 
 SMALL_STARTS, LARGE_STARTS = 2, 6
+LEVEL = 0.05
 SHORT, FINALISTS = 40, 2  # iterations after which starts are compared, and how many go on
 MOST_SETS = 20  # replicates of a batch: the test may end after ten
 MORE_STARTS = 12  # where the larger size came out below the smaller one
@@ -55,9 +60,8 @@ FLAT = 1e-7  # relative gain in the last step, likewise
 SETTLED = 1e-6  # relative: a ratio above minus this is not called negative
 
 
-@shows_briefly
-@dataclass(frozen=True, eq=False)
-class RatioTest:
+@dataclass(frozen=True, eq=False, repr=False)
+class RatioTest(Answer):
     """Twice the gain in log-likelihood of a larger size, and how often chance gains as much.
 
     Args:
@@ -74,13 +78,43 @@ class RatioTest:
     num_negative: int
     num_replicates: int
 
+    @property
+    def headline(self) -> str:
+        if self.is_open:
+            return f"It is open whether the larger size is needed (p = {self.p_value:.3g}): so few data sets say too little; draw more (num_replicates=499)."
+        if self.p_value < LEVEL:
+            return f"The larger size describes the data better than chance would make it (p = {self.p_value:.3g})."
+        return f"The larger size describes the data no better than chance would make it (p = {self.p_value:.3g})."
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        drawn = len(self.null)
+        words = [f"A ratio of {self.statistic:.2f} or more came out of {self.num_exceeding} of {drawn} data sets drawn from the smaller size: p = {self.p_value:.3g}."]
+        if self.num_negative:
+            words.append(f"In {self.num_negative} of them no start of the larger size reached the smaller one's likelihood.")
+        return tuple(words)
+
     def text(self) -> str:
         """What was done and found, in a sentence or two."""
-        drawn = len(self.null)
-        words = f"A ratio of {self.statistic:.2f} or more came out of {self.num_exceeding} of {drawn} data sets drawn from the smaller size: p = {self.p_value:.3g}."
-        if self.num_negative:
-            words += f" In {self.num_negative} of them no start of the larger size reached the smaller one's likelihood."
-        return words
+        return " ".join(self.sentences)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether so few data sets leave it open on which side of 5 % the p-value lies, by two standard errors."""
+        error = math.sqrt(self.p_value * (1 - self.p_value) / max(len(self.null), 1))
+        return abs(self.p_value - LEVEL) < 2 * error
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One line: the ratio of the data, those of the data sets drawn, and the p-value."""
+        import pandas as pd
+
+        drawn = self.null.numpy()
+        line = {
+            "ratio": self.statistic, "mean_of_drawn": drawn.mean(), "95_%_of_drawn": np.quantile(drawn, 1 - LEVEL), "num_drawn": len(drawn),
+            "num_exceeding": self.num_exceeding, "p_value": self.p_value,
+        }  # fmt: skip
+        return pd.DataFrame([line], index=["larger size"])
 
 
 def likelihood_ratio_test(

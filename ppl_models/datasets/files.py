@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Table", "read_table"]
 
-MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL"})
+MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "None", "null", "NULL"})  # as pandas reads them
 MOST_NAMED = 12
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-KINDS = {",": "comma-separated text", "\t": "tab-separated text"}
+TAB = "\t"
+SEPARATORS = {".csv": ",", ".tsv": TAB}
+SHEETS = (".xls", ".xlsx", ".ods")
+KINDS = {",": "comma-separated text", TAB: "tab-separated text"}
 NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC = b"\x93NUMPY", b"PK\x03\x04", b"PAR1"
 
 
@@ -52,7 +54,7 @@ def read_table(path: str | Path, row_names: bool = False, columns: Sequence[str]
 
     - ``.csv``, ``.tsv``: UTF-8, separated by commas or tabs. The first line holds the column names; a first line of
       numbers only is taken as data, and columns are then named "0", "1", ..., unless it counts its three or more
-      columns from 0 or from 1, which is a line of names. Empty entries, NA, N/A, NaN and null are missing.
+      columns from 0 or from 1, which is a line of names. Empty entries, NA, N/A, n/a, NaN, None and null are missing.
     - ``.parquet``: numbers and booleans; nulls are missing; an index stored by pandas is left out.
     - ``.npy``: an (N, J) array of numbers or booleans.
     - ``.npz``: the same; of several arrays name one by ``file.npz:name``.
@@ -75,7 +77,7 @@ def read_table(path: str | Path, row_names: bool = False, columns: Sequence[str]
     file, key = _split_key(str(path))
     ending = file.suffix.lower()
     if ending not in _READERS:
-        raise ValueError(f"{file}: a file ending in {', '.join(_READERS)} was expected, got {ending or 'no ending'!r}")
+        raise ValueError(f"{file}: a file ending in {', '.join(_READERS)} was expected, got {ending or 'no ending'!r}{'; save the sheet as csv' if ending in SHEETS else ''}")
     if columns is not None and not columns:
         raise ValueError(f"{file}: at least one column was expected to be asked for, got none")
     try:
@@ -290,14 +292,13 @@ def _header(row: list[str]) -> tuple[str, ...] | None:
 
 
 def _check_separator(file: Path, names: tuple[str, ...], separator: str) -> None:
-    others = [(";", "semicolons"), ("\t", "tabs"), (",", "commas")]
+    others = [(";", "semicolons"), (TAB, "tabs"), (",", "commas")]
     if len(names) == 1:
         for other, what in others:
             if other != separator and other in names[0]:
                 expected = "commas" if separator == "," else "tabs"
-                raise ValueError(
-                    f"{file}: entries separated by {expected} were expected, got {what}: {names[0][:60]!r}"
-                )
+                remedy = f"name the file {file.stem}.{'tsv' if other == TAB else 'csv'}" if other in SEPARATORS.values() else f"save it with {expected}, and points in decimal numbers"
+                raise ValueError(f"{file}: entries separated by {expected} were expected, got {what}: {names[0][:60]!r}; {remedy}")
 
 
 def _parse(file: Path, names: tuple[str, ...] | None, column: int, entry: str, where: tuple[int, int]) -> float:

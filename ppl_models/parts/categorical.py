@@ -41,7 +41,7 @@ class Categorical(ResponseFamily):
         ValueError: if a number is no positive integer, names are no strings, come twice or are another number, or the concentration is below 1.
     """
 
-    num_categories: Any  # int, or one an item
+    num_categories: Any = None  # int, or one an item
     levels: tuple[Any, ...] | None = None
     concentration: float = 1.001
 
@@ -270,6 +270,8 @@ def _checked(owner: str, number: Any, levels: Any) -> tuple[int | tuple[int, ...
         if number is not None and number not in (own, *([sizes[0]] if len({*sizes}) == 1 else [])):
             raise ValueError(f"{owner}: num_categories = {number!r} does not go with levels, which name {own!r}")
         return own, levels
+    if number is None:
+        raise ValueError(f"{owner}: how many categories was not said; {owner}.from_frame(data) finds them in the columns of a data frame")
     for size in number if isinstance(number, tuple) and number else (number,):
         check_size(owner, "num_categories", size, wanted="a positive integer, or a tuple with one an item")
     return number, None

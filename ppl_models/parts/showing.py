@@ -15,7 +15,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["counted", "html_table", "lines_of", "shown", "shown_settings", "shows_briefly", "told", "told_html"]
+__all__ = ["Told", "counted", "few_digits", "html_table", "lines_of", "shown", "shown_settings", "shows_briefly", "told", "told_html"]
 
 MOST_NUMBERS = 8  # of an array that is shown whole
 MOST_WIDTH = 72  # of a value
@@ -24,6 +24,7 @@ MOST_NAMES = 6
 MOST_SETTING = 40
 MOST_WORDS = 100  # of a line of words
 MOST_LINES = 30  # of a table
+MOST_DECIMALS = 6
 
 Kind = TypeVar("Kind")
 
@@ -76,18 +77,77 @@ def told(headline: str, sentences: Iterable[str], table: pd.DataFrame | None = N
         sentences: what to believe of it; table: with one line a candidate; None where it is long.
     """
     words = [textwrap.fill(sentence, MOST_WORDS, initial_indent="  ", subsequent_indent="  ") for sentence in sentences]
-    lines = [] if table is None else [table.to_string(float_format=_two_places, max_rows=MOST_LINES)]
+    lines = [] if table is None else [table.to_string(float_format=_few_places, max_rows=MOST_LINES)]
     return "\n".join([headline, *words, *lines])
 
 
 def told_html(headline: str, sentences: Iterable[str], table: pd.DataFrame) -> str:
     """The same for a notebook, every text escaped."""
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
-    return f"<p><b>{escape(headline)}</b></p>{words}{table.to_html(float_format=_two_places, max_rows=MOST_LINES)}"
+    return f"<p><b>{escape(headline)}</b></p>{words}{table.to_html(float_format=_few_places, max_rows=MOST_LINES)}"
 
 
-def _two_places(value: float) -> str:
-    return f"{value:,.2f}"
+def _few_places(value: float) -> str:
+    if float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:.2g}" if abs(value) < 0.1 else f"{value:,.2f}"
+
+
+class Told:
+    """A record that says its answer at a prompt and in a notebook: a headline, whole sentences, and a table."""
+
+    @property
+    def headline(self) -> str:
+        """The answer, in one sentence."""
+        raise NotImplementedError
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What to believe of it."""
+        raise NotImplementedError
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The numbers."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return told(self.headline, self.sentences, self.table)
+
+    def _repr_html_(self) -> str:
+        return told_html(self.headline, self.sentences, self.table)
+
+
+def few_digits(values: np.ndarray, errors: np.ndarray | None = None) -> list[str]:
+    """Numbers of one kind as texts with as many decimals as mean something; "" for what is no number.
+
+    With errors the middle one has two digits and the smallest has one, or each its own two where they lie more than a factor of a thousand apart.
+    Without, the largest number has four digits.
+
+    Args:
+        values: (n,); errors: (n,), NaN where there is none.
+    """
+    values = np.asarray(values, dtype=float)
+    known = np.array([]) if errors is None else errors[np.isfinite(errors) & (errors > 0)]
+    if len(known) and known.max() <= 1e3 * known.min():
+        places = [max(_decimals(float(np.median(known)), 2), _decimals(float(known.min()), 1))] * len(values)
+    elif len(known):
+        places = [_decimals(float(error), 2) if error > 0 else _decimals(abs(float(value)), 4) for value, error in zip(values, errors, strict=True)]  # type: ignore[arg-type]
+    else:
+        sizes = np.abs(values[np.isfinite(values)])
+        places = [_decimals(float(sizes.max(initial=0.0)), 4)] * len(values)
+    return [_fixed(float(value), place) for value, place in zip(values, places, strict=True)]
+
+
+def _decimals(size: float, digits: int) -> int:
+    """Decimals that show so many digits of a number of this size."""
+    return min(max(digits - 1 - math.floor(math.log10(size)), 0), MOST_DECIMALS) if size > 0 and math.isfinite(size) else 0
+
+
+def _fixed(value: float, place: int) -> str:
+    if not math.isfinite(value):
+        return ""
+    return f"{value:.3e}" if abs(value) >= 1e9 else f"{round(value, place) + 0.0:,.{place}f}"
 
 
 def shown(value: Any) -> str:
@@ -117,8 +177,10 @@ def shown_settings(record: Any) -> str:
         is_usual = type(value) is type(field.default) and text == shown(field.default)
         if field.repr and not is_usual and len(text) <= MOST_SETTING:
             parts.append(f"{field.name}={text}")
-    whole = f"{type(record).__name__}({', '.join(parts)})"
-    return whole if len(whole) <= MOST_LINE else _cut(whole)
+    name, kept = type(record).__name__, len(parts)
+    while kept and len(name) + 2 + sum(len(part) + 2 for part in parts[:kept]) > MOST_WIDTH:
+        kept -= 1
+    return f"{name}({', '.join([*parts[:kept], *['...'] * (kept < len(parts))])})"
 
 
 def _array(value: Tensor | np.ndarray) -> str:
@@ -150,6 +212,9 @@ def _mapping(value: Mapping[Any, Any]) -> str:
 
 
 def _sequence(value: tuple[Any, ...] | list[Any]) -> str:
+    widths = {len(line) if isinstance(line, tuple | list) else 0 for line in value}
+    if len(value) * max(widths, default=0) > MOST_NUMBERS and len(widths) == 1:
+        return f"{len(value)} x {widths.pop()} table"
     if len(value) <= MOST_NUMBERS:
         parts = ", ".join(map(shown, value))
         whole = f"({parts}{',' if len(value) == 1 else ''})" if isinstance(value, tuple) else f"[{parts}]"

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import types
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,16 @@ from ppl_models.parts.frames import as_frame, coded, column_names
 from ppl_models.parts.responses import ResponseFamily
 
 __all__ = [
-    "ConstantColumnWarning", "as_dense", "as_items", "as_table", "check_complete", "check_flag", "check_kind", "check_number", "check_numbers", "check_reach", "check_size",
-    "is_integer", "is_number", "numbers_like", "plain_fields",
+    "ColumnsWarning", "ConstantColumnWarning", "as_dense", "as_items", "as_table", "check_complete", "check_flag", "check_kind", "check_number", "check_numbers", "check_reach", "check_size",
+    "is_integer", "is_number", "numbers_like", "plain_fields", "quoted",
 ]  # fmt: skip
 
 LARGEST = 2**63 - 1  # of a count or a seed
+MOST_NAMED = 8
+
+
+class ColumnsWarning(UserWarning):
+    """A table has columns that the fit or the model does not know, which are left out."""
 
 
 class ConstantColumnWarning(UserWarning):
@@ -131,7 +137,8 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
     if hasattr(data, "columns") and hasattr(data, "to_numpy"):
         names = column_names(data)
         for name in data.columns:
-            _check_numeric(np.asarray(data[name]), f"data: column {str(name)!r}")
+            remedy = f": leave the column out, make it the index if it names the rows, as in data.set_index({name!r}), or take a model of categories, such as Mixture(3, Categorical.from_frame(data))"
+            _check_numeric(np.asarray(data[name]), f"data: column {str(name)!r}", remedy)
         table = torch.from_numpy(np.array(data.to_numpy(dtype=np.float64, na_value=np.nan)))
     else:
         names = ()
@@ -190,13 +197,13 @@ def _as_floats(data: Any) -> np.ndarray:
     return floats
 
 
-def _check_numeric(array: np.ndarray, where: str) -> None:
+def _check_numeric(array: np.ndarray, where: str, remedy: str = "") -> None:
     if array.dtype.kind in "biuf":
         return
     if array.dtype.kind in "OUST":
         for value in array.ravel():
             if not (value is None or type(value).__name__ == "NAType" or isinstance(value, int | float | np.number)):
-                raise ValueError(f"{where}: numbers were expected, got {value!r}")
+                raise ValueError(f"{where}: numbers were expected, got {value!r}{remedy}")
         if array.dtype.kind == "O":
             return
     raise ValueError(f"{where}: real numbers were expected, got dtype {array.dtype}")
@@ -223,9 +230,12 @@ def as_items(
     Warns:
         ConstantColumnWarning: naming every column that holds one value.
     """
+    data = as_frame(data)
+    if hasattr(data, "columns") and len(data.columns) != num_items:
+        raise ValueError(_other_width(num_items, column_names(data)))
     table, names = as_table(coded(data, response.category_names(num_items)))
     if table.shape[1] != num_items:
-        raise ValueError(f"data: num_items = {num_items} columns were expected, got {table.shape[1]}")
+        raise ValueError(_other_width(num_items, names))
     missing = torch.isnan(table)
     for dim, what in ((0, "column"), (1, "row")):
         empty = missing.all(dim).nonzero().ravel().tolist()
@@ -246,6 +256,18 @@ def as_items(
     if constant and for_fit:
         warnings.warn(f"columns with one value only: {', '.join(constant)}", ConstantColumnWarning, stacklevel=3)
     return table, names
+
+
+def _other_width(num_items: int, names: Sequence[str]) -> str:
+    return (
+        f"data: num_items = {num_items} columns were expected, got {len(names)} ({quoted(names)}): leave out those that are no items, "
+        f"or write num_items={len(names)} in the model"
+    )
+
+
+def quoted(names: Sequence[str], most: int = MOST_NAMED) -> str:
+    """Names in quotes, the first of many."""
+    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def check_reach(table: Tensor, names: tuple[str, ...], response: ResponseFamily, bound: float | None = None, remedy: str = "") -> None:

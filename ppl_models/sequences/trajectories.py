@@ -156,7 +156,7 @@ def _refuse(name: str, sequence: Tensor, step: int, inside: bool, row: int, size
             "sequence there (a missing action, -1, can)"
         )
     allowed = f"0 to {size - 1}" + (", or -1 where missing," if name == "action" else "")
-    raise ValueError(f"data[{name!r}]: {allowed} was expected, got {found} at sequence {row}, step {step}")
+    raise ValueError(f"data[{name!r}]: {allowed} was expected, got {found} at sequence {row}, step {step} (they are counted from 0: subtract 1 from what is counted from 1)")
 
 
 def warn_unvisited(longest: int, never: Mapping[str, Tensor], stacklevel: int) -> None:
@@ -184,14 +184,17 @@ def _from_frame(frame: Any) -> Tensor:
     """One row a step -> packed; sequences in order of their first row."""
     names = [str(name) for name in frame.columns]
     if sorted(names) != sorted(COLUMNS):
-        raise ValueError(f"data: columns {', '.join(COLUMNS)} were expected, got {', '.join(names)}")
+        absent, others = ([name for name in own if name not in known] for own, known in ((COLUMNS, names), (names, COLUMNS)))
+        remedy = f"rename yours, as in data.rename(columns={dict(zip(others, absent, strict=False))})" if absent and others else "leave the others out, and add what is missing"
+        raise ValueError(f"data: columns {', '.join(COLUMNS)} were expected, got {', '.join(names)}: {remedy}")
     check_present(frame, COLUMNS[:2])
     columns = {}
     for name in COLUMNS[1:]:
         try:
             columns[name] = _whole(name, frame[name].to_numpy(dtype=np.float64, na_value=np.nan)).numpy()
         except (TypeError, ValueError) as error:
-            raise ValueError(f"data: column {name!r}: whole numbers were expected ({error})") from error
+            remedy = f"number its values, as in data[{name!r}] = pandas.factorize(data[{name!r}])[0]"
+            raise ValueError(f"data: column {name!r}: whole numbers were expected ({error}): {remedy}") from error
     keys = frame["sequence"].to_numpy()
     order_of: dict[Any, int] = {}
     sequence = np.array([order_of.setdefault(key, len(order_of)) for key in keys.tolist()], dtype=np.int64)

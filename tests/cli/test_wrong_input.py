@@ -17,6 +17,7 @@ from ppl_models import Bernoulli, Mixture, OptionsHMM
 FILES: dict[str, bytes | None] = {
     "missing.csv": None, "empty.csv": b"", "latin.csv": b"a,b\n1,\xe9\n", "bytes.csv": b"\x00\x01\x02", "texts.csv": b"a,b\nx,y\n", "ragged.csv": b"a,b\n1\n",
     "header.csv": b"a,b,c\n", "kind.xyz": b"a\n1\n", "none.npz:x": None, "huge.csv": b"a,b\n" + b"9" * 400 + b",1\n0,1\n",
+    "semicolons.csv": b"a;b\n1;2\n", "tabs.csv": b"a\tb\n1\t2\n", "slip.csv": b"a,b\n0,1\n1,oops\n", "sheet.xlsx": b"PK",
     "array.npy": b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f8'}", "folder.csv": None, "x" * 300 + ".csv": None,
 }  # fmt: skip
 COMMANDS = {
@@ -29,6 +30,9 @@ COMMANDS = {
     "predict": ("predict", "FITTED", "FILE", "--out", "OUT"),
     "predict keep": ("predict", "FITTED", "FILE", "--keep", "a", "--out", "OUT"),
     "select dde": ("select", "dde", "FILE", "--response", "bernoulli", "--latents", "1:2", "--out", "OUT"),
+    "hmm": ("fit", "hmm", "FILE", "--states", 2, "--out", "OUT", "--no-progress"),
+    "inclass": ("fit", "inclass", "FILE", "--out", "OUT", "--no-progress"),
+    "select mixture": ("select", "mixture", "FILE", "--k", "1:2", "--out", "OUT"),
     "select pmf": ("select", "pmf", "FILE", "--k", "1:2", "--out", "OUT"),
     "attributes": ("fit", "attributes", "FILE", "--attributes", 1, "--out", "OUT", "--no-progress"),
     "q matrix": ("fit", "attributes", "GOOD", "--q", "FILE", "--out", "OUT", "--no-progress"),
@@ -70,6 +74,29 @@ def test_wrong_files_are_said_in_one_line(tmp_path: Path, fitted: Path, command:
     words = {"FILE": tmp_path / name, "FILE2": tmp_path / f"{name}2", "GOOD": tmp_path / "good.csv", "OUT": tmp_path / "out", "FITTED": fitted}
     refused(run(*(words.get(str(word), word) for word in COMMANDS[command])))
     assert not (tmp_path / "out").exists()
+
+
+WORDS = {
+    "semicolons.csv": "save it with commas, and points in decimal numbers", "tabs.csv": "name the file tabs.tsv", "sheet.xlsx": "save the sheet as csv",
+    "slip.csv": "column 'b' holds numbers, and 'oops' in row 2: leave such an entry empty if it is missing, or the column out, or say --response b=categorical",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_what_to_do_is_said(tmp_path: Path, name: str) -> None:
+    """Failed before: one slip made categories of a column of numbers."""
+    (tmp_path / name).write_bytes(FILES[name] or b"")
+    for family in (("mixture", "--components", 2), ("hmm", "--states", 2)):
+        assert WORDS[name] in refused(run("fit", *family[:1], tmp_path / name, *family[1:], "--out", tmp_path / "out"))
+
+
+def test_a_select_command_that_is_interrupted_names_no_option_that_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["inference.cli.select_mixture"], "read_frame", interrupted)
+    said = run("select", "mixture", "any.csv", "--k", "1:2", "--out", tmp_path / "out")
+    assert (said.exit_code, said.stderr) == (130, "interrupted; the same command starts anew\n")
 
 
 STEPS = {

@@ -33,6 +33,7 @@ from ppl_models import (
     TruncatedLasso,
 )
 from ppl_models.matrix_factorization import PoissonFactorization
+from ppl_models.parts.validation import ColumnsWarning
 
 F64 = torch.float64
 PURE = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
@@ -124,8 +125,19 @@ def test_names_of_a_frame_reach_arviz() -> None:
     assert list(idata["latent_posterior"]["attribute"].values) == names
     assert list(posterior["conditional"].values) == ["add", "carry|add=0", "carry|add=1", "borrow"]
     assert {"add*carry", "carry or borrow", "add*borrow", "add*carry*borrow"} < set(posterior["feature"].values)
-    with pytest.raises(ValueError, match="column 0 was expected to be item 'item 0'"):
-        fit(model, table[list(frame.index[::-1])])
+    mixed = model.check_data(table[list(frame.index[::-1])])
+    assert mixed[1] == tuple(frame.index)  # found by name
+    assert torch.equal(mixed[0], model.check_data(table)[0])
+    with pytest.warns(ColumnsWarning, match="does not know the columns 'school', which are left out"):
+        assert torch.equal(model.check_data(table.assign(school="north"))[0], mixed[0])
+    with pytest.raises(ValueError, match="none is named 'item 3'"):
+        model.check_data(table.drop(columns="item 3"))
+
+
+def test_a_matrix_from_a_file_has_the_names_of_its_items_in_its_first_column() -> None:
+    """Failed before: "a table (items, attributes) of 0 and 1" was expected, and the whole table written out."""
+    frame = pd.DataFrame(Q, columns=["add", "carry", "borrow"], index=[f"item {j}" for j in range(16)])
+    assert LatentAttributeModel(frame.reset_index()) == LatentAttributeModel(frame)
 
 
 def test_a_penalty_finds_the_matrix() -> None:

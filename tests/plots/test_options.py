@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 import warnings
 
 import numpy as np
@@ -162,6 +163,22 @@ def test_the_command_line_fits_and_reports(table, tmp_path) -> None:
     assert "What to do next" in (out / "report.html").read_text(encoding="utf-8")
 
 
+def test_columns_of_other_names_and_of_texts_are_taken(table, tmp_path, monkeypatch) -> None:
+    """Failed before: the file had to be written anew under the names of the library, and in its codes."""
+
+    def arrived(model, frame, *_):
+        raise ValueError(f"{model.num_actions} actions in columns {', '.join(frame.columns)}")
+
+    monkeypatch.setattr(sys.modules["inference.cli.fit_options"], "run", arrived)
+    frame = pd.read_csv(table).rename(columns={"sequence": "episode", "time": "step"})
+    frame["action"] = frame["action"].map({0: "up", 1: "down", 2: "left", 3: "right"})
+    frame.assign(note="not looked at").to_csv(tmp_path / "named.csv", index=False)
+    arguments = ["fit", "options-hmm", str(tmp_path / "named.csv"), "--options", "2", "--sequence", "episode", "--time", "step"]
+    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out"), "--random", "--restarts", "1", "--no-progress"])
+    assert "4 actions in columns sequence, time, action, state" in done.output
+    assert "The actions are numbered: down is 0, left is 1, right is 2, up is 3." in done.output
+
+
 def drives(num_rows: int = 12, num_steps: int = 25) -> pd.DataFrame:
     """Actions that follow x while one option is on and its opposite while the other is."""
     generator = np.random.default_rng(0)
@@ -199,8 +216,8 @@ def test_the_command_line_fits_continuous_states(tmp_path, network) -> None:
 @pytest.mark.parametrize(
     ("change", "more", "message"),
     [
-        (lambda f: f.drop(columns="speed"), (), "speed not found among sequence, time, x, action"),
-        (lambda f: f.drop(columns="time"), (), "time not found"),
+        (lambda f: f.drop(columns="speed"), (), "no column is named 'speed'; --features says which column is meant; the columns are sequence, time, x, action, note"),
+        (lambda f: f.drop(columns="time"), (), "no column is named 'time'; --time says which"),
         (lambda f: f.drop(index=3), (), "sequence 'drive 0' goes from 2 to 4"),
         (lambda f: f.assign(x=f["x"].mask(f.index == 4)), (), "data['state']: missing at sequence 0, step 4, column 0"),
         (lambda f: f.assign(x="left"), (), "column 'x': numbers were expected"),
@@ -229,11 +246,11 @@ def test_a_network_needs_the_columns_of_a_continuous_state(table, tmp_path) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sequence,time,state\n1,0,0\n", "columns sequence, time, state, action were expected"),
-        ("sequence,time,state,action\n1,0,0,0\n1,2,0,0\n", "sequence 1 goes from 0 to 2"),
-        ("sequence,time,state,action\n1,0,,0\n1,1,0,0\n", "missing or negative in sequence 1 at time 0"),
-        ("sequence,time,state,action\n1,0,x,0\n", "whole numbers"),
-        ("", "a csv file was expected"),
+        ("sequence,time,state\n1,0,0\n", "no column is named 'action'; --action says which column is meant; the columns are sequence, time, state"),
+        ("sequence,time,state,action\n1,0,0,0\n1,2,0,0\n", "sequence '1' goes from 0 to 2"),
+        ("sequence,time,state,action\n1,0,,0\n1,1,0,0\n", "missing or negative in sequence '1' at time 0"),
+        ("sequence,time,state,action\n1,0,x,0\n1,1,1,0\n", "column 'state' holds numbers, and 'x' in row 1"),
+        ("", "the file is empty"),
     ],
 )
 def test_bad_files_are_one_line(tmp_path, text: str, message: str) -> None:

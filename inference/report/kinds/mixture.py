@@ -18,7 +18,7 @@ from inference.report.sections import Subject, estimates, fitted, middle, parame
 from inference.report.verdicts import listed, on_convergence, on_determination, on_prediction, verdict, verdict_of
 from inference.structures.mixture.structure import MixtureStructure
 from ppl_models.parts.responses import ResponseFamily
-from ppl_models.parts.showing import counted
+from ppl_models.parts.showing import counted, few_digits
 
 __all__: list[str] = []
 
@@ -162,7 +162,7 @@ def _covariates(subject: Subject) -> Iterator[Part]:
         group, term = row.entry
         if term != "intercept":
             numbers = [row.value, row.low, row.high] if found.source else [row.value]
-            rows.append([f"group {group} against 0", term, *("" if np.isnan(number) else f"{np.exp(min(number, MOST_LOG_ODDS)):.4g}" for number in numbers)])
+            rows.append([f"group {group} against 0", term, *few_digits(np.exp(np.minimum(numbers, MOST_LOG_ODDS)))])
     yield Table(("", "covariate", "odds ratio", *((f"{100 * found.level:g} % from", "to") if found.source else ())), rows)
 
 
@@ -181,7 +181,7 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
     shares = groups.chances.mean(0)
     rows = [["share of the rows", *(f"{100 * share:.1f} %" for share in shares[:MOST_GROUPS]), "100 %", ""]]
     for j, name in enumerate(groups.names[:MOST_ITEMS]):
-        rows.append([name, *(f"{value:.4g}" for value in groups.means[:MOST_GROUPS, j]), f"{groups.overall[j]:.4g}", f"{100 * groups.between[j]:.0f} %"])
+        rows.append([name, *few_digits(np.append(groups.means[:MOST_GROUPS, j], groups.overall[j])), f"{100 * groups.between[j]:.0f} %"])
     yield Paragraph(
         "The mean of every column in every group, each row counted by its chance to be in the group (of a column of 0 and 1, and of a category, that is a share), and "
         "the share of the column's variance that lies between the groups. The names 0, 1, ... of the groups are those of all files and pictures."

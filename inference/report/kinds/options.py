@@ -63,7 +63,7 @@ def _on_theorem(subject: Subject) -> Finding:
     question = "Do the data determine the options?"
     if record["identified"]:
         return Finding("good", question, "Yes: the law of three successive steps, which a large sample tells, determines them up to their names.")
-    return Finding("care", question, f"That is not shown by the law of three successive steps: {record['reason']}.", "Compare the options of several starts before you interpret them.")
+    return Finding("care", question, f"That is not shown: {record['reason']}. The argument looks at three successive steps; longer stretches may determine the options.", "Compare the options of several starts before you interpret them.")
 
 
 def _on_length(subject: Subject) -> Finding | None:

@@ -42,6 +42,7 @@ from inference.structures.layers.spectral import (
 from inference.structures.layers.split import split_latent
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, dispersed_items, filled, num_densities
+from ppl_models.parts.showing import counted
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -303,7 +304,7 @@ class LayeredStructure(Structure):
         rank = int((values > RANK_TOLERANCE * values.max()).sum())
         if layer.num_parents > rank:
             raise ValueError(
-                f"{layer.num_parents} latents in layer 1 are beyond the data: {len(centred)} rows of {centred.shape[1]} items "
+                f"{counted(layer.num_parents, 'latent')} in layer 1 ask for more than the data hold: {counted(len(centred), 'row')} of {centred.shape[1]} items "
                 f"have rank {rank} after centring"
             )
 

@@ -204,8 +204,8 @@ def _operators(moments: OptionMoments, s: int, taken: np.ndarray, num_options: i
     shared = np.flatnonzero((environment > 0).all(0))
     if not len(shared):
         raise ValueError(
-            f"moments: a next state that every action taken in state {s} can lead to was expected, got none (actions "
-            f"{taken.tolist()}): the environment tells too much of the action; start at random instead (init='random')"
+            f"there is no next state that each of the actions {', '.join(map(str, taken.tolist()))}, taken in state {s}, can lead to, so that three steps show the action itself, "
+            "and not what the option adds to it"
         )
     weight = 1.0 / (1.0 / environment[:, shared]).sum(0)
     blocks = moments.windows[taken, s][:, :, shared]  # (actions, past, next, next action)

@@ -29,7 +29,7 @@ def moment_start(data: Tensor, num_states: int, num_actions: int, num_options: i
         moments = count_moments(data, num_states, num_actions)
         estimate = refine_moments(moments, state_by_state(moments, num_options), REFINING)
     except (ValueError, np.linalg.LinAlgError) as error:
-        warnings.warn(f"no start by moments, all starts are random: {error}", MomentWarning, stacklevel=4)
+        warnings.warn(f"all starts are random, as the data give none by moments: {error}. That does no harm where several starts reached the best optimum", MomentWarning, stacklevel=4)
         return None
     low, high = (
         torch.from_numpy((1 - START_MIX) * part + START_MIX / part.shape[-1]) for part in (estimate.low, estimate.high)
