@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from inference.studies import run_jobs
 from ppl_models import Bernoulli, Normal, Poisson
 
 FAMILIES = {"Bernoulli": Bernoulli(), "Poisson": Poisson(), "Normal": Normal()}
@@ -24,7 +25,7 @@ Lines = Iterable[Mapping[str, Any]]
 
 
 def command_line(
-    file: str, doc: str | None, replicates: int | None = None, threads: int | None = None, seeded: bool = True
+    file: str, doc: str | None, replicates: int | None = None, threads: int | None = None, seeded: bool = True, jobs: bool = False
 ) -> argparse.ArgumentParser:
     """The options that every benchmark has.
 
@@ -34,12 +35,17 @@ def command_line(
         replicates: how often it repeats itself unless told otherwise; None for a script that does not.
         threads: of PyTorch, unless told otherwise; None for as many as PyTorch takes.
         seeded: whether its replicates are the seeds from ``--first-seed`` on.
+        jobs: whether its replicates are jobs of :func:`values_of`, each on one thread.
     """
     parser = argparse.ArgumentParser(Path(file).name, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     if replicates is not None:
         parser.add_argument("--replicates", "--seeds", type=int, default=replicates, metavar="N", help=f"repetitions (by default {replicates})")
         if seeded:
             parser.add_argument("--first-seed", type=int, default=0, metavar="SEED", help="of the first replicate; the next one counts on")
+    if jobs:
+        parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes that share the replicates")
+        parser.add_argument("--scheduler", metavar="ADDRESS", help="of a dask cluster that shares the replicates; its workers need this folder on PYTHONPATH")
+        parser.add_argument("--folder", type=Path, metavar="FOLDER", help="keeps every finished replicate: the same call, ended and made again, goes on")
     parser.add_argument("--quick", action="store_true", help="a small run that shows whether everything works; its numbers mean little")
     parser.add_argument("--threads", type=int, default=threads, metavar="N", help="threads of PyTorch")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the lines into this file too")
@@ -49,6 +55,11 @@ def command_line(
 def seeds(args: argparse.Namespace) -> range:
     """The seeds of the replicates asked for."""
     return range(args.first_seed, args.first_seed + args.replicates)
+
+
+def values_of(args: argparse.Namespace, function: Callable[..., Any], jobs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """What a function gives for each of many sets of arguments, as the options of ``command_line(jobs=True)`` say."""
+    return run_jobs(function, jobs, args.folder, args.workers, args.scheduler).values
 
 
 def run(

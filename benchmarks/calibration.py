@@ -86,7 +86,7 @@ def measure(args: argparse.Namespace) -> Lines:
             if (args.family is not None and family not in args.family) or (args.engine is not None and engine not in args.engine):
                 continue
             began = time.monotonic()
-            result = simulation_based_calibration(model, rows, method, args.replicates, 19, prior=prior)
+            result = simulation_based_calibration(model, rows, method, args.replicates, 19, prior=prior, folder=args.folder, workers=args.workers, scheduler=args.scheduler)
             line = {"study": study, "family": family, "engine": engine, "rows": rows}
             line |= {"replicates": result.num_replicates, "failed": result.num_failed, "seconds": round(time.monotonic() - began, 1)}
             if study == "ranks":
@@ -100,7 +100,7 @@ def measure(args: argparse.Namespace) -> Lines:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = command_line(__file__, __doc__, replicates=100, seeded=False)
+    parser = command_line(__file__, __doc__, replicates=100, seeded=False, jobs=True)
     parser.add_argument("--study", nargs="+", default=["ranks", "coverage"], choices=["ranks", "coverage"])
     parser.add_argument("--rows", type=int, default=None, help="60 for ranks, 500 for coverage")
     parser.add_argument("--warmup", type=int, default=150, help="of NUTS")

@@ -16,7 +16,7 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from _bench import Lines, command_line, run, seeds
+from _bench import Lines, command_line, run, seeds, values_of
 
 from inference import EM, SAEM, fit
 from inference.alignment import align
@@ -56,7 +56,7 @@ def measure(args: argparse.Namespace) -> Lines:
         truth = deep_design(depth)
         empty = [empty_graph_accuracy({s: truth[s]}) for s in truth if s.startswith("loadings_")]
         for num_rows in args.rows:
-            runs = [replicate(depth, num_rows, args.engine, seed) for seed in seeds(args)]
+            runs = values_of(args, replicate, [{"depth": depth, "num_rows": num_rows, "engine": args.engine, "seed": seed} for seed in seeds(args)])
             spread = [
                 statistics.stdev(v) if len(v) > 1 else None for v in zip(*(r["accuracy"] for r in runs), strict=True)
             ]
@@ -75,7 +75,7 @@ def measure(args: argparse.Namespace) -> Lines:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = command_line(__file__, __doc__, replicates=10, threads=1)
+    parser = command_line(__file__, __doc__, replicates=10, threads=1, jobs=True)
     parser.add_argument("--depth", type=int, nargs="+", default=[3, 4], choices=[2, 3, 4, 5])
     parser.add_argument("--rows", type=int, nargs="+", default=[1000, 4000, 16000])
     parser.add_argument("--engine", default="SAEM", choices=["EM", "SAEM"])

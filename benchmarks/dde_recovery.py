@@ -18,7 +18,7 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from _bench import FAMILIES, Lines, command_line, reference, run, seeds
+from _bench import FAMILIES, Lines, command_line, reference, run, seeds, values_of
 
 from inference import EM, SAEM, fit
 from inference.alignment import align
@@ -50,32 +50,34 @@ def published(args: argparse.Namespace, family: str, design: str, num_rows: int)
     return {"published_accuracy": cells["accuracy_graph"][index], "published_rmse": cells["rmse"][index]}
 
 
-def replicate(args: argparse.Namespace, family: str, design: str, num_rows: int, seed: int) -> dict:
+def replicate(
+    family: str, design: str, num_rows: int, seed: int, engine: str, top: int, penalty_name: str, init: str, num_draws: int, floor: bool
+) -> dict:
     response = FAMILIES[family]
-    truth = (strict_design if design == "strict" else generic_design)(args.top, response)
+    truth = (strict_design if design == "strict" else generic_design)(top, response)
     num_items, first = truth["loadings_1"].shape
     weak, strong = TruncatedLasso.candidates(num_rows)
-    penalty = weak if args.penalty == "published" else strong
-    far = family == "Poisson" and design == "generic" and args.top > 2  # that truth has intercepts of -10
+    penalty = weak if penalty_name == "published" else strong
+    far = family == "Poisson" and design == "generic" and top > 2  # that truth has intercepts of -10
     bound = 12.0 if far else BOUND
-    model = DeepDiscreteEncoder(num_items, (first, args.top), response=response, penalty=penalty, bound=bound)
+    model = DeepDiscreteEncoder(num_items, (first, top), response=response, penalty=penalty, bound=bound)
     x = Program(model, None, num_rows).simulate(truth, seed)["items"]
     start = time.perf_counter()
-    method = EM() if args.engine == "EM" else SAEM(num_draws=args.draws)
-    if args.penalty == "ebic":
+    method = EM() if engine == "EM" else SAEM(num_draws=num_draws)
+    if penalty_name == "ebic":
         path = penalty_path(model, x, (weak, strong), method, seed=seed)
         penalty, result = path.penalty, path.penalised[path.chosen]
     else:
-        result = fit(model, x, method, init=args.init, seed=seed)
+        result = fit(model, x, method, init=init, seed=seed)
     seconds = time.perf_counter() - start
     aligned = align(result, truth).params
     layers = model.layers()
-    floor = None
-    if args.floor:
+    least = None
+    if floor:
         known = model.restricted([truth[layer.loadings] != 0 for layer in model.layers()])
-        floor = mean_squared_error(fit(known, x, method, init=truth, seed=seed).params, truth)
+        least = mean_squared_error(fit(known, x, method, init=truth, seed=seed).params, truth)
     return {
-        "floor": floor,
+        "floor": least,
         "accuracy": graph_accuracy(aligned, truth, layers, penalty.threshold),
         "mse": mean_squared_error(aligned, truth),
         "seconds": seconds,
@@ -89,7 +91,9 @@ def measure(args: argparse.Namespace) -> Lines:
     for design in args.design:
         for family in args.family:
             for num_rows in args.rows:
-                runs = [replicate(args, family, design, num_rows, seed) for seed in seeds(args)]
+                setting = {"family": family, "design": design, "num_rows": num_rows, "engine": args.engine, "top": args.top, "penalty_name": args.penalty}
+                setting |= {"init": args.init, "num_draws": args.draws, "floor": args.floor}
+                runs = values_of(args, replicate, [{"seed": seed, **setting} for seed in seeds(args)])
                 accuracy = [run["accuracy"] for run in runs]
                 errors = trimmed_rmse([run["mse"] for run in runs])
                 yield {
@@ -117,7 +121,7 @@ def measure(args: argparse.Namespace) -> Lines:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = command_line(__file__, __doc__, replicates=20, threads=1)
+    parser = command_line(__file__, __doc__, replicates=20, threads=1, jobs=True)
     parser.add_argument("--design", nargs="+", default=["strict"], choices=["strict", "generic"])
     parser.add_argument("--family", nargs="+", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))

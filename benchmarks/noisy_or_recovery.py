@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Sequence
 
 import torch
-from _bench import Lines, command_line, run, seeds
+from _bench import Lines, command_line, run, seeds, values_of
 
 from inference import GrowAndPrune, fit
 from inference.inspection import recovery, trim
@@ -42,22 +42,31 @@ def law(sample: NoisyOrSample, items: torch.Tensor) -> torch.Tensor:
     return torch.logaddexp(plain + torch.tensor(0.9).log(), rows(other) + torch.tensor(0.1).log())
 
 
+def replicate(name: str, latents: int, method: GrowAndPrune, seed: int) -> dict:
+    """One fit: latents it uses, true ones it found, held-out negative log-likelihood and seconds."""
+    sample = load_noisy_or_sample(name)
+    result = fit(NoisyOr(sample.items.shape[1], latents), sample.train, method, init="random", seed=seed)
+    trimmed = trim(result)
+    return {
+        "latents": trimmed.model.num_latents, "recovered": recovery(result.params, sample.truth).num_recovered,
+        "loss": -float(trimmed.log_likelihood_rows(sample.held_out).mean()), "seconds": result.seconds,
+    }  # fmt: skip
+
+
 def measure(args: argparse.Namespace) -> Lines:
     method = GrowAndPrune(num_search_rows=args.rows, num_proposals=args.proposals, patience=args.patience)
     for name in args.sets:
         sample = load_noisy_or_sample(name)
         oracle = -float(law(sample, sample.held_out).mean())
         found, excesses, seconds = [], [], []
-        for seed in seeds(args):
-            result = fit(NoisyOr(sample.items.shape[1], args.latents), sample.train, method, init="random", seed=seed)
-            score = recovery(result.params, sample.truth)
-            trimmed = trim(result)
-            excess = -float(trimmed.log_likelihood_rows(sample.held_out).mean()) - oracle
-            found.append(score.num_recovered)
+        fits = values_of(args, replicate, [{"name": name, "latents": args.latents, "method": method, "seed": seed} for seed in seeds(args)])
+        for seed, one in zip(seeds(args), fits, strict=True):
+            excess = one["loss"] - oracle
+            found.append(one["recovered"])
             excesses.append(excess)
-            seconds.append(result.seconds)
-            line = {"set": name, "seed": seed, "limit": args.latents, "latents": trimmed.model.num_latents}
-            yield line | {"recovered": score.num_recovered, "excess": round(excess, 4), "seconds": round(result.seconds, 2)}
+            seconds.append(one["seconds"])
+            line = {"set": name, "seed": seed, "limit": args.latents, "latents": one["latents"]}
+            yield line | {"recovered": one["recovered"], "excess": round(excess, 4), "seconds": round(one["seconds"], 2)}
         full = sum(number == 8 for number in found)
         line = {"set": name, "fits": args.replicates, "mean_recovered": statistics.mean(found), "full_share": full / args.replicates}
         line |= {"oracle": round(oracle, 6), "mean_excess": round(statistics.mean(excesses), 4)}
@@ -65,7 +74,7 @@ def measure(args: argparse.Namespace) -> Lines:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = command_line(__file__, __doc__, replicates=20)
+    parser = command_line(__file__, __doc__, replicates=20, jobs=True)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--latents", type=int, default=12, help="limit of the number of latents")
     parser.add_argument("--rows", type=int, default=GrowAndPrune().num_search_rows, help="that the search sees")

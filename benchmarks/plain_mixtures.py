@@ -10,14 +10,13 @@ and how often the call said that it was unsure.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyro
 import pyro.distributions as dist
 import torch
-from _bench import command_line, run, seeds
+from _bench import command_line, run, seeds, values_of
 from pyro.ops.indexing import Vindex
 from torch import Tensor
 
@@ -86,31 +85,33 @@ def sound(result: Fit) -> float:
     return -torch.inf if result.restarts.faults else result.objective
 
 
+def replicate(kind: str, k: int, num_rows: int, num_long: int, seed: int) -> dict[str, Any]:
+    """One plain call, beside the best known optimum."""
+    model, x, truth = make(kind, k, num_rows, seed)
+    began = time.process_time()
+    plain = fit(model, x, seed=seed)
+    seconds = time.process_time() - began
+    long = fit(model, x, EM(), init="random", num_restarts=num_long, seed=seed + 500_000)
+    own = fit(model, x, EM(), init=truth)
+    best = max(sound(long), sound(own))
+    gap = best - sound(plain)
+    return {
+        "reached": bool(gap <= REACHED * abs(best)),
+        "above": bool(gap < -REACHED * abs(best)),
+        "gap": gap,
+        "starts": plain.restarts.num_tried or 1,
+        "iterations": int(plain.restarts.num_iterations.sum()),
+        "seconds": seconds,
+        "unsure": any("not replicated" in text or "no proper optimum" in text for text in plain.warnings),
+    }
+
+
 def measure(args: Any) -> Iterator[dict[str, Any]]:
     """One line a kind and number of components."""
-    warnings.simplefilter("ignore")
     for kind in args.kinds:
         for k in args.components:
-            lines = []
-            for seed in seeds(args):
-                model, x, truth = make(kind, k, args.rows, seed)
-                began = time.process_time()
-                plain = fit(model, x, seed=seed)
-                seconds = time.process_time() - began
-                num_long = max(1, args.long // 10) if kind == "program" else args.long
-                long = fit(model, x, EM(), init="random", num_restarts=num_long, seed=seed + 500_000)
-                own = fit(model, x, EM(), init=truth)
-                best = max(sound(long), sound(own))
-                gap = best - sound(plain)
-                lines.append({
-                    "reached": gap <= REACHED * abs(best),
-                    "above": gap < -REACHED * abs(best),
-                    "gap": gap,
-                    "starts": plain.restarts.num_tried or 1,
-                    "iterations": int(plain.restarts.num_iterations.sum()),
-                    "seconds": seconds,
-                    "unsure": any("not replicated" in text or "no proper optimum" in text for text in plain.warnings),
-                })
+            num_long = max(1, args.long // 10) if kind == "program" else args.long
+            lines = values_of(args, replicate, [{"kind": kind, "k": k, "num_rows": args.rows, "num_long": num_long, "seed": seed} for seed in seeds(args)])
             share = sum(line["reached"] for line in lines) / len(lines)
             middle = {name: sorted(line[name] for line in lines)[len(lines) // 2] for name in ("starts", "iterations", "seconds")}
             yield {
@@ -131,7 +132,7 @@ def measure(args: Any) -> Iterator[dict[str, Any]]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = command_line(__file__, __doc__, replicates=20, threads=1)
+    parser = command_line(__file__, __doc__, replicates=20, threads=1, jobs=True)
     parser.add_argument("--kinds", nargs="+", default=["Bernoulli", "Normal", "Poisson", "MultivariateNormal", "program"], help="of components")
     parser.add_argument("--components", nargs="+", type=int, default=[3, 4, 5], help="numbers of components")
     parser.add_argument("--rows", type=int, default=500, help="of every data set")

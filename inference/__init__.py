@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # what comes on first use, for type checkers and editors
     from inference import relations as relations
     from inference import report as report
     from inference import selection as selection
+    from inference import studies as studies
     from inference import uncertainty as uncertainty
     from inference.comparison import compare as compare
     from inference.estimator import ZooEstimator as ZooEstimator
@@ -115,6 +116,7 @@ _MODULES = (
     "relations",
     "report",
     "selection",
+    "studies",
     "uncertainty",
 )
 _FUNCTIONS = {"ZooEstimator": "inference.estimator", "compare": "inference.comparison"}

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,14 +24,13 @@ from scipy import stats
 from torch import Tensor
 
 from inference.base.drawing import draw
-from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
 from inference.engines.nuts import NUTS
 from inference.engines.nuts_many_data_sets import MOST_SETS, draws_of_sets
 from inference.fitting.fit import fit as fit_one
-from inference.programs.alone import quiet
 from inference.programs.program import Params, Program, simulate
 from inference.structures.registry import structure_of
+from inference.studies.run import run_jobs
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
@@ -126,6 +127,9 @@ def simulation_based_calibration(
     prior: Callable[[int], Params] | None = None,
     seed: int = 0,
     progress: bool = False,
+    folder: str | Path | None = None,
+    workers: int = 1,
+    scheduler: Any = None,
 ) -> Calibration:
     """Draw truth and data ``num_replicates`` times, fit, and rank.
 
@@ -139,6 +143,7 @@ def simulation_based_calibration(
             law, or one truth always, coverage at that truth is what is measured.
         seed: of everything.
         progress: show a bar.
+        folder, workers, scheduler: where the data sets are fitted, and where what is done is kept, as in :func:`inference.studies.run_jobs`.
 
     Raises:
         ValueError: for numbers out of range, or an engine that gives no draws.
@@ -147,93 +152,88 @@ def simulation_based_calibration(
         check_size("simulation_based_calibration", name, value)
     if not 0 < level < 1:
         raise ValueError(f"simulation_based_calibration: level must lie in (0, 1), got {level!r}")
-    structure = structure_of(model)
     blank = Program(model, None, num_rows)
     observed = [site.name for site in blank.sites if site.kind == "observed"] or [blank.sites[-1].name]
-    ranks: dict[str, list[np.ndarray]] = {}
-    covered: dict[str, list[np.ndarray]] = {}
-    failed = 0
+    design = _Design(model, num_rows, observed[0], num_draws, level, prior)
+    seeds = list(range(seed, seed + num_replicates))
+    if isinstance(method, NUTS) and method.warm_start is None:
+        size = max(1, min(MOST_SETS, math.isqrt(MOST_CELLS // num_rows)))
+        jobs = [{"seeds": seeds[first : first + size], "start_seed": seed + first} for first in range(0, num_replicates, size)]
+        function: Callable[..., Any] = partial(_at_once, design, method, num_replicates)
+    else:
+        jobs, function = [{"seed": own} for own in seeds], partial(_one, design, method)
+    first = run_jobs(function, jobs[:1], folder, workers, scheduler).jobs
+    if first[0].value == ():  # refused before the others are fitted
+        raise ValueError(f"simulation_based_calibration: an engine that draws was expected, got {method!r}")
+    results = first + run_jobs(function, jobs[1:], folder, workers, scheduler, progress).jobs
+    sets = [one for job in results if job.error is None for one in job.value]
+    if not sets:
+        raise ValueError(f"simulation_based_calibration: no data set could be fitted: {results[0].error}")
+    ranks, covered = ({name: np.stack([one[which][name] for one in sets]) for name in sets[0][which]} for which in ("ranks", "covered"))
+    return Calibration(ranks, num_draws, covered, level, num_replicates - len(sets))
 
-    def replicate(s: int) -> Replicate:
-        truth = {n: v[0] for n, v in blank.draw_prior(1, seed + s).items()} if prior is None else prior(seed + s)
+
+@dataclasses.dataclass(frozen=True)
+class _Design:
+    """What is asked of every data set; see :func:`simulation_based_calibration`."""
+
+    model: Callable[..., Any]
+    num_rows: int
+    observed: str
+    num_draws: int
+    level: float
+    prior: Callable[[int], Params] | None
+
+    def replicate(self, seed: int) -> Replicate:
+        """Truth and data."""
+        blank = Program(self.model, None, self.num_rows)
+        truth = {n: v[0] for n, v in blank.draw_prior(1, seed).items()} if self.prior is None else self.prior(seed)
         truth = {name: truth[name] for name in blank.names("parameter")}
-        return truth, simulate(model, truth, seed + s, None, num_rows)[observed[0]]
+        return truth, simulate(self.model, truth, seed, None, self.num_rows)[self.observed]
 
-    replicates = [replicate(s) for s in range(num_replicates)]
-    bar = RichProgress("calibration", num_replicates) if progress else NoProgress()
-    with bar:
-        if isinstance(method, NUTS) and method.warm_start is None:
-            drawn = _all_at_once(model, method, replicates, seed)
-        else:
-            drawn = _one_by_one(model, method, replicates, seed)
-        for s, flat in enumerate(drawn):
-            if flat is None:
-                failed += 1
-                continue
-            truth, data = replicates[s]
-            count = len(next(iter(flat.values())))
-            picked = torch.linspace(0, count - 1, num_draws).round().long()
-            named = [structure.canonical({name: value[d] for name, value in flat.items()}) for d in range(count)]
-            target = structure.canonical(truth)
-            for site, true in target.items():
-                _rank(ranks, covered, site, true.reshape(-1), torch.stack([one[site].reshape(-1) for one in named]), level, picked)
-            both = {name: torch.cat([truth[name][None].to(value), value[picked]]) for name, value in flat.items()}
-            with torch.no_grad():
-                total = Program(model, data).log_marginal(both)[:, None]
-            _rank(ranks, covered, "log_likelihood", total[0], total[1:], level, torch.arange(num_draws))
-            bar.update(s + 1, objective=float(total.mean()), active=1)
-    if not ranks:
-        raise ValueError("simulation_based_calibration: no data set could be fitted")
-    return Calibration(
-        {name: np.stack(values) for name, values in ranks.items()},
-        num_draws,
-        {name: np.stack(values) for name, values in covered.items()},
-        level,
-        failed,
-    )
+    def placed(self, truth: Params, data: Tensor, flat: Params) -> dict[str, dict[str, np.ndarray]]:
+        """Ranks of a truth among the draws (D, ...) of its data set, and whether the intervals held it, by group."""
+        structure = structure_of(self.model)
+        count = len(next(iter(flat.values())))
+        picked = torch.linspace(0, count - 1, self.num_draws).round().long()
+        named = [structure.canonical({name: value[d] for name, value in flat.items()}) for d in range(count)]
+        target = structure.canonical(truth)
+        placed = {
+            site: _rank(true.reshape(-1), torch.stack([one[site].reshape(-1) for one in named]), self.level, picked) for site, true in target.items()
+        }
+        both = {name: torch.cat([truth[name][None].to(value), value[picked]]) for name, value in flat.items()}
+        with torch.no_grad():
+            total = Program(self.model, data).log_marginal(both)[:, None]
+        placed["log_likelihood"] = _rank(total[0], total[1:], self.level, torch.arange(self.num_draws))
+        return {"ranks": {name: ranks for name, (ranks, _) in placed.items()}, "covered": {name: held for name, (_, held) in placed.items()}}
 
 
-def _one_by_one(model: Callable[..., Any], method: Method, replicates: Sequence[Replicate], seed: int) -> Iterator[Params | None]:
-    """Draws (D, ...) of each data set, None where the engine raised."""
-    for s, (_, data) in enumerate(replicates):
-        with quiet():  # what single fits warn of shows in the ranks
-            try:
-                result = fit_one(model, data, method, seed=seed + s)
-            except (ValueError, RuntimeError):
-                yield None
-                continue
-        if result.draws is None:
-            raise ValueError(f"simulation_based_calibration: an engine that draws was expected, got {method!r}")
-        yield {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()}
+def _one(design: _Design, method: Method, seed: int) -> list[dict[str, Any]]:
+    """One data set; nothing where the engine gives no draws."""
+    truth, data = design.replicate(seed)
+    result = fit_one(design.model, data, method, seed=seed)
+    if result.draws is None:
+        return []
+    return [design.placed(truth, data, {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()})]
 
 
-def _all_at_once(model: Callable[..., Any], method: NUTS, replicates: Sequence[Replicate], seed: int) -> Iterator[Params | None]:
-    """The same by one batch of chains for many data sets, from starts drawn from the prior."""
-    size = max(1, min(MOST_SETS, math.isqrt(MOST_CELLS // len(replicates[0][1]))))
-    for first in range(0, len(replicates), size):
-        some = [data for _, data in replicates[first : first + size]]
-        program = Program(model, torch.cat(some))
-        drawn = program.draw_prior(method.num_chains * len(some), seed + first + len(replicates))
-        starts = [
-            {name: value[s * method.num_chains : (s + 1) * method.num_chains] for name, value in drawn.items()} for s in range(len(some))
-        ]
-        for draws in draws_of_sets(method, program, len(some), starts, seed + first):
-            yield {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
+def _at_once(design: _Design, method: NUTS, num_replicates: int, seeds: list[int], start_seed: int) -> list[dict[str, Any]]:
+    """Several data sets by one batch of chains, from starts drawn from the prior."""
+    replicates = [design.replicate(seed) for seed in seeds]
+    program = Program(design.model, torch.cat([data for _, data in replicates]))
+    drawn = program.draw_prior(method.num_chains * len(seeds), start_seed + num_replicates)
+    starts = [{name: value[s * method.num_chains : (s + 1) * method.num_chains] for name, value in drawn.items()} for s in range(len(seeds))]
+    draws = draws_of_sets(method, program, len(seeds), starts, start_seed)
+    return [
+        design.placed(truth, data, {name: value.reshape(-1, *value.shape[2:]) for name, value in own.items()})
+        for (truth, data), own in zip(replicates, draws, strict=True)
+    ]
 
 
-def _rank(
-    ranks: dict[str, list[np.ndarray]],
-    covered: dict[str, list[np.ndarray]],
-    name: str,
-    truth: Tensor,
-    draws: Tensor,
-    level: float,
-    picked: Tensor,
-) -> None:
-    """Intervals from all draws, ranks among the ``picked``."""
+def _rank(truth: Tensor, draws: Tensor, level: float, picked: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks among the ``picked`` draws, and whether the interval of all draws held the truth."""
     moving = (draws != draws[:1]).any(0) | (draws[0] != truth)  # entries off a given graph are the same always
     truth, draws = truth[moving].detach(), draws[:, moving].detach()
     tail = (1 - level) / 2
     limits = torch.quantile(draws, torch.tensor([tail, 1 - tail], dtype=draws.dtype), dim=0)
-    ranks.setdefault(name, []).append((draws[picked] < truth).sum(0).numpy())
-    covered.setdefault(name, []).append(((truth >= limits[0]) & (truth <= limits[1])).numpy())
+    return (draws[picked] < truth).sum(0).numpy(), ((truth >= limits[0]) & (truth <= limits[1])).numpy()

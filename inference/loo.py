@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ from inference.programs.alone import quiet
 from inference.programs.data import checked, first_tensor, map_tensors
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
+from inference.studies.run import run_jobs
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import is_integer
 
@@ -152,7 +155,16 @@ def check_asked(owner: str, result: Any, data: Any) -> None:
         raise ValueError(f"{owner}: the rows that the fit was made of were expected, got {type(data).__name__}")
 
 
-def cross_validate(result: Fit, data: Any = None, num_folds: int = 10, seed: int = 0) -> Prediction:
+def cross_validate(
+    result: Fit,
+    data: Any = None,
+    num_folds: int = 10,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    workers: int = 1,
+    scheduler: Any = None,
+    progress: bool = False,
+) -> Prediction:
     """Prediction of each row by the model refitted without its fold, started from the fit; for every engine.
 
     Args:
@@ -160,9 +172,10 @@ def cross_validate(result: Fit, data: Any = None, num_folds: int = 10, seed: int
         data: the data it was fitted to.
         num_folds: folds of nearly equal size, chosen at random; the number of rows for leave-one-out.
         seed: of the folds.
+        folder, workers, scheduler, progress: where and how the refits are made, as in :func:`inference.studies.run_jobs`.
 
     Raises:
-        ValueError: for fewer than 2 folds or more than rows, or local sites.
+        ValueError: for fewer than 2 folds or more than rows, local sites, or a refit that failed.
     """
     check_asked("cross_validate", result, data)
     data = as_fitted(result, data)
@@ -174,8 +187,10 @@ def cross_validate(result: Fit, data: Any = None, num_folds: int = 10, seed: int
         raise ValueError(f"cross_validate: the likelihood is conditional on {sorted(result.local)}, which a row left out does not have")
     order = np.random.default_rng(seed).permutation(count)
     rows = np.zeros(count)
-    for fold in np.array_split(order, num_folds):
-        rows[fold] = _left_out(result, data, fold.tolist())
+    folds = np.array_split(order, num_folds)
+    refits = run_jobs(partial(_left_out, result, data), [{"rows": fold.tolist()} for fold in folds], folder, workers, scheduler, progress)
+    for fold, values in zip(folds, refits.values, strict=True):
+        rows[fold] = values
     draws = result.draws if result.draws is not None else {n: v[None, None] for n, v in result.params.items()}
     values = log_likelihood_of_draws(result, {n: v.reshape(-1, *v.shape[2:]) for n, v in draws.items()}, data)
     in_sample = (values.logsumexp(0) - np.log(len(values))).double().cpu().numpy()

@@ -25,6 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("inference/engines",),
     ("inference/structures",),
     ("inference/fitting",),
+    ("inference/studies",),
     ("inference/*.py", "inference/identifiability", "inference/acdc", "inference/selection", "inference/inspection", "inference/causal", "inference/relations"),  # questions
     ("inference/plots",),
     ("inference/report",),
@@ -38,6 +39,9 @@ ONLY = {  # module -> places that may import it
     "matplotlib": ("inference/plots", "inference/report/page.py"),
     "jinja2": ("inference/report/page.py",),
     "typer": ("inference/cli",),
+    "joblib": ("inference/studies",),
+    "filelock": ("inference/studies",),
+    "distributed": ("inference/studies",),
     "pyro.poutine": ("inference/programs",),
     "pyro.infer.traceenum_elbo": ("inference/programs",),
     "pickle": (),

@@ -18,7 +18,7 @@ import ppl_models
 ROOT = Path(__file__).parent.parent
 ON_FIRST_USE = [
     "acdc", "alignment", "bootstrap", "calibration", "causal", "comparison", "estimates", "estimator", "identifiability",
-    "inspection", "loo", "metrics", "plots", "predictive", "relations", "report", "selection", "uncertainty",
+    "inspection", "loo", "metrics", "plots", "predictive", "relations", "report", "selection", "studies", "uncertainty",
 ]  # fmt: skip
 
 # what each module promised before the files moved into folders
@@ -48,6 +48,7 @@ PUBLIC = {
         ClassifierEnsemble classifier_curves classifier_ensemble read_classifiers
         ItemBIC LikelihoodRatioSteps QChange QCriterion QValidation VarianceHull VarianceShare WaldSteps validate_q
     """,
+    "inference.studies": "JobResult JobResults run_jobs",
     "inference.alignment": "Alignment Matching align align_layers canonical_signs match_columns relabel",
     "inference.relations": "ClassOutcomes ClassRegression class_coefficients compare_outcomes regress_classes",
     "inference.uncertainty": """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,6 +60,14 @@ def study_overparameterization(
         bool,
         typer.Option("--published", help="The published sample (in the folder PPL_MODELS_DATA) instead of new rows."),
     ] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of this machine that make the fits, each on one thread.")] = 1,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Of a dask cluster that makes the fits, such as tcp://host:8786.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Keeps every finished fit, so that a study that was ended goes on where it was when you call it again."),
+    ] = None,
     seed: Seed = 0,
     overwrite: Overwrite = False,
     verbose: Verbose = False,
@@ -81,7 +90,7 @@ def study_overparameterization(
             Means.search: None,
         }
         found = overparameterization(
-            lambda m: NoisyOr(data.shape[1], m), data, truth, sizes, methods[engine], restarts, held_out, seed
+            lambda m: NoisyOr(data.shape[1], m), data, truth, sizes, methods[engine], restarts, held_out, seed, folder, workers, scheduler
         )
         out.mkdir(parents=True, exist_ok=True)
         frame = study_frame(found)

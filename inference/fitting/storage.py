@@ -17,7 +17,7 @@ from inference.base.checkpoint import read_tensors, usable_path, write_tensors, 
 from inference.fitting.loaded import check_loaded
 from inference.fitting.record import FitRecord
 
-__all__ = ["FORMAT", "SavedFunction", "public_name", "read_fields", "save"]
+__all__ = ["FORMAT", "SavedFunction", "pack", "public_name", "read_fields", "save", "unpack"]
 
 FORMAT = 3  # 1 named the modules of its records, which have moved since; 1 and 2 had no checksum
 UNSIGNED = (1, 2)
@@ -69,7 +69,7 @@ def save(fit: FitRecord, path: str | Path) -> None:
     record: dict[str, Any] = {"format": FORMAT}
     for field in dataclasses.fields(fit):
         value = getattr(fit, field.name)
-        record[field.name] = None if field.name == "model" and _holds_code(value) else _pack(value, field.name, tensors)
+        record[field.name] = None if field.name == "model" and _holds_code(value) else pack(value, field.name, tensors)
     write_tensors(folder / "fit.safetensors", tensors, record)
     write_whole(folder / "fit.json", json.dumps(record, indent=1))  # for people to read
 
@@ -88,7 +88,7 @@ def read_fields(path: str | Path, model: Callable[..., Any] | None = None) -> di
             if field.name == "model" and model is not None:
                 fields["model"] = model
             elif field.name in record or field.default is dataclasses.MISSING:
-                fields[field.name] = _unpack(record[field.name], tensors, written)
+                fields[field.name] = unpack(record[field.name], tensors, written)
     except Exception as error:
         if str(error).startswith("load: "):
             raise
@@ -130,9 +130,15 @@ def _holds_code(model: Any) -> bool:
     return False
 
 
-def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """A value as JSON; tensors go aside under their path."""
+def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """A value as JSON; tensors go aside under their path.
+
+    Raises:
+        ValueError: for what would need code, naming its place.
+    """
     if isinstance(value, Tensor):
+        while name in tensors:  # keys with points in them may make one path of two
+            name += "'"
         tensors[name] = value
         return {"tensor": name}
     if value is None or isinstance(value, bool | int | str):
@@ -140,20 +146,20 @@ def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": str(value)}
     if isinstance(value, dict):
-        return {"dict": {key: _pack(part, f"{name}.{key}", tensors) for key, part in value.items()}}
+        return {"dict": {key: pack(part, f"{name}.{key}", tensors) for key, part in value.items()}}
     if isinstance(value, tuple | list):
-        return {"tuple": [_pack(part, f"{name}.{i}", tensors) for i, part in enumerate(value)]}
+        return {"tuple": [pack(part, f"{name}.{i}", tensors) for i, part in enumerate(value)]}
     kind = type(value)
     if isinstance(value, SavedFunction):
         return {"function": value.name}
     public = public_name(kind)
     if public is not None:
-        fields = {f.name: _pack(getattr(value, f.name), f"{name}.{f.name}", tensors) for f in dataclasses.fields(value)}
+        fields = {f.name: pack(getattr(value, f.name), f"{name}.{f.name}", tensors) for f in dataclasses.fields(value)}
         return {"record": public, "fields": fields}
     if name == "model":
         return None  # a user's program: given again at load
     if callable(value) and name.startswith("method."):
-        return _pack(SavedFunction(getattr(value, "__qualname__", kind.__qualname__)), name, tensors)
+        return pack(SavedFunction(getattr(value, "__qualname__", kind.__qualname__)), name, tensors)
     raise ValueError(f"save: {name} holds a {kind.__name__}, which has no place in a file without code")
 
 
@@ -186,7 +192,12 @@ def _record_type(record: str, written: int) -> type:
     return kind
 
 
-def _unpack(value: Any, tensors: dict[str, Tensor], written: int) -> Any:
+def unpack(value: Any, tensors: dict[str, Tensor], written: int = FORMAT) -> Any:
+    """The inverse of :func:`pack`; lists come back as tuples.
+
+    Raises:
+        ValueError: for records that this version does not know.
+    """
     if not isinstance(value, dict):
         return value
     if "tensor" in value:
@@ -196,9 +207,9 @@ def _unpack(value: Any, tensors: dict[str, Tensor], written: int) -> Any:
     if "function" in value:
         return SavedFunction(str(value["function"]))
     if "dict" in value:
-        return {key: _unpack(part, tensors, written) for key, part in value["dict"].items()}
+        return {key: unpack(part, tensors, written) for key, part in value["dict"].items()}
     if "tuple" in value:
-        return tuple(_unpack(part, tensors, written) for part in value["tuple"])
+        return tuple(unpack(part, tensors, written) for part in value["tuple"])
     if value["record"] == "inference.result:SavedFunction" and written == 1:
         return SavedFunction(str(value["fields"]["name"]))
     if not isinstance(value.get("fields"), dict) or not isinstance(value["record"], str):
@@ -216,7 +227,7 @@ def _unpack(value: Any, tensors: dict[str, Tensor], written: int) -> Any:
     for key, part in value["fields"].items():
         if key not in names:
             raise ValueError(f"load: {name} has no field {key!r}")
-        object.__setattr__(new, key, _unpack(part, tensors, written))
+        object.__setattr__(new, key, unpack(part, tensors, written))
     if hasattr(new, "__post_init__"):
         try:
             new.__post_init__()  # the same checks as when it was made

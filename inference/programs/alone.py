@@ -8,16 +8,18 @@ file, under one lock. A thread may enter again what it has entered, so fits may 
 from __future__ import annotations
 
 import os
+import random
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pyro
 import torch
 
-__all__ = ["in_dtype", "isolated", "listening", "quiet"]
+__all__ = ["in_dtype", "isolated", "listening", "quiet", "reproducible"]
 
 
 class _Turn:
@@ -50,6 +52,27 @@ def isolated(seed: int | None = None) -> Iterator[None]:
             yield
         for name in store.keys():  # noqa: SIM118 (a store is no dict)
             store[name]  # the scope took away the marks by which an optimiser that is at work finds its parameters
+
+
+@contextmanager
+def reproducible(seed: int, dtype: torch.dtype) -> Iterator[None]:
+    """Run as in any other process: random numbers of Python, NumPy and torch by one seed, one thread, a given default dtype; the caller's come back.
+
+    Args:
+        seed: below 2 ** 32.
+        dtype: of numbers without a dtype of their own.
+    """
+    with isolated(seed), in_dtype(dtype):
+        threads, plain, arrays = torch.get_num_threads(), random.getstate(), np.random.get_state()  # noqa: NPY002 (the state that a user's own code may draw from)
+        torch.set_num_threads(1)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            random.setstate(plain)
+            np.random.set_state(arrays)  # noqa: NPY002
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +14,8 @@ from torch import Tensor
 from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.inspection.noisy_or import filter_latents, recovery
-from inference.programs.alone import quiet
 from inference.programs.program import Params
+from inference.studies.run import run_jobs
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
@@ -80,6 +82,10 @@ def overparameterization(
     num_restarts: int = 20,
     held_out: Tensor | None = None,
     seed: int = 0,
+    folder: str | Path | None = None,
+    workers: int = 1,
+    scheduler: Any = None,
+    progress: bool = False,
 ) -> list[StudyRow]:
     """Fits of several sizes from independent starts, each start matched to the truth; the truth is never used to choose.
 
@@ -90,41 +96,51 @@ def overparameterization(
         sizes: numbers of latents.
         method: an engine that runs all starts as one batch; None for ``fit`` with no method, called once for each start.
         num_restarts: R; seed: of the first start.
+        folder, workers, scheduler, progress: where and how the fits are made, as in :func:`inference.studies.run_jobs`.
 
     Raises:
-        ValueError: for no sizes, or fewer than two starts.
+        ValueError: for no sizes, fewer than two starts, or a fit that failed.
     """
     if not sizes:
         raise ValueError("overparameterization: at least one number of latents was expected, got none")
     check_size("overparameterization", "num_restarts", num_restarts, least=2)
-    return [_one_size(family(size), data, truth, size, method, num_restarts, held_out, seed) for size in sizes]
+    models = [family(size) for size in sizes]
+    seeds = [seed] if method is not None else list(range(seed, seed + num_restarts))
+    jobs = [{"model": model, "seed": own} for model in models for own in seeds]
+    done = run_jobs(partial(_starts, data, method, num_restarts, held_out), jobs, folder, workers, scheduler, progress).values
+    return [_row(size, done[i * len(seeds) : (i + 1) * len(seeds)], truth) for i, size in enumerate(sizes)]
 
 
-def _one_size(
-    model: Any, data: Any, truth: Params, size: int, method: Method | None, num: int, held_out: Tensor | None, seed: int
-) -> StudyRow:
+def _starts(data: Any, method: Method | None, num: int, held_out: Tensor | None, model: Any, seed: int) -> dict[str, Any]:
+    """One call of ``fit``: the estimate of each of its starts, which one is best, and what that one says of the held-out rows."""
+    if method is None:
+        best = fit(model, data, seed=seed)
+        params, place = {name: value[None] for name, value in best.params.items()}, 0
+    else:
+        best = fit(model, data, method, init="random", num_restarts=num, seed=seed)
+        params, place = best.restarts.params, best.restarts.best
+    score = float("nan") if held_out is None else float(best.log_likelihood_rows(held_out).mean())
+    return {
+        "params": params, "best": place, "objective": best.objective, "objective_name": best.objective_name, "held_out": score, "seconds": best.seconds,
+    }  # fmt: skip
+
+
+def _row(size: int, calls: Sequence[dict[str, Any]], truth: Params) -> StudyRow:
     from scipy import stats
 
-    with quiet():  # starts that have not converged are part of the study
-        if method is None:
-            fits = [fit(model, data, seed=seed + r) for r in range(num)]
-            estimates, seconds = [one.params for one in fits], sum(one.seconds for one in fits)
-            best = max(fits, key=lambda one: one.objective)
-        else:
-            best = fit(model, data, method, init="random", num_restarts=num, seed=seed)
-            estimates = [{name: value[r] for name, value in best.restarts.params.items()} for r in range(num)]
-            seconds = best.seconds
-        score = float("nan") if held_out is None else float(best.log_likelihood_rows(held_out).mean())
+    best = max(calls, key=lambda one: one["objective"])
+    estimates = [{name: value[r] for name, value in one["params"].items()} for one in calls for r in range(len(one["params"]["prior"]))]
+    num = len(estimates)
     scores = [recovery(estimate, truth) for estimate in estimates]
     found = np.array([one.num_recovered for one in scores])
     num_full = int((found == len(truth["prior"])).sum())
     low, high = wilson_interval(num_full, num)
     half = float(stats.t.ppf(0.975, num - 1) * found.std(ddof=1) / num**0.5)
     kept = float(np.mean([len(filter_latents(estimate).kept) for estimate in estimates]))
-    best_found = recovery(best.params, truth)
+    best_found = recovery({name: value[best["best"]] for name, value in best["params"].items()}, truth)
     return StudyRow(
-        size, num, float(found.mean()), half, num_full / num, low, high, kept, best_found.num_recovered, best.objective,
-        best.objective_name, score, seconds, float(np.mean([one.lost_share for one in scores])), best_found.lost_share,
+        size, num, float(found.mean()), half, num_full / num, low, high, kept, best_found.num_recovered, best["objective"], best["objective_name"],
+        best["held_out"], sum(one["seconds"] for one in calls), float(np.mean([one.lost_share for one in scores])), best_found.lost_share,
     )  # fmt: skip
 
 
