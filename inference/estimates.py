@@ -247,9 +247,12 @@ def _is_maximum(fit: FitRecord, data: Any, found: Uncertainty) -> bool:
     """Whether a Newton step on the likelihood would move every entry by less than half of its standard error."""
     free = found.estimate.detach().clone().requires_grad_()
     gradient = torch.zeros_like(free)
+    first = 0
     for program in data_chunks(fit.model, data):
         with torch.enable_grad():
-            total = program.log_marginal_rows(found.coordinates.params(free)).sum()
+            rows = program.log_marginal_rows(found.coordinates.params(free))
+            often = 1.0 if fit.row_weights is None else fit.row_weights[first : first + len(rows)].to(rows)
+            total, first = (rows * often).sum(), first + len(rows)
         gradient = gradient + torch.autograd.grad(total, free)[0]
     step = (found.covariance @ gradient).abs()
     return bool((step < 0.5 * found.covariance.diagonal().clamp(min=0).sqrt()).all())

@@ -123,7 +123,8 @@ class Uncertainty:
 def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bounds: bool = False) -> Uncertainty:
     """Standard errors of an estimate at its own data.
 
-    The cost is one derivative of the log-likelihood of all rows a parameter, two where a prior is not flat.
+    The cost is one derivative of the log-likelihood of all rows a parameter, two where a prior is not flat. A row of a weighted fit counts as so many rows; weights that
+    make up for how rows were sampled need a design-based error instead.
 
     Args:
         fit: a converged maximum-likelihood fit, or a penalised one refitted on its graph.
@@ -138,7 +139,6 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     """
     if kind not in KINDS:
         raise ValueError(f"standard_errors: kind must be one of {KINDS}, got {kind!r}")
-    fit.refuse_weights("standard_errors")
     data = as_fitted(fit, data)
     coordinates = _coordinates(fit, data)
     held = coordinates.at_bound()
@@ -233,7 +233,7 @@ def _remembered(fit: FitRecord, data: Any, coordinates: Coordinates, kind: str, 
     The fit remembers the last of each kind, under the contents of its estimate and of the rows.
     """
     try:
-        about = digest_of((coordinates.names, fit.params, data), "the data")
+        about = digest_of((coordinates.names, fit.params, fit.row_weights, data), "the data")
     except ValueError:  # contents that cannot be read
         return ask()
     if fit.remembered.get(kind, ("",))[0] != about:
@@ -245,11 +245,13 @@ def _remembered(fit: FitRecord, data: Any, coordinates: Coordinates, kind: str, 
 def _summed_anew(fit: FitRecord, data: Any, coordinates: Coordinates, asked: str) -> tuple[int, Tensor | None, Tensor | None]:
     free = coordinates.vector()
     num_rows, scores, hessian = 0, None, None
+    often = None if fit.row_weights is None else fit.row_weights.to(free)
     for program in data_chunks(fit.model, data):
-        rows, own_scores, own_hessian = derivatives(program, coordinates, free, asked)
+        own = None if often is None else often[num_rows:]
+        rows, own_scores, own_hessian = derivatives(program, coordinates, free, asked, own)
         num_rows += rows
         if own_scores is not None:
-            gram = own_scores.mT @ own_scores
+            gram = (own_scores if own is None else own_scores * own[:rows, None]).mT @ own_scores
             scores = gram if scores is None else scores + gram
         if own_hessian is not None:
             hessian = own_hessian if hessian is None else hessian + own_hessian

@@ -16,7 +16,7 @@ from inference import EM, fit
 from inference.programs.program import Program
 from inference.selection import polish
 from inference.uncertainty import check_information, row_scores, standard_errors
-from ppl_models import DeepDiscreteEncoder, Normal, TruncatedLasso
+from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal, TruncatedLasso
 
 
 def regression(covariates):
@@ -223,3 +223,17 @@ def test_separated_items_have_finite_intervals_from_the_prior():
     errors = standard_errors(result, data).standard_errors["loadings_1"][:2, 0]
     assert (errors > 1).all()  # weakly determined, and it says so
     assert torch.isfinite(errors).all()
+
+
+@pytest.mark.parametrize("kind", ["hessian", "scores", "sandwich"])
+def test_a_weight_counts_a_row_so_often(kind):
+    """Failed before: weighted fits had no standard errors."""
+    generator = torch.Generator().manual_seed(8)
+    rows = (torch.rand(120, 3, generator=generator) < torch.where(torch.rand(120, 1, generator=generator) < 0.5, 0.9, 0.2)).double()
+    counts = torch.randint(0, 4, (120,), generator=generator)
+    model, method = Mixture(2, Bernoulli(), 3), EM(tolerance=1e-13, max_iterations=3000)
+    weighted, copied = fit(model, rows, method, num_restarts=2, weights=counts), fit(model, rows.repeat_interleave(counts, 0), method, num_restarts=2)
+    one, other = standard_errors(weighted, rows, kind), standard_errors(copied, rows.repeat_interleave(counts, 0), kind)
+    for site, value in other.standard_errors.items():
+        torch.testing.assert_close(one.standard_errors[site], value, rtol=1e-2, atol=0)
+    assert weighted.summary(rows)["error"].notna().all()

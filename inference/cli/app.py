@@ -246,7 +246,8 @@ def write_rows(result: Fit, data: pd.DataFrame, path: Path, beside: pd.DataFrame
         name, of_what, likelihoods = "log_likelihood_of_sequence", "the whole sequence", likelihoods[order]
         first = data[place] if place else pd.DataFrame({"row": range(1, len(found) + 1)}, index=found.index)
     else:
-        first = pd.DataFrame({"row": range(1, len(found) + 1)}, index=found.index)
+        rows = data.index + 1 if pd.api.types.is_integer_dtype(data.index) else range(1, len(found) + 1)
+        first = pd.DataFrame({"row": rows}, index=found.index)
     if beside is not None:
         first = pd.concat([first, beside.drop(columns=place, errors="ignore").set_axis(found.index)], axis=1)
     table = pd.concat([first, found], axis=1).assign(**{name: likelihoods})

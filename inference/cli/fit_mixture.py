@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +36,7 @@ from inference.cli.app import (
     write_rows,
 )
 from ppl_models.parts.frames import holds_texts, kind_of_column
+from ppl_models.parts.showing import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +54,13 @@ KINDS = {
 }  # fmt: skip
 MOST_NAMED = 6
 FEW_CATEGORIES, MOST_CATEGORIES = 10, 50  # of a column of texts: so many always may be, and never more (else half of the rows)
+
+
+class Gaps(StrEnum):
+    """What becomes of rows that lack a covariate."""
+
+    refuse = "refuse"
+    drop = "drop"
 
 
 @fit_app.command("mixture")
@@ -75,6 +84,9 @@ def fit_mixture(
         str | None,
         typer.Option(metavar="A,B,...", help="Columns, beside those of --columns, that the group of a row depends on; those of texts count as categories."),
     ] = None,
+    covariates_missing: Annotated[
+        Gaps, typer.Option("--covariates-missing", help="Where rows lack a covariate: refuse the table, or drop these rows and say how many.")
+    ] = Gaps.refuse,
     restarts: Restarts = None,
     seed: Seed = 0,
     checkpoint: CheckpointFile = None,
@@ -99,6 +111,10 @@ def fit_mixture(
         asked = None if response is None or "=" not in response else asked_of(response)
         given = None if covariates is None else read_mixed(data, names_of(covariates, "--covariates"))
         frame = _read(data, columns if given is None else _others(data, columns, list(given)), response, asked)
+        if given is not None and covariates_missing is Gaps.drop:
+            kept = given.notna().all(axis=1)
+            typer.echo(f"{counted(int((~kept).sum()), 'row')} of {len(kept):,} that lack a covariate {'is' if (~kept).sum() == 1 else 'are'} left out.")
+            frame, given = frame[kept], given[kept]
         component = component_of(response, asked, frame)
         for text in _doubts(frame):
             warn(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -87,4 +86,4 @@ def select_mixture(
         chosen.save(out / "fit")
         write_json(record_of(answer) | {"seed": seed}, out / "selection.json")
         typer.echo(answer.verdict)
-        typer.echo(f"results in {Path(out)}")
+        typer.echo(f"results in {out}: report.html (open it in a browser), laws.csv, fit/ (Fit.load)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -131,7 +130,7 @@ def select_pmf(
         } | ({} if answer is None else record_of(answer))  # fmt: skip
         write_json(record, out / "selection.json")
         typer.echo(f"chosen by {criterion.value}: K = {chosen}" if answer is None else answer.verdict)
-        typer.echo(table["chosen"].to_string())
+        typer.echo(f"What other criteria would take: {', '.join(f'{name} {number}' for name, number in table['chosen'].items())}.")
         if answer is None and not choice.finished:
             warn("ACDC finds no clear step, or one at the largest number compared; report.html says more")
         best, share = taken_beyond(result.left, chosen)
@@ -139,7 +138,7 @@ def select_pmf(
             warn(f"larger numbers, up to K = {best}, leave {share:.0%} less in small steps; report.html says more")
         if chosen == max(sizes):
             warn(f"the largest number compared was chosen; try --k {sizes[0]}:{2 * sizes[-1]}")
-        typer.echo(f"results in {Path(out)}")
+        typer.echo(f"results in {out}: {page.name} (open it in a browser), criteria.csv, fit/ (Fit.load)")
 
 
 def record_of(answer: HowMany) -> dict[str, Any]:

@@ -47,9 +47,12 @@ def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
 
 
 def derivatives(
-    program: Program, coordinates: Coordinates, free: Tensor, kind: str
+    program: Program, coordinates: Coordinates, free: Tensor, kind: str, often: Tensor | None = None
 ) -> tuple[int, Tensor | None, Tensor | None]:
-    """Number of rows, scores (N, P) and minus the Hessian (P, P), as far as ``kind`` asks for them."""
+    """Number of rows, scores (N, P) of each by itself and minus the Hessian (P, P), as far as ``kind`` asks for them.
+
+    ``often`` says how often each row counts in the Hessian, (N,) or more, of which the first N are meant; None for once.
+    """
     free = free.detach().clone().requires_grad_()
     scores = hessian = None
     with torch.enable_grad():
@@ -62,5 +65,5 @@ def derivatives(
             columns = [torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient]
             scores = torch.stack(columns, -1)
         if kind != "scores":
-            hessian = minus_second_derivatives(rows.sum(), free)
+            hessian = minus_second_derivatives((rows if often is None else rows * often[: len(rows)]).sum(), free)
     return len(rows), scores, hessian

@@ -44,7 +44,7 @@ def plot_how_many(answer: HowMany) -> Figure:
     Args:
         answer: of :func:`inference.selection.select_components`.
     """
-    figure = Figure(figsize=(10.0, 3.8), layout="constrained")
+    figure = Figure(figsize=(10.0, 4.3), layout="constrained")
     left, right = figure.subplots(1, 2)
     table = answer.table
     lowest = table["strict"].min()
@@ -59,12 +59,11 @@ def plot_how_many(answer: HowMany) -> Figure:
     left.set_yscale("symlog", linthresh=10)
     left.set_ylim(bottom=-1)
     left.set_ylabel("strict penalised deviance, above the best")
-    left.legend(fontsize="small")
     right.axhspan(0, 1, color="0.9", label="noise alone")
     right.axhline(4 / 3, color="0.4", linestyle="--", label="counted from here")
     right.set_yscale("symlog", linthresh=2)
     right.set_ylabel("gain of the component, in noise edges")
-    right.legend(fontsize="small")
+    figure.legend(*right.get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=3)  # on no point of either
     return figure
 
 
@@ -74,7 +73,7 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
     Args:
         answer: of :func:`inference.selection.select_components` for a mixture.
     """
-    figure = Figure(figsize=(13.0, 3.8), layout="constrained")
+    figure = Figure(figsize=(10.0, 3.9), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     table, groups = answer.table, answer.groups
     for law in dict.fromkeys(name for name, _ in answer.fits):
@@ -85,13 +84,13 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
     left.set_ylim(bottom=-1)
     left.set_xlabel("number of components")
     left.set_ylabel("BIC, above the best")
-    left.legend(fontsize="small")
     numbers = sorted(groups.entropies)
     middle.plot(numbers, [groups.entropies[k] for k in numbers], "o-", color="0.3")
     middle.axvline(groups.num_separated, color="0.6", linestyle=":", label="separated groups")
     middle.set_xlabel("groups, as components are merged")
     middle.set_ylabel("entropy of the assignments, nats")
-    middle.legend(fontsize="small")
+    handles, labels = (one + other for one, other in zip(left.get_legend_handles_labels(), middle.get_legend_handles_labels(), strict=True))
+    figure.legend(handles, labels, fontsize="small", loc="outside lower center", ncols=4)  # on no point of any
     for axes in (left, middle):
         axes.xaxis.get_major_locator().set_params(integer=True)
     image = right.imshow(groups.misclassified.numpy(), vmin=0, vmax=1, cmap="Greys")

@@ -10,7 +10,7 @@ A later step solves :math:`S(b, D, \theta) = \sum_i e_i = 0` for b. With the inf
 .. math:: \psi_i = - \Big(\frac{\partial S}{\partial b}\Big)^{-1} \Big(e_i + \frac{d S}{d \theta} \psi_{1i} + \frac{\partial S}{\partial D} d_i \Big),
     \qquad V = \sum_i \psi_i \psi_i^\top
 
-is the covariance of b that carries the first step (White 1982, doi:10.2307/1912526, for all steps stacked; Bakk, Oberski and Vermunt 2014, doi:10.1093/pan/mpu003, without
+where a row that counts :math:`v_i` times enters every sum so often, as do its copies. V is the covariance of b that carries the first step (White 1982, doi:10.2307/1912526, for all steps stacked; Bakk, Oberski and Vermunt 2014, doi:10.1093/pan/mpu003, without
 the terms in which both steps meet). In :math:`dS / d\theta`, by central differences, the table and proportional weights move with the parameters; modal weights stay, so that
 for these V is too large rather than too small.
 """
@@ -57,17 +57,23 @@ class Moved:
 
     Args:
         chances: r, (N, K); shares: of the classes before the items are seen, (K,), None where the fit does not say them.
-        weights: W, (N, K).
+        weights: W, (N, K); often: how often each row counts, (N,).
     """
 
     chances: Tensor
     shares: Tensor | None
     weights: Tensor
+    often: Tensor
+
+    @property
+    def sizes(self) -> Tensor:
+        """Rows of each class, as often as they count, (K,)."""
+        return self.often @ self.chances
 
     @property
     def table(self) -> Tensor:
         """D, (K, K): from the class, in the row, to the one assigned."""
-        return self.chances.mT @ self.weights / self.chances.sum(0).unsqueeze(-1)
+        return (self.chances * self.often.unsqueeze(-1)).mT @ self.weights / self.sizes.unsqueeze(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +85,7 @@ class FirstStep:
         assignment: how rows are assigned to classes.
 
     Raises:
-        ValueError: for another fit, posterior draws, weighted rows, components that depend on covariates already, other rows than those of the fit, or one class.
+        ValueError: for another fit, posterior draws, components that depend on covariates already, other rows than those of the fit, or one class.
     """
 
     caller: str
@@ -93,7 +99,6 @@ class FirstStep:
             raise ValueError(f"{caller}: a fit was expected, got {type(fit).__name__}")
         if not isinstance(self.assignment, str) or self.assignment not in ASSIGNMENTS:
             raise ValueError(f"{caller}: assignment must be one of {', '.join(map(repr, ASSIGNMENTS))}, got {self.assignment!r}")
-        fit.refuse_weights(caller)
         if fit.draws is not None:
             raise ValueError(f"{caller}: a point estimate was expected, such as one by EM(), got posterior draws")
         classes = {name: values for name, (count, values) in (fit.latents or {}).items() if count == 1 and values > 1}
@@ -106,7 +111,10 @@ class FirstStep:
             )
         object.__setattr__(self, "data", as_fitted(fit, self._items()))
         if self.num_rows != fit.num_rows:
-            raise ValueError(f"{caller}: the {fit.num_rows:,} rows of the fit were expected, got {self.num_rows:,}")
+            raise ValueError(
+                f"{caller}: the {fit.num_rows:,} rows of the fit were expected, got {self.num_rows:,}; where rows lack a covariate, fit the classes to the others too, "
+                "or fill the entries"
+            )
 
     def _items(self) -> Any:
         """The columns that the fit knows, where others stand beside them."""
@@ -131,7 +139,13 @@ class FirstStep:
         """At the first step's estimate."""
         chances = self._chances(self.fit)
         modal = torch.nn.functional.one_hot(chances.argmax(-1), chances.shape[1]).to(chances)
-        return Moved(chances, self._shares(self.fit), modal if self.assignment == "modal" else chances)
+        return Moved(chances, self._shares(self.fit), modal if self.assignment == "modal" else chances, self.often)
+
+    @cached_property
+    def often(self) -> Tensor:
+        """How often each row counts, (N,)."""
+        weights = self.fit.row_weights
+        return torch.ones(self.fit.num_rows, dtype=torch.float64) if weights is None else weights.detach().cpu().double()
 
     def _chances(self, fit: FitRecord) -> Tensor:
         (chances,) = posterior_latents(fit, self.data).values()
@@ -145,8 +159,8 @@ class FirstStep:
     def entropy_r2(self) -> float:
         """How well rows tell their classes: 1 where every row is sure, 0 where none says anything."""
         chances = self.at_estimate.chances
-        total = -(chances * chances.clamp(min=1e-300).log()).sum()
-        return float(1 - total / (self.num_rows * np.log(self.num_classes)))
+        total = -self.often @ (chances * chances.clamp(min=1e-300).log()).sum(-1)
+        return float(1 - total / (self.often.sum() * np.log(self.num_classes)))
 
     def corrected_weights(self, moved: Moved, table: Tensor) -> Tensor:
         """W*, (N, K)."""
@@ -196,7 +210,7 @@ class FirstStep:
         like = self.fit.params
         own = dataclasses.replace(self.fit, params={name: value.detach().to(like[name]) for name, value in coordinates.params(free).items()})
         chances = self._chances(own)
-        return Moved(chances, self._shares(own), self.at_estimate.weights if self.assignment == "modal" else chances)
+        return Moved(chances, self._shares(own), self.at_estimate.weights if self.assignment == "modal" else chances, self.often)
 
 
 def covariance_of(first: FirstStep, estimating: Estimating, estimate: Tensor, penalty: Tensor | None = None) -> Tensor:
@@ -208,16 +222,16 @@ def covariance_of(first: FirstStep, estimating: Estimating, estimate: Tensor, pe
         estimate: b, (M,).
         penalty: second derivatives of a penalty of b, which adds to -S, (M, M).
     """
-    at = first.at_estimate
+    at, often = first.at_estimate, first.often
     table = at.table
     each = estimating(estimate, at, table)
-    bread = jacobian(lambda b: estimating(b, at, table).sum(0), estimate)
-    by_table = jacobian(lambda d: estimating(estimate, at, d).sum(0), table).flatten(1)  # (M, K K)
-    by_first, influence = first.slopes(lambda moved: estimating(estimate, moved, moved.table).sum(0))
-    of_table = (at.chances.unsqueeze(-1) * (at.weights.unsqueeze(-2) - table) / at.chances.sum(0).unsqueeze(-1)).flatten(1)  # (N, K K)
+    bread = jacobian(lambda b: often @ estimating(b, at, table), estimate)
+    by_table = jacobian(lambda d: often @ estimating(estimate, at, d), table).flatten(1)  # (M, K K)
+    by_first, influence = first.slopes(lambda moved: often @ estimating(estimate, moved, moved.table))
+    of_table = (at.chances.unsqueeze(-1) * (at.weights.unsqueeze(-2) - table) / at.sizes.unsqueeze(-1)).flatten(1)  # (N, K K)
     meat = each + influence @ by_first.mT + of_table @ by_table.mT
     psi = torch.linalg.solve(-bread if penalty is None else penalty - bread, meat.mT).mT
-    return psi.mT @ psi
+    return (psi * often.unsqueeze(-1)).mT @ psi
 
 
 def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int) -> Any:

@@ -185,7 +185,7 @@ def compare_outcomes(
         off = y.unsqueeze(1) - b.reshape(num, width)  # (N, K, L)
         return (weights(moved, table).unsqueeze(-1) * off).flatten(1)
 
-    own = weights(first.at_estimate, first.at_estimate.table)
+    own = weights(first.at_estimate, first.at_estimate.table) * first.often.unsqueeze(-1)
     sizes = own.sum(0)
     if not bool((sizes > 0).all()):
         raise ValueError(f"{caller}: class {int((sizes <= 0).nonzero()[0])} has no rows with an outcome, so that it has no mean; fit fewer classes")
@@ -193,5 +193,5 @@ def compare_outcomes(
     covariance = covariance_of(first, estimating, means.flatten())
     return ClassOutcomes(
         name, levels, means.numpy(), covariance.numpy(), sizes.numpy(), method, assignment, first.at_estimate.table.numpy(), first.entropy_r2,
-        int(seen.sum()), int((~seen).sum()),
+        round(float(first.often[seen].sum())), round(float(first.often[~seen].sum())),
     )  # fmt: skip

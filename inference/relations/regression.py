@@ -54,7 +54,7 @@ class ClassRegression(Answer):
         method: "one-step", "two-step", "ml", "bch" or "none"; assignment: of rows to classes, "" where no row is assigned.
         classification: chances to be assigned to each class, in the columns, given the class, in the rows, (K, K); None in one step.
         entropy_r2: how well the items tell the classes, NaN in one step.
-        num_rows: N.
+        num_rows: N, as often as rows count; num_missing: that lacked a covariate and stood aside.
     """
 
     terms: tuple[str, ...]
@@ -65,6 +65,7 @@ class ClassRegression(Answer):
     classification: np.ndarray | None
     entropy_r2: float
     num_rows: int
+    num_missing: int = 0
 
     def frame(self, level: float = 0.95) -> pd.DataFrame:
         """A line for each coefficient: estimate, standard error, z and its two-sided p, odds ratio and its interval.
@@ -130,7 +131,8 @@ class ClassRegression(Answer):
             "one-step": "Classes and coefficients were fitted together.", "none": "No correction: the classes assigned were taken for the classes.",
             "two-step": "Two steps: the classes as the first fit left them.", "ml": "Three steps, corrected by maximum likelihood.", "bch": "Three steps, corrected by BCH weights.",
         }  # fmt: skip
-        return f"Log-odds of each class against class 0, {self.num_rows:,} rows. {ways[self.method]} The columns low and high are an interval of the odds ratio."
+        missing = f" ({self.num_missing:,} lack a covariate and stand aside)" if self.num_missing else ""
+        return f"Log-odds of each class against class 0, {self.num_rows:,} rows{missing}. {ways[self.method]} The columns low and high are an interval of the odds ratio."
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,12 +142,14 @@ class ClassLogit:
     Args:
         first: the first step; method: how the classes of its rows are weighted.
         known: the covariates, with units; given: their columns, (N, P).
+        seen: rows that have them, (N,); the others stand aside.
     """
 
     first: FirstStep
     method: Method
     known: Covariates
     given: Tensor
+    seen: Tensor
 
     @cached_property
     def _design(self) -> Tensor:
@@ -176,16 +180,16 @@ class ClassLogit:
     def estimating(self, b: Tensor, moved: Moved, table: Tensor) -> Tensor:
         """What every row adds to S, (N, (K - 1) Q), of standardised coefficients ((K - 1) Q,)."""
         p = chances_of_design(self._design, b.reshape(self._shape)).exp()
-        off = (self._weights(moved, table, p) - p)[:, 1:]
+        off = (self._weights(moved, table, p) - p)[:, 1:] * self.seen.unsqueeze(-1)
         return (off.unsqueeze(-1) * self._design.unsqueeze(-2)).flatten(1)
 
     def solve(self) -> Tensor:
         """Standardised coefficients, (K - 1, Q): rounds of weights and their weighted logit, from coefficients that are zero."""
-        at, often = self.first.at_estimate, torch.ones(len(self.given), dtype=torch.float64)
+        at, often = self.first.at_estimate, self.first.often * self.seen
         beta = torch.zeros(self._shape, dtype=torch.float64)
         for _ in range(MOST_ROUNDS):
             p = chances_of_design(self._design, beta).exp()
-            cross = self._weights(at, at.table, p)[:, 1:].mT @ self._design
+            cross = (self._weights(at, at.table, p)[:, 1:] * often.unsqueeze(-1)).mT @ self._design
             plain = maximise_coefficients(self.known, cross.unsqueeze(0), self.given, often, self.known.plain(beta).unsqueeze(0))[0]
             change, beta = float((self.known.standardised(plain) - beta).abs().max()), self.known.standardised(plain)
             if change < CLOSE or self.method in ("none", "bch"):
@@ -221,6 +225,7 @@ def regress_classes(
     covariates: Any,
     method: Method = "two-step",
     assignment: Assignment = "proportional",
+    covariates_missing: Literal["refuse", "drop"] = "refuse",
 ) -> ClassRegression:
     """What the classes of a fit depend on: a regression of the class on covariates that the fit did not know.
 
@@ -233,9 +238,10 @@ def regress_classes(
         covariates: names of columns of ``data``, or the columns: a frame, a series, or an array (N, P). Those of text are taken for categories.
         method: "two-step", "ml", "bch" or "none", as the module says; "two-step" makes the least choices.
         assignment: of rows to classes, for all methods but "two-step": "proportional" to their chances, or "modal".
+        covariates_missing: "refuse" rows that lack a covariate, or "drop" them: they stand aside here, and stay in the fit of the classes.
 
     Raises:
-        ValueError: for a fit without classes or with covariates of its own, settings out of range, a covariate that is missing, constant, or follows from the others, or
+        ValueError: for a fit without classes or with covariates of its own, settings out of range, a covariate that is missing (unless these rows are dropped), constant, or follows from the others, or
             a first step without standard errors.
 
     Warns:
@@ -248,16 +254,24 @@ def regress_classes(
     if method == "two-step" and first.at_estimate.shares is None:
         raise ValueError(f"{caller}: method='two-step' needs the weights of a mixture, which {fit.model_name} does not name; take 'ml' or 'bch'")
     frame = own_columns(caller, "covariates", covariates, data, first.num_rows)
+    if covariates_missing not in ("refuse", "drop"):
+        raise ValueError(f"{caller}: covariates_missing must be 'refuse' or 'drop', got {covariates_missing!r}")
     known = Covariates.from_frame(frame)
-    given = known.check(frame).double()
-    known = known.measured(given)
+    seen = torch.tensor((frame.notna().all(axis=1) | (covariates_missing == "refuse")).to_list())
+    if not bool(seen.any()):
+        raise ValueError(f"{caller}: every row lacks a covariate")
+    own = known.check(frame[seen.numpy()]).double()
+    known = known.measured(own, first.often[seen])
+    given = own.new_zeros(len(seen), own.shape[1])
+    given[seen] = own
     if method != "none":
         first.check_table()
-    logit = ClassLogit(first, method, known, given)
+    logit = ClassLogit(first, method, known, given, seen.double())
     beta = logit.solve()
     back = torch.stack([known.plain(one.reshape(beta.shape)).flatten() for one in torch.eye(beta.numel(), dtype=torch.float64)], -1)
     covariance = back @ covariance_of(first, logit.estimating, beta.flatten(), logit.penalty) @ back.mT
     how = "" if method == "two-step" else assignment
     return ClassRegression(
-        known.terms, known.plain(beta).numpy(), covariance.numpy(), method, how, first.at_estimate.table.numpy(), first.entropy_r2, first.num_rows
-    )
+        known.terms, known.plain(beta).numpy(), covariance.numpy(), method, how, first.at_estimate.table.numpy(), first.entropy_r2,
+        round(float(first.often[seen].sum())), round(float(first.often[~seen].sum())),
+    )  # fmt: skip

@@ -40,16 +40,17 @@ MEANING = {
 }
 
 
-def why(result: AcdcResult, chosen: int, halves: Reproducibility | None = None) -> list[str]:
+def why(result: AcdcResult, chosen: int, halves: Reproducibility | None = None, answer: HowMany | None = None) -> list[str]:
     """The choice in sentences.
 
     Args:
         result: of :func:`inference.acdc.criterion.acdc`.
         chosen: number of components; halves: which components return from half of the rows.
+        answer: that chose, if another rule did.
     """
     choice = result.select()
-    words = [f"{chosen} components."]
-    if chosen != choice.num_components:
+    words = [f"{chosen} components."] if answer is None else [_beside(choice, chosen)]
+    if answer is None and chosen != choice.num_components:
         words.append(f"Another criterion chose; ACDC itself would take {choice.num_components}.")
     words.append(_rule(result, choice))
     others = sorted(set(result.sensitivity().values()))
@@ -60,10 +61,22 @@ def why(result: AcdcResult, chosen: int, halves: Reproducibility | None = None) 
     )
     words.append(_fewer(result, chosen))
     words.append(_more(result, chosen))
-    words.append(_own(result, chosen))
+    words.append(_own(result, chosen, answer))
     if halves is not None:
         words += _returning(halves, chosen)
     return [sentence for sentence in words if sentence]
+
+
+def _beside(choice: Choice, chosen: int) -> str:
+    """How clear steps of the noise go with another rule's number."""
+    own = "By itself the noise of the components (ACDC), which knows of no other law and of no price of a component,"
+    if choice.num_components == chosen and choice.finished:
+        return f"{own} leads to the same number."
+    told = f"leads to {choice.num_components} and not to {chosen}" if choice.num_components != chosen else f"makes no clear step that ends at {chosen}"
+    return (
+        f"{own} {told}. The verdict above is to be preferred: it compares what several laws gain by a component with what noise alone would give, where ACDC asks only how large the "
+        "step of the misfit is, and large is a matter of taste."
+    )
 
 
 def _rule(result: AcdcResult, choice: Choice) -> str:
@@ -119,7 +132,7 @@ def _named(which: np.ndarray) -> str:
     return f"component{'' if which.sum() == 1 else 's'} {', '.join(str(i + 1) for i in np.flatnonzero(which))}"
 
 
-def _own(result: AcdcResult, chosen: int) -> str:
+def _own(result: AcdcResult, chosen: int, answer: HowMany | None = None) -> str:
     off = _misfitting(result, chosen)
     if not off.any():
         return (
@@ -129,7 +142,7 @@ def _own(result: AcdcResult, chosen: int) -> str:
     words = f"With K = {chosen}, the noise of {_named(off)} is farther from its law than exact noise is, by more than {MISFIT:g} standard deviations"
     best, share = taken_beyond(result.left, chosen)
     if share <= result.min_share:
-        return f"{words}. {_what_that_shows(result)}"
+        return f"{words}. {_what_that_shows(result, answer)}"
     wide = sorted((s for s in result.segments[:-1] if s.num_components > chosen), key=lambda s: -s.width)[:3]
     cutoffs = ", ".join(
         f"K = {s.num_components} from {number(s.start, 2)} to {number(s.end, 2)}"
@@ -142,17 +155,19 @@ def _own(result: AcdcResult, chosen: int) -> str:
     )
 
 
-def _what_that_shows(result: AcdcResult) -> str:
+def _what_that_shows(result: AcdcResult, answer: HowMany | None) -> str:
     if result.refitted:
         return (
             "Exact noise was that of fits to data drawn from this one, so it contradicts this law with this number of components; whether "
             "another law holds or a component is missing was not tested here."
         )
-    return (
+    words = (
         "Exact noise was drawn with the estimates held as known. Estimates follow their data, which alone makes noise too regular, the more so the "
-        "fewer columns there are for each component: a right law can look like this. acdc(..., calibrate=Bootstrap(refit=True)) tells the two "
-        "apart, and until then nothing is said of the law."
+        "fewer columns there are for each component: a right law can look like this."
     )
+    if answer is not None:
+        return f"{words} The figure of the verdict, {number(answer.misfit, 1)}, was taken from fits to tables drawn from the fit, which allow for that; it is the one to go by."
+    return f"{words} acdc(..., calibrate=Bootstrap(refit=True)) tells the two apart, and until then nothing is said of the law."
 
 
 def _disagreement(choices: pd.DataFrame) -> str:
@@ -270,7 +285,7 @@ def write_selection_report(
     own = [Section("verdict", "Verdict", [selection_verdict(result, k, table, returning)])] if answer is None else how_many_sections(answer, returning)
     sections = [
         *own,
-        Section("why", question, map(Paragraph, why(result, k, halves))),
+        Section("why", question, map(Paragraph, why(result, k, halves, answer))),
         Section("steps", "What every number leaves", [picture(lambda: plot_choice(result), "clear steps, and loss against the cutoff"), _STEPS]),
         Section("components", "Misfit of each component", [misfit, *_misfit(result, k, names)]),
         Section("halves", "Components that return", _halves(halves)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,7 +80,7 @@ def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
         *more,
         Finding("", "What could not have been seen?", answer.unseen),
     ]
-    step = "Read the page of the chosen fit before you build on it: answer.fit.report(path, data), or ppl-models report on its folder."
+    step = "Read the page of the chosen fit before you build on it: answer.fit.report(path, data), or ppl-models fit with the number chosen."
     return verdict_of(findings, nothing=step, answer=answer.sentences[0], about="number")
 
 
@@ -116,7 +117,7 @@ def _laws(answer: HowMany) -> Iterator[Part]:
     frame = answer.table.reset_index()
     shown = [name for name in COLUMNS if name in frame]
     rows = [
-        [str(row["law"]), str(row["num_components"]), *(number(float(row[name]), 2 if name == "gain_in_edges" else 0 if name == "num_parameters" else 1) for name in shown),
+        [str(row["law"]), str(row["num_components"]), *("" if math.isnan(row[name]) else number(float(row[name]), 2 if name == "gain_in_edges" else 0 if name == "num_parameters" else 1) for name in shown),
          "chosen" if row["chosen"] else ""]
         for _, row in frame.iterrows()
     ]  # fmt: skip

@@ -151,8 +151,9 @@ def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
     """The structure of a fit of several groups.
 
     Raises:
-        ValueError: for another model.
+        ValueError: for another model, or weighted rows.
     """
+    fit.refuse_weights(owner)
     structure = fit.structure
     if not isinstance(structure, AttributeGroupsStructure):
         raise ValueError(f"{owner}: a fit of an AttributeGroups model was expected, got one of {fit.model_name}")

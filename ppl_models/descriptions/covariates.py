@@ -188,7 +188,7 @@ class Covariates:
             row, column = missing.nonzero()[0].tolist()
             raise ValueError(
                 f"data: covariate {self.names[column]!r} is missing in row {row} ({int(missing.any(-1).sum())} of {len(table):,} rows lack a covariate): what is "
-                "given cannot be summed over, so drop these rows or fill the entries"
+                f"given cannot be summed over, so fill the entries, or drop these rows, as in data.dropna(subset={list(self.names)})"
             )
         for p, own in enumerate(self.levels):
             wrong = (table[:, p] < 0) | (table[:, p] >= len(own)) | (table[:, p] != table[:, p].floor()) if own else None

@@ -163,6 +163,13 @@ def test_groups_that_depend_on_covariates_come_back_from_the_folder(people, tmp_
     again = run("predict", tmp_path / "out", people, "--out", tmp_path / "new.csv")
     assert again.exit_code == 0, again.stderr
     assert pd.read_csv(tmp_path / "new.csv")["assignments"].tolist() == pd.read_csv(tmp_path / "out" / "posterior.csv")["assignments"].tolist()
+    gaps = pd.read_csv(people).assign(town=lambda own: own["town"].where(own.index != 1))
+    gaps.to_csv(tmp_path / "gaps.csv", index=False)
+    asked = ("--components", 1, "--columns", "age,visits", "--covariates", "town", "--restarts", 1)
+    assert "covariate 'town' is missing in row 1" in mixture(tmp_path / "gaps.csv", tmp_path / "refused", *asked).stderr
+    done = mixture(tmp_path / "gaps.csv", tmp_path / "dropped", *asked, "--covariates-missing", "drop")
+    assert f"1 row of {len(gaps)} that lack a covariate is left out." in done.stdout
+    assert pd.read_csv(tmp_path / "dropped" / "posterior.csv")["row"].tolist() == [1, *range(3, len(gaps) + 1)]
     twice = mixture(people, tmp_path / "other", "--components", 2, "--columns", "age,visits", "--covariates", "age")
     assert twice.exit_code != 0
     assert "--covariates: age cannot be among --columns too" in twice.stderr

@@ -89,7 +89,7 @@ def test_what_a_reader_must_know_is_said() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         stopped = fit(DeepDiscreteEncoder(num_items=6, latent_sizes=(2,)), data, EM(max_iterations=2))
-        drawn = fit(Mixture(num_components=2, component=Bernoulli(), num_items=6), data, NUTS(num_chains=2, num_draws=5, num_warmup=20))
+        drawn = fit(Mixture(num_components=2, component=Bernoulli(), num_items=6), data, NUTS(num_chains=2, num_draws=5, num_warmup=5))
     assert "did not converge in 2 iterations" in repr(stopped)
     assert "1, read them in fit.warnings" in repr(stopped)
     assert "2 bits" in repr(stopped)

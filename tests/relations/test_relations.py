@@ -75,7 +75,7 @@ def coefficients(frame: pd.DataFrame, first: Fit) -> torch.Tensor:
     known = Covariates(("age",), units=((0.5, 0.5),))
     again, given = fit(first.model, frame[ITEMS[:3]], TIGHT, init=first), known.check(frame[["age"]]).double()
     steps = {how: FirstStep("test", again, frame[ITEMS[:3]], how) for how in ("proportional", "modal")}  # type: ignore[arg-type]
-    return torch.stack([ClassLogit(steps[how], method, known, given).solve().ravel() for method, how in WAYS[:4]])  # type: ignore[arg-type]
+    return torch.stack([ClassLogit(steps[how], method, known, given, torch.ones(len(given)).double()).solve().ravel() for method, how in WAYS[:4]])  # type: ignore[arg-type]
 
 
 def test_errors_are_those_of_a_copy_of_each_row() -> None:
@@ -198,3 +198,40 @@ def test_a_program_of_ones_own_has_the_same_relations(example: tuple[pd.DataFram
     np.testing.assert_allclose(one.frame()["error"], other.frame()["error"], rtol=0.02)
     with pytest.raises(ValueError, match="'two-step' needs the weights of a mixture"):
         regress_classes(own, items, frame[["age"]])
+
+
+@pytest.mark.parametrize("method", ["two-step", "bch"])
+def test_weights_are_copies(method: Any) -> None:
+    """Failed before: weighted fits were refused."""
+    frame = simulated(300, 4)
+    counts = np.random.default_rng(5).integers(0, 3, 300)
+    copied = frame.loc[frame.index.repeat(counts)].reset_index(drop=True)
+    weighted, plain = (fit(Mixture(2, Bernoulli(), 4), rows[ITEMS], TIGHT, num_restarts=2, weights=own) for rows, own in ((frame, counts), (copied, None)))
+    one, other = (regress_classes(own, rows, ("age", "town"), method) for own, rows in ((weighted, frame), (plain, copied)))
+    np.testing.assert_allclose(one.frame()[["estimate", "error"]], other.frame()[["estimate", "error"]], rtol=2e-3)
+    assert (one.num_rows, one.entropy_r2) == (other.num_rows, pytest.approx(other.entropy_r2, rel=1e-4))
+    one, other = (compare_outcomes(own, rows, "grade") for own, rows in ((weighted, frame), (plain, copied)))
+    np.testing.assert_allclose(one.frame()[["estimate", "error"]], other.frame()[["estimate", "error"]], rtol=2e-3)
+
+
+def test_rows_without_covariates_stand_aside(example: tuple[pd.DataFrame, Fit]) -> None:
+    """The maximum over the rows that have them, with the classes as all rows made them."""
+    frame, first = example
+    gaps = frame.assign(age=frame["age"].where(np.arange(500) % 5 > 0), town=frame["town"].where(np.arange(500) != 7))
+    found = regress_classes(first, gaps, ("age", "town"), covariates_missing="drop")
+    assert (found.num_rows, found.num_missing) == (399, 101)
+    assert "399 rows (101 lack a covariate and stand aside)" in str(found)
+    seen = gaps[["age", "town"]].notna().all(axis=1).to_numpy()
+    law = torch.log(first.posterior_latents(frame[ITEMS])["assignments"] / first.params["weights"]).numpy()[seen]
+    terms = np.c_[np.ones(399), gaps["age"][seen], gaps["town"][seen] == "south"]
+
+    def minus(b: np.ndarray) -> float:
+        eta = np.c_[np.zeros(399), terms @ b]
+        return -float(np.log(np.exp(log_softmax(eta, axis=1) + law).sum(1)).sum())
+
+    best = minimize(minus, np.zeros(3), tol=1e-10).x
+    np.testing.assert_allclose(found.coefficients.ravel(), best, rtol=5e-3)  # but for the weak prior
+    with pytest.raises(ValueError, match="covariate 'age' is missing in row 0"):
+        regress_classes(first, gaps, ("age", "town"))
+    with pytest.raises(ValueError, match="covariates_missing must be 'refuse' or 'drop'"):
+        regress_classes(first, gaps, ("age", "town"), covariates_missing="no")  # type: ignore[arg-type]
