@@ -138,10 +138,10 @@ def warn(text: str) -> None:
     typer.echo(f"warning: {' '.join(text.split())}", err=True)
 
 
-def deliver(result: Fit, frame: pd.DataFrame, out: Path, image_shape: tuple[int, int] | None) -> None:
+def deliver(result: Fit, frame: pd.DataFrame, out: Path, image_shape: tuple[int, int] | None, read_as: dict[str, Any] | None = None) -> None:
     from inference.report.results_folder import FIT, POSTERIOR, REPORT, SUMMARY, write_results
 
-    write_results(result, frame, out, image_shape)
+    write_results(result, frame, out, image_shape, read_as)
     state = "converged" if result.converged else "stopped"
     typer.echo(
         f"{state} after {result.num_iterations} iterations, {result.seconds:.1f} s\n"

@@ -79,5 +79,5 @@ def fit_hmm(
         component: Any = component_of(response, asked, items)
         frame = frame.rename(columns=places)
         result = run(HiddenMarkov(states, component, items.shape[1], initial), frame, None, restarts, seed, checkpoint, not no_progress)
-        deliver(result, frame, out, None)
+        deliver(result, frame, out, None, {"columns": {place: column for column, place in places.items()}})
         typer.echo(write_rows(result, frame, out / "posterior.csv"))

@@ -71,7 +71,8 @@ def fit_options(
         tabular = {"--states": states is not None, "--stickiness": stickiness > 0, "--termination": termination}
         names = [state] if features is None else _names(features, tabular, (sequence, time, action))
         places = {"sequence": sequence, "time": time, "action": action}
-        frame = _read(data, places | ({"state": state} if features is None else {}), [] if features is None else names)
+        places |= {"state": state} if features is None else {}
+        frame, codes = _read(data, places, [] if features is None else names)
         model: OptionsHMM | ContinuousOptionsHMM
         if features is None:
             model = _tabular(frame, options, states, actions, stickiness, termination, network)
@@ -79,7 +80,7 @@ def fit_options(
             model = _continuous(frame, len(names), options, actions, network)
         packed = model.check_data(frame, for_fit=False)[0]
         result = run(model, frame, "random" if random else "spectral", restarts, seed, checkpoint, not no_progress)
-        deliver(result, packed, out, None)
+        deliver(result, packed, out, None, {"columns": places, "codes": codes})
         _write_options(result, frame, packed, out / "options.csv")
         typer.echo(f"options of every step: {out / 'options.csv'}")
 
@@ -105,10 +106,11 @@ def _continuous(
     return ContinuousOptionsHMM(num_features, actions or max(2, _largest(frame, "action") + 1), options, policy)
 
 
-def _read(data: str, places: dict[str, str], features: list[str]) -> pd.DataFrame:
-    """The columns of the steps under the names that the models know; states and actions that are texts are numbered, and that is said."""
+def _read(data: str, places: dict[str, str], features: list[str]) -> tuple[pd.DataFrame, dict[str, dict[str, int]]]:
+    """The columns of the steps under the names that the models know; states and actions that are texts are numbered, which is said, and the numbers."""
     import numpy as np
 
+    numbered: dict[str, dict[str, int]] = {}
     if len(set(places.values())) < len(places):
         raise ValueError(f"{', '.join(f'--{place}' for place in places)}: different columns were expected, got {', '.join(places.values())}")
     names, wanted = columns_of(data), {name: f"--{place}" for place, name in places.items()} | dict.fromkeys(features, "--features")
@@ -119,11 +121,11 @@ def _read(data: str, places: dict[str, str], features: list[str]) -> pd.DataFram
     frame = read_mixed(data, list(wanted), [places["sequence"]]).rename(columns={name: place for place, name in places.items()})
     for place in ("state", "action"):
         if place in frame and holds_texts(frame[place]):
-            codes = {name: float(code) for code, name in enumerate(sorted(set(frame[place].dropna())))}
-            frame[place] = [codes.get(name, np.nan) for name in frame[place]]
-            shown = ", ".join(f"{name} is {code:g}" for name, code in list(codes.items())[:20])
+            codes = numbered[place] = {name: code for code, name in enumerate(sorted(set(frame[place].dropna())))}
+            frame[place] = [float(codes.get(name, np.nan)) for name in frame[place]]
+            shown = ", ".join(f"{name} is {code}" for name, code in list(codes.items())[:20])
             typer.echo(f"The {place}s are numbered: {shown}{', ...' if len(codes) > 20 else ''}.")
-    return frame
+    return frame, numbered
 
 
 def _names(features: str, tabular: dict[str, bool], others: tuple[str, ...]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -54,9 +54,9 @@ def predict(
         file = usable_path("--out", out)
         if file.exists() and not overwrite:
             raise ValueError(f"{file} exists: name another file, or allow to overwrite (--overwrite)")
-        fit, _, _ = read_results(folder)
+        fit, _, summary = read_results(folder)
         beside = None if keep is None else _kept(data, keep)
-        rows = _rows(fit, data)
+        rows = _rows(fit, data, summary.get("read_as", {}))
         with listening() as caught:
             file.parent.mkdir(parents=True, exist_ok=True)
             said = write_rows(fit, rows, file, beside)
@@ -65,10 +65,20 @@ def predict(
         typer.echo(f"{counted(len(rows), 'time point' if fit.structure.row_columns else 'row')}: {said}")
 
 
-def _rows(fit: Fit, data: str) -> pd.DataFrame:
-    """The rows under the columns of the fit; of a file whose columns have no names, by their places."""
+def _rows(fit: Fit, data: str, read_as: dict[str, Any]) -> pd.DataFrame:
+    """The rows under the columns of the fit; of a file whose columns have no names, by their places; of sequences, with places and codes as the fit read them."""
     if fit.structure.row_columns:
-        return read_csv(Path(data))
+        frame = read_csv(Path(data))
+        for place, column in read_as.get("columns", {}).items():
+            if column not in frame and place not in frame:
+                raise ValueError(f"{data}: no column is named {column!r}, which said the {place} of each row when the model was fitted")
+            frame = frame.rename(columns={column: place}) if place not in frame else frame
+        for place, codes in read_as.get("codes", {}).items():
+            unknown = sorted(set(frame[place].dropna().astype(str)) - set(codes))
+            if unknown:
+                raise ValueError(f"{data}: the {place} {unknown[0]!r} was not met when the model was fitted; those known are {', '.join(codes)}")
+            frame[place] = frame[place].map(codes)
+        return frame
     named = [str(name) for name in fit.item_names]
     are_numbers = named == [str(j) for j in range(len(named))]
     has_names = Path(data.rpartition(":")[0] or data).suffix.lower() not in (".npy", ".npz")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
 
-__all__ = ["Names", "dims_of", "labels_of"]
+__all__ = ["Names", "dims_of", "labels_of", "with_names"]
 
 Names = Mapping[str, Sequence[str]]
 
@@ -77,3 +78,17 @@ def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -
     if dim == "dispersed_item" and len(dispersed) == size:
         return dispersed
     return list(range(size))
+
+
+def with_names(fit: FitRecord, text: str, names: Names | None = None) -> str:
+    """A text in which entries of parameters by number, such as ``predictors[1,0]``, have their names, ``predictors[1, age]``."""
+
+    def named(found: re.Match[str]) -> str:
+        site, places = found[1], [int(place) for place in found[2].split(",")]
+        shape = fit.params[site].shape if site in fit.params else ()
+        if len(places) != len(shape) or any(place >= size for place, size in zip(places, shape, strict=True)):
+            return found[0]
+        labels = [labels_of(fit, dim, size, names)[place] for dim, size, place in zip(dims_of(fit, site, shape), shape, places, strict=True)]
+        return f"{site}[{', '.join(map(str, labels))}]"
+
+    return re.sub(r"(\w+)\[(\d+(?:,\d+)*)\]", named, text)

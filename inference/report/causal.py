@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ppl_models.parts.showing import counted
 
 __all__ = ["causal_parts", "causal_record", "causal_verdict", "verdict_in_words", "write_causal_report"]
 
-MOST_DOUBTS, MOST_PAIRS = 8, 24  # that a page lists
+MOST_DOUBTS, FEW_DOUBTS, MOST_PAIRS = 8, 3, 24  # that a page lists, and its verdict
 LEAST_SHOWN = 0.25  # probability of being joined, below which a pair that the graph does not join is not listed
 RARE = 0.2  # probability of the most probable graph, below which no single graph is to be read
 NONE_EXPLAINS = "No graph explains the answers as well as a free table does: some dependence is left out of all of them."
@@ -69,7 +69,7 @@ def causal_verdict(report: AttributeReport) -> Verdict:
     is_vague = chances is not None and chances.classes[0][1] < RARE
     is_open = is_vague or bool(causal.doubts or causal.ties or causal.nearly_unfaithful)
     step = "Read the edges one by one, with their probabilities and doubts below, and no single graph." if is_open else ""
-    sure = Finding("care" if is_open else "good", "How sure is that?", " ".join(rest) or "Nothing that was looked at leaves it open.", step)
+    sure = Finding("care" if is_open else "good", "How sure is that?", " ".join(rest) or _not_firm(causal.doubts), step)
     explained = None
     if causal.edges:
         fails = report.on_rows.best.graph is None
@@ -77,6 +77,14 @@ def causal_verdict(report: AttributeReport) -> Verdict:
         explained = Finding("care" if fails else "good", "Does a graph explain the answers?", words)
     held = "Take an arrow as a conjecture: what came first in time, or an intervention, can confirm it; this table cannot." if causal.edges else ""
     return verdict_of([asked, sure, explained, Finding("", "What could not have been seen?", TAKEN_FOR_GRANTED, held)], nothing="Nothing follows from this page alone.", answer=first, about="graph")
+
+
+def _not_firm(doubts: Sequence[str]) -> str:
+    """The first doubts, in one sentence."""
+    if not doubts:
+        return "Nothing that was looked at leaves it open."
+    more = f"; and {len(doubts) - FEW_DOUBTS} more, below" if len(doubts) > FEW_DOUBTS else ""
+    return f"Not all of it is firm: {'; '.join(doubt.rstrip('.') for doubt in doubts[:FEW_DOUBTS])}{more}."
 
 
 def causal_parts(report: AttributeReport) -> Iterator[Part]:

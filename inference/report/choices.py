@@ -33,6 +33,12 @@ CRITERIA = {
     "ratio": "the largest gap between singular values of the data; nothing was fitted", "left": "clear steps of the components' noise (ACDC)",
     "lenient": "laws and numbers together", "singular_value": "singular values",
 }  # fmt: skip
+COLUMNS = {
+    "log_likelihood": "grows with every size, so it chooses nothing by itself", "num_parameters": "free numbers of the fit", "seconds": "that the fit took",
+    "ebic": "deviance with a price for each parameter and for how many graphs there are of a size; smaller is better", "bic": "deviance with a price for each parameter; smaller is better",
+    "aic": "the same with a lower price, which takes too many rather than too few", "held_out": "log-likelihood of a row that no fit has seen; larger is better",
+    "p_value": "of the test of this size against the next", "optimum_missed": "yes where a smaller size, which this one contains, has a larger likelihood",
+}  # fmt: skip
 BEYOND = "Sizes and models that were not compared, and whether the chosen one is right: its own report looks at that."
 
 
@@ -69,7 +75,8 @@ def _(record: Selection) -> Choice:
     findings = [Finding("", "What was asked?", asked), _on_size(record), _on_fits(record), Finding("", "What could not have been seen?", BEYOND)]
     answer = f"Size {record.chosen}, by {CRITERIA.get(record.score, record.score).split(',')[0].split(';')[0]}."
     nothing = "Read the report of the chosen fit before you build on it." if record.fits else "Fit the chosen size, and read its report."
-    return Choice(f"How many? {record.chosen}", verdict_of(findings, nothing=nothing, answer=answer, about="choice"), record.table, record.plot)
+    verdict = verdict_of(findings, nothing=nothing, answer=answer, about="choice")
+    return Choice(f"How many? {record.chosen}", verdict, record.table, record.plot, meanings=COLUMNS)
 
 
 def _on_size(record: Selection) -> Finding:

@@ -15,7 +15,7 @@ import numpy as np
 
 from inference.base.plugins import load_modules
 from inference.fitting.columns import as_fitted
-from inference.fitting.names import Names
+from inference.fitting.names import Names, with_names
 from inference.fitting.result import Fit
 from inference.fitting.showing import has_sequences, rows_in_words
 from inference.plots._common import check_image_shape
@@ -85,7 +85,7 @@ def write_report(
         Section("latents", "Latents", latents(subject)),
         Section("predictive", "Posterior predictive check", predictive(structure, subject)),
         Section("convergence", "Convergence", _convergence(fit)),
-        Section("identifiability", "Identifiability", [_identifiability(identified(structure, subject)), *explained(structure, subject)]),
+        Section("identifiability", "Identifiability", [_identifiability(subject, identified(structure, subject)), *explained(structure, subject)]),
     ]
     return write_page(file, f"{fit.model_name}: fit report", sections)
 
@@ -152,7 +152,7 @@ def _convergence(fit: Fit) -> Iterator[Part]:
     yield Note(words + (" Starts that end at the height of the best one found the same optimum; if only one does, more starts may find a better." if several else ""))
 
 
-def _identifiability(found: str | HasText | None) -> Part:
+def _identifiability(subject: Subject, found: str | HasText | None) -> Part:
     if found is None:
         return Note("Not decided: the rows of the fit are missing here, or too few for so many parameters, or cannot be judged one by one. A good fit does not by itself mean that its latents are determined.")
-    return Verbatim(found if isinstance(found, str) else found.text())
+    return Verbatim(with_names(subject.fit, found if isinstance(found, str) else found.text(), subject.names))

@@ -16,7 +16,7 @@ import logging
 import math
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -62,7 +62,7 @@ def check_output_folder(path: str | Path, overwrite: bool = False, allowed: Sequ
     return folder
 
 
-def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int, int] | None = None) -> dict[str, Any]:
+def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int, int] | None = None, read_as: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Write all of the above into a folder, making it where it does not exist and replacing files of these names.
 
     Args:
@@ -70,6 +70,7 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
         data: the rows it was fitted to.
         path: the folder.
         image_shape: (rows, columns) where the items are the pixels of an image; loadings are then drawn as pictures.
+        read_as: how the rows were read from their file, for whoever reads others; kept in the summary.
 
     Returns:
         What ``summary.json`` holds.
@@ -87,6 +88,7 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
         logger.info("writing the report")
         write_report(fit, data, new / REPORT, image_shape=image_shape, identifiability=verdict)
         summary = summarise(fit, image_shape)
+        summary |= {} if read_as is None else {"read_as": dict(read_as)}
         summary["identifiability"] = None if verdict is None else verdict.to_dict()
         write_whole(new / SUMMARY, json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
     return summary

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from inference.base.structure import Structure
+from inference.fitting.names import with_names
 from inference.fitting.showing import rows_in_words
 from inference.predictive import LEAST_ROWS
 from inference.report.latent_use import LatentUse, latent_use
@@ -115,17 +116,21 @@ def on_determination(subject: Subject) -> Finding:
     if not record["is_full_rank"] and "why" in record:
         return Finding("bad", question, f"No. {record['why']}", f"{record['remedy']} Read no single one of these estimates before.")
     if not record["is_full_rank"]:
-        named = listed(list(record["null_directions"][0]["coefficients"]))
+        named = _named(subject, record["null_directions"][0]["coefficients"])
         words = f"No: some estimates can be changed together without any change of the law of the data ({named})."
         return Finding("bad", question, words, "Fit fewer components, or leave out columns, until the data determine the estimates; read no single one of them before.")
     weakest = record.get("information", record).get("weakest")
     if weakest is not None and weakest["eigenvalue"] < FAINT:
-        words = f"Hardly: the law of the data is all but the same if these change together: {listed(list(weakest['coefficients']))}."
+        words = f"Hardly: the law of the data is all but the same if these change together: {_named(subject, weakest['coefficients'])}."
         return Finding("care", question, words, "Do not interpret these numbers one by one; more rows, fewer latents, or priors that say more would settle them.")
     if subject.data is not None and subject.estimates.is_flat:
         words = f"Perhaps not: the law of the data changes with every estimate, but {subject.estimates.note}."
         return Finding("care", question, words, "Read no single number without an interval; let the fit run on, or ask for less.")
     return Finding("good", question, "Yes, near this estimate: no small change of it leaves the law of the data as it is.")
+
+
+def _named(subject: Subject, entries: Iterable[str]) -> str:
+    return listed([with_names(subject.fit, entry, subject.names) for entry in entries])
 
 
 def on_latents(subject: Subject) -> Finding | None:

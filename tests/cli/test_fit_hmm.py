@@ -38,6 +38,11 @@ def test_a_results_folder(table: Path, tmp_path: Path) -> None:
     assert states["time"].tolist() == given["step"].tolist()
     moving = int(result.params["predictors"][:, 0].argmax())
     assert ((states["states"] == moving) == given["step"].between(20, 39)).mean() > 0.95
+    said = run("predict", out, table, "--out", tmp_path / "again.csv")  # failed before: all rows were taken for one sequence
+    assert said.exit_code == 0, said.stderr
+    assert pd.read_csv(tmp_path / "again.csv")["states"].tolist() == states["states"].tolist()
+    given.drop(columns="animal").to_csv(tmp_path / "lost.csv", index=False)
+    assert "no column is named 'animal', which said the sequence of each row" in run("predict", out, tmp_path / "lost.csv", "--out", tmp_path / "no.csv").stderr
     assert "States and moves" in (out / "report.html").read_text(encoding="utf-8")
 
 

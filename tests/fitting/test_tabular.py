@@ -13,6 +13,7 @@ import torch
 from zoo.table import every_row, quick_fit
 
 from inference import EM, fit
+from inference.fitting.names import with_names
 from ppl_models import DeepDiscreteEncoder, Mixture, MultivariateNormal
 
 
@@ -47,6 +48,13 @@ def test_names_of_items_and_latents() -> None:
     assert named.attrs["num_rows"] == 80
     with pytest.raises(ValueError, match="must hold 2 names, got 1"):
         result.to_xarray({"latent_1": ["stroke"]})
+
+
+def test_entries_by_number_get_their_names_in_a_text() -> None:
+    data = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["x", "y"])
+    one = fit(Mixture(1, num_items=2), data, EM())
+    assert with_names(one, "predictors[0,1], other[0], weights[7] and weights[0]") == "predictors[0, y], other[0], weights[7] and weights[0]"
+    assert with_names(one, "predictors[0,1]", {"component": ["all"]}) == "predictors[all, y]"
 
 
 def test_three_dims_and_none() -> None:

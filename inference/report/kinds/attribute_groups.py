@@ -222,7 +222,7 @@ def _items(structure: AttributeGroupsStructure, subject: Subject) -> Iterator[Pa
         asked = ", ".join(name for name, bit in zip(names, model.model.q_matrix[j], strict=True) if bit)
         rows.append([labels[v], asked, f"{float(none[v]):.3f}", f"{float(everything[v]):.3f}"])
     if all(isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_children)):
-        yield Paragraph("Expected with none of an item's attributes is guessing, one less what is expected with all of them slipping.")
+        yield Paragraph("What is expected with none of an item's attributes is its guessing; one minus what is expected with all of them is its slipping.")
     yield from cut_table(("item (group)", "asks for", "expected with none of it", "with all of it"), rows, MOST_ITEMS)
 
 

@@ -245,7 +245,7 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         rows.append([item, asked, own[j], *ends, _with_error(float(everything[j] - none[j]), math.nan, form)])
     words = f"In brackets {source}." if errors is not None else f"Without standard errors: {source}."
     if not is_scaled(subject):
-        words = f"Expected with none of an item's attributes is guessing, one less what is expected with all of them slipping. {words}"
+        words = f"What is expected with none of an item's attributes is its guessing; one minus what is expected with all of them is its slipping. {words}"
     yield Paragraph(words)
     yield from cut_table(("item", "asks for", "rule", "expected with none of it", "with all of it", "difference"), rows, MOST_ITEMS)
     tests = subject.once(rules) if "saturated" in own else None
