@@ -168,7 +168,7 @@ def speed(num_items: int, num_attributes: int, num_rows: int) -> dict:
     design = mastery_test(num_items, num_attributes, seed=1)
     items, _ = design.draw(num_rows, seed=2)
     params = spectral_start(design.model.layers(), design.model.root_law(), items[:2000])
-    steps = LayeredSteps.build(design.model, items, EM().chunk_elements, EM().num_inner)
+    steps = LayeredSteps.build(design.model, items, EM().elements_at_once(items), EM().num_inner)
     statistics = steps.e_step(params)[0]
     result, seconds = timed(lambda: fit(design.model, items, EM(), num_restarts=1))
     return {

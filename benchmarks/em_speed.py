@@ -40,14 +40,14 @@ def iteration(num_items: int, first: int, second: int, num_rows: int) -> dict:
     x = (torch.rand(num_rows, num_items, generator=generator) < 0.4).double()
     model = DeepDiscreteEncoder(num_items, (first, second), penalty=TruncatedLasso.for_rows(num_rows), bound=15.0)
     params = spectral_start(model.layers(), model.root_law(), x[:2000])
-    steps = LayeredSteps.build(model, x, EM().chunk_elements, EM().num_inner)
+    steps = LayeredSteps.build(model, x, EM().elements_at_once(x), EM().num_inner)
     repeats = 3 if num_rows >= 100_000 else 10
     with Peak() as peak:
         statistics = steps.e_step(params)[0]
         e_step = fastest(lambda: steps.e_step(params), repeats)
         m_step = fastest(lambda: steps.m_step(statistics, params), repeats)
     num_values = 2**first
-    chunk = max(1, EM().chunk_elements // num_values)
+    chunk = max(1, EM().elements_at_once(x) // num_values)
     floor = floor_seconds(x, num_values, chunk, repeats)
     whole = floor_seconds(x, num_values, num_rows, repeats) if num_rows * num_values <= 10**8 else None
     return {

@@ -57,7 +57,7 @@ def iteration(args: argparse.Namespace) -> Lines:
         truth = truth_of(states, items, 1)
         data = drawn(truth, 1, steps, 2)
         model = HiddenMarkov(states, Normal(), items)
-        own = structure_of(model).steps(problem_of(model, data, 0), EM().chunk_elements, 1)
+        own = structure_of(model).steps(problem_of(model, data, 0), EM().elements_at_once(data), 1)
         params = {name: value[None] for name, value in truth.items()}
         own.e_step(params)
         with Peak() as peak:
@@ -136,7 +136,7 @@ def own(args: argparse.Namespace) -> Lines:
         model = HiddenMarkov(3, Normal(), 1)
         family = problem_of(model, data, 0)
         theirs_start = {name: value[:1] for name, value in family.program_of_one_row().draw_prior(1, 0).items()}
-        fast = structure_of(model).steps(family, EM().chunk_elements, 1)
+        fast = structure_of(model).steps(family, EM().elements_at_once(family.data), 1)
         fast.m_step(fast.e_step(theirs_start)[0], theirs_start)
         line["of_the_family"] = round(fastest(lambda own=fast, at=theirs_start: own.m_step(own.e_step(at)[0], at), args.repeats), 4)
         for name, what, rows in (("fit", program, data[..., 0]), ("fit_of_the_family", model, data)):

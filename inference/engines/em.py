@@ -22,6 +22,8 @@ from inference.base.steps import GenericSteps, Steps
 from inference.base.structure import refuse_open_sites
 from inference.engines.extrapolation import MIXED, PLAIN, Course, Extrapolation
 from inference.engines.natural_scale import NaturalScale
+from inference.programs.data import first_tensor
+from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EM"]
 
+CHUNK_ELEMENTS = 2**18
 FLAT = 1e-3  # of the tolerance: the objective no longer tells drifting parameters apart
 FLAT_COURSE = 1e-2  # the same over the last rounds together
 
@@ -54,7 +57,7 @@ class EM:
         acceleration: "auto" tries where the next steps would lead, by squared steps far from the optimum and by mixing of earlier ones near it: up to
             ten times fewer iterations to the same end, and from a poor start now and then to another optimum, higher or lower; "squarem" by squared steps alone; None takes
             the plain steps of EM.
-        chunk_elements: rows times configurations times restarts in memory at once.
+        chunk_elements: rows times configurations times restarts in memory at once; None for 2^18 on the CPU, and on a GPU for as many as its free memory holds.
         num_relaxed: before the penalised run, at most so many iterations (and ``max_iterations``) under a plain Lasso of the same
             slope: the penalties are flat far from zero, so an estimate that starts beyond their threshold would stay there. Only
             for starts of our own; a start that is given is left as it is. These iterations belong to the start and are
@@ -69,15 +72,17 @@ class EM:
     tolerance: float = 1e-8
     parameter_tolerance: float = 1e-5
     accelerate: bool = True
-    chunk_elements: int = 2**18
+    chunk_elements: int | None = None
     num_relaxed: int = 200
     num_inner: int = 1
     acceleration: Literal["auto", "squarem"] | None = "auto"
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        for name in ("max_iterations", "chunk_elements", "num_inner"):
+        for name in ("max_iterations", "num_inner"):
             check_size("EM", name, getattr(self, name))
+        if self.chunk_elements is not None:
+            check_size("EM", "chunk_elements", self.chunk_elements, wanted="a positive integer or None")
         check_size("EM", "num_relaxed", self.num_relaxed, least=0)
         for name in ("tolerance", "parameter_tolerance"):
             check_number("EM", name, getattr(self, name), "be positive and finite", above=0)
@@ -85,9 +90,13 @@ class EM:
         if self.acceleration is not None and (not isinstance(self.acceleration, str) or self.acceleration not in ("auto", "squarem")):
             raise ValueError(f"EM: acceleration must be 'auto', 'squarem' or None, got {self.acceleration!r}")
 
+    def elements_at_once(self, like: Tensor) -> int:
+        """``chunk_elements`` on the device of a tensor."""
+        return elements_at_once(like, CHUNK_ELEMENTS) if self.chunk_elements is None else self.chunk_elements
+
     def steps(self, problem: Problem) -> Steps:
         """The pair of steps for a model: accelerated where its description of itself allows, else generic."""
-        accelerated = problem.structure.steps(problem, self.chunk_elements, self.num_inner) if self.accelerate else None
+        accelerated = problem.structure.steps(problem, self.elements_at_once(first_tensor(problem.data)), self.num_inner) if self.accelerate else None
         if accelerated is not None:
             return accelerated if problem.rows is None else SummedSteps(accelerated, problem.rows)
         program = problem.program()
@@ -258,9 +267,10 @@ class EMState:
     def advance(self, new: Params, objective: Tensor, log_likelihood: Tensor, gap: Tensor, seconds: float, safe: Params | None = None) -> EMState:
         """Record one iteration: ``objective`` belongs to the old parameters, ``new`` replaces them, and restarts whose ``gap`` is below 1 stop."""
         active, done = self.active, gap < 1.0
-        params = {name: value.index_copy(0, active, new[name].to(value.dtype)) for name, value in self.params.items()}
+        there = active.to(next(iter(self.params.values())).device)  # counts and objectives are kept on the CPU, parameters where the data are
+        params = {name: value.index_copy(0, there, new[name].to(value.dtype)) for name, value in self.params.items()}
         if safe is not None:
-            safe = {name: (self.safe or self.params)[name].index_copy(0, active, value.to(self.params[name].dtype)) for name, value in safe.items()}
+            safe = {name: (self.safe or self.params)[name].index_copy(0, there, value.to(self.params[name].dtype)) for name, value in safe.items()}
         row = torch.full((2, len(self.objective)), math.nan, dtype=torch.float64)
         row[0, active], row[1, active] = objective, log_likelihood
         return EMState(
@@ -282,7 +292,8 @@ class EMState:
 
     def running(self, params: Params) -> Params:
         """Those of the running restarts, (A, ...), of parameters of all, (R, ...)."""
-        return {name: value[self.active] for name, value in params.items()}
+        there = self.active.to(next(iter(params.values())).device)
+        return {name: value[there] for name, value in params.items()}
 
     def settled(self) -> EMState:
         """With no point on trial."""

@@ -24,7 +24,7 @@ def fits_sets(problem: Problem, method: object) -> bool:
     """Whether :func:`fit_sets` applies: EM, on a table, for a model that has the steps for it."""
     if not isinstance(method, EM) or not method.accelerate or not isinstance(problem.data, Tensor):
         return False
-    return problem.structure.set_steps(problem, problem.data.unsqueeze(0), method.chunk_elements, method.num_inner) is not None
+    return problem.structure.set_steps(problem, problem.data.unsqueeze(0), method.elements_at_once(problem.data), method.num_inner) is not None
 
 
 def fit_sets(problem: Problem, method: EM, sets: Tensor, start: Params) -> Outcome:
@@ -42,7 +42,7 @@ def fit_sets(problem: Problem, method: EM, sets: Tensor, start: Params) -> Outco
     Raises:
         ValueError: where :func:`fits_sets` says no.
     """
-    steps = problem.structure.set_steps(problem, sets, method.chunk_elements, method.num_inner)
+    steps = problem.structure.set_steps(problem, sets, method.elements_at_once(problem.data), method.num_inner)
     if steps is None:
         raise ValueError(f"fit_sets: a model with steps for many data sets was expected, got {type(problem.model).__name__}")
     num = max(len(sets), len(next(iter(start.values()))))

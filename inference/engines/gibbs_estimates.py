@@ -52,7 +52,7 @@ def log_likelihood_rows(
         latents, chances = gibbs.sweep(params, latents, generator)
         total = {name: value + chances[name] for name, value in total.items()}
     chosen = {name: (value > num_sweeps / 2).to(value) for name, value in total.items()}
-    place = int(torch.randint(num_sweeps, (), generator=generator))
+    place = int(torch.randint(num_sweeps, (), generator=generator, device=generator.device))
     middle, _ = gibbs.sweep(params, chosen, generator, Scan(backwards=True))
     moves = [_log_move(gibbs, params, middle, chosen, generator)]
     for backwards, length in ((False, num_sweeps - 1 - place), (True, place)):

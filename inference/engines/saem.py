@@ -19,6 +19,8 @@ from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.structure import refuse_open_sites
 from inference.engines.gibbs_estimates import log_likelihood_rows
+from inference.programs.data import first_tensor
+from inference.programs.devices import seeded
 from inference.programs.program import Params, Program
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
@@ -128,7 +130,7 @@ class SAEM:
         prior = problem.program_of_one_row()
         store = None if checkpoint is None else Checkpoint(checkpoint, problem.fingerprint(self, start))
         state = None if store is None else store.load(SAEMState)
-        generator = torch.Generator().manual_seed(problem.seed)
+        generator = seeded(first_tensor(problem.data), problem.seed)
         if state is None:
             latents = steps.gibbs.begin(start, generator)
             for _ in range(FIRST_SWEEPS):
@@ -170,7 +172,7 @@ class SAEM:
                 if batch is None and is_burn_in and num_rows > 2 * BURN_IN_ROWS and not isinstance(now, GenericDraws):
                     batch = BURN_IN_ROWS  # a single draw of all rows is hardly a better guide
                 if batch is not None:
-                    rows = torch.randperm(num_rows, generator=generator)[:batch]
+                    rows = torch.randperm(num_rows, generator=generator, device=generator.device)[:batch]
                     now = now.rows(rows)
                 latents = state.latents if rows is None else {k: v[..., rows] for k, v in state.latents.items()}
                 drawn: Averages | None = None

@@ -22,6 +22,7 @@ from torch import Generator, Tensor
 
 from inference.base.gibbs import FORWARD, Latents, Scan
 from inference.programs.alone import isolated
+from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
 from ppl_models.descriptions.components import UsageDescription
 from ppl_models.parts.responses import Poisson, filled
@@ -81,10 +82,10 @@ class UsageGibbs:
             raise ValueError("the sampler of usage draws one component after another, and its draws cannot be forced")
         phi = params["signatures"]
         order = list(scan.order(range(phi.shape[-2])))
-        size = max(1, CHUNK_ELEMENTS // (NUM_POINTS * phi[..., 0, :].numel()))
+        size = max(1, elements_at_once(phi, CHUNK_ELEMENTS) // (NUM_POINTS * phi[..., 0, :].numel()))
         b, z = (latents[name].mT.clone() for name in ("usage", "activities"))  # (R, N, K)
         chance, mean = torch.empty_like(b), torch.empty_like(z)
-        uniform = torch.rand((3, *b.shape), generator=generator, dtype=torch.float64).to(b)
+        uniform = torch.rand((3, *b.shape), generator=generator, dtype=torch.float64, device=generator.device).to(b)
         for start in range(0, len(self.x), size):
             part = slice(start, start + size)
             some = self.rows(torch.arange(start, min(start + size, len(self.x))))
@@ -136,7 +137,7 @@ class UsageGibbs:
         chance = chance.clamp(0.02, 0.98)
         values = []
         for _ in range(NUM_PROPOSALS):
-            with isolated(int(torch.randint(2**62, (1,), generator=generator))):
+            with isolated(int(torch.randint(2**62, (1,), generator=generator, device=generator.device))):
                 b, z = torch.bernoulli(chance), law.sample()
             log_q = (b * (chance.log() + law.log_prob(z)) + (1 - b) * torch.log1p(-chance)).sum(-1)
             values.append(self._log_joint(params, b, z) - log_q)

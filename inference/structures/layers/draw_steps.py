@@ -22,6 +22,7 @@ from torch import Tensor
 
 from inference.base.draw_steps import Averages
 from inference.base.gibbs import Latents
+from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
 from inference.structures.layers.curved import curved_by_quadratic, put_curved
 from inference.structures.layers.gibbs import LayeredGibbs, features
@@ -165,7 +166,7 @@ def _size_slopes(
 ) -> Tensor:
     """Of all children, zero for those without a size, (2, R, C); chunked over rows."""
     out = beta.new_zeros(2, *beta.shape[:-1])
-    rows = max(1, CHUNK_ELEMENTS // (len(design) * beta.shape[-2]))
+    rows = max(1, elements_at_once(design, CHUNK_ELEMENTS) // (len(design) * beta.shape[-2]))
     for family, columns, part in layer.response.blocks(layer.num_children):
         if family.is_canonical:
             continue
@@ -201,7 +202,7 @@ def _expansion(
     i, j = torch.triu_indices(size, size, device=design.device)
     gradient = torch.zeros_like(beta)
     packed = beta.new_zeros(*beta.shape[:-1], len(i))  # the distinct entries of the sum of w h h'
-    rows = max(stride, CHUNK_ELEMENTS // (len(design) * max(len(i) // stride, beta.shape[-2])) // stride * stride)
+    rows = max(stride, elements_at_once(design, CHUNK_ELEMENTS) // (len(design) * max(len(i) // stride, beta.shape[-2])) // stride * stride)
     for start in range(0, num_rows, rows):
         part = slice(start, start + rows)
         h = design[..., part]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from inference.base.gibbs import CHUNK_ELEMENTS, FORWARD, GenericGibbs, Latents, Scan, drawn_bits, uniform_like
+from inference.programs.devices import elements_at_once
 from inference.programs.program import Params, Program
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
@@ -127,7 +128,7 @@ def _sweep_layer(
     conditionals = (_Conditionals if layer.terms is None else _ProductConditionals)(
         layer, loadings.to(kind), intercepts.to(kind), scale, dispersion
     )
-    rows = max(1, CHUNK_ELEMENTS // (conditionals.num_moved * len(parents)))
+    rows = max(1, elements_at_once(parents, CHUNK_ELEMENTS) // (conditionals.num_moved * len(parents)))
     for start in range(0, num_rows, rows):
         part = slice(start, start + rows)
         own = None if mask is None else mask[:, part].to(kind)

@@ -159,7 +159,7 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
                 penalty=layer.penalty,
                 precision=layer.precision(columns, own_beta),
                 scale=scale,
-                free=None if layer.graph is None else layer.graph[..., columns, :],
+                free=None if layer.graph is None else layer.graph[..., columns, :].to(own_beta.device),
                 bound=layer.block_bound(columns),
                 num_steps=steps,
             )

@@ -58,6 +58,6 @@ def ideal_latents(
     for start in range(0, len(data), rows):
         part = slice(start, start + rows)
         distance = seen[part] @ ideal.square().mT - 2 * answers[part] @ ideal.mT  # up to the row's own square
-        ties = torch.rand(distance.shape, generator=generator, dtype=torch.float64).to(distance)
+        ties = torch.rand(distance.shape, generator=generator, dtype=torch.float64, device=generator.device).to(distance)
         latents[part] = configurations[(distance + 1e-6 * ties).argmin(-1)]
     return latents

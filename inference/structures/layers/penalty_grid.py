@@ -174,7 +174,7 @@ def unfinished_text(state: EMState, method: EM) -> str | None:
 def _base_steps(problem: Problem, method: EM) -> LayeredSteps | None:
     if not method.accelerate:
         return None
-    steps = problem.structure.steps(problem, method.chunk_elements, method.num_inner)
+    steps = problem.structure.steps(problem, method.elements_at_once(problem.data), method.num_inner)
     return steps if isinstance(steps, LayeredSteps) else None
 
 

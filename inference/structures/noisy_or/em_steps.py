@@ -318,7 +318,7 @@ def log_beta_prior(causes: IndependentCauses, params: Params) -> Tensor:
         (causes.leak, causes.leak_concentration, None),
     ):
         value = params[name] if counted is None else torch.where(counted, params[name], 0.5)
-        beta = torch.distributions.Beta(torch.tensor(a, dtype=value.dtype), torch.tensor(b, dtype=value.dtype), validate_args=False)
+        beta = torch.distributions.Beta(value.new_tensor(a), value.new_tensor(b), validate_args=False)
         density = beta.log_prob(value)
         total = total + (density if counted is None else density * counted).flatten(1).sum(-1)
     return torch.as_tensor(total)

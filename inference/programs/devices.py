@@ -1,0 +1,31 @@
+"""What depends on the device that holds the data."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["elements_at_once", "seeded"]
+
+BYTES = 128  # of a device's free memory for each element: eight numbers in double precision, and as much again for what else lives there
+
+
+def elements_at_once(like: Tensor, on_cpu: int) -> int:
+    """Elements of the largest tensor of a piece of work that is cut into pieces.
+
+    A processor is quickest with pieces that stay in its cache. A GPU wants all at once, as far as its memory goes: a piece costs it some launches of
+    kernels, however small it is.
+
+    Args:
+        like: a tensor on the device.
+        on_cpu: elements on the CPU, and the least elsewhere.
+    """
+    if like.device.type != "cuda":
+        return on_cpu
+    free, _ = torch.cuda.mem_get_info(like.device)
+    return max(on_cpu, free // BYTES)
+
+
+def seeded(like: Tensor, seed: int) -> torch.Generator:
+    """Random numbers by a seed on a tensor's device: drawn where they are used, so that none is carried there sweep by sweep."""
+    return torch.Generator(device=like.device).manual_seed(seed)
