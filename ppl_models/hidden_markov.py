@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyro
@@ -13,7 +13,7 @@ from torch import Tensor
 from ppl_models.descriptions.component_sites import component_dims, draw_components, law_given, num_own_dims
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
-from ppl_models.descriptions.row_laws import RowLaw
+from ppl_models.descriptions.row_laws import RowLaw, wider_laws
 from ppl_models.descriptions.units import OWN_BOUND, Units, check_units
 from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import check_number, check_reach, check_size, is_number, numbers_like, plain_fields
@@ -148,6 +148,12 @@ class HiddenMarkov:
     def num_components(self) -> int:
         """The states, as a selection of their number counts components."""
         return self.num_states
+
+    def laws(self) -> tuple[HiddenMarkov, ...]:
+        """The laws of a row among which the number of states is chosen where this one is asked for, the first contained in the others; this one
+        alone where it has no wider ones.
+        """
+        return tuple(replace(self, emission=emission) for emission in wider_laws(self.emission, self.num_items))
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:

@@ -14,10 +14,10 @@ from torch import Tensor
 from ppl_models.descriptions.component_sites import component_dims, draw_components, law_given, num_own_dims
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import ClassCoefficients, Covariates
-from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, RowLaw, SkewNormal
+from ppl_models.descriptions.row_laws import MultivariateNormal, RowLaw, wider_laws
 from ppl_models.descriptions.units import OWN_BOUND, Units, check_units
 from ppl_models.parts.frames import as_frame
-from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, ResponseFamily
+from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import (
     as_items,
     as_table,
@@ -127,16 +127,7 @@ class Mixture:
         """The laws among which the number of components is chosen where this one is asked for, the first contained in the others; this one
         alone where it has no wider ones.
         """
-        own, whole = self.component, (MultivariateT(), SkewNormal())
-        if isinstance(own, RowLaw):
-            components: tuple[Any, ...] = tuple(kind(own.regularization) for kind in (MultivariateNormal, MultivariateT, SkewNormal))
-        elif type(own) is Normal:
-            components = (own, *whole) if self.num_items == 1 else (own, MultivariateNormal(), *whole)
-        elif isinstance(own, Poisson | NegativeBinomial):
-            components = (Poisson(), NegativeBinomial())
-        else:
-            components = (own,)
-        return tuple(replace(self, component=component) for component in components)
+        return tuple(replace(self, component=component) for component in wider_laws(self.component, self.num_items))
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from inference.programs.program import Params
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["assigned_start", "centres"]
+__all__ = ["assigned_start", "centres", "split_share"]
 
 NUM_STEPS = 50  # of L-BFGS, from the middle of every parameter's range
 
@@ -30,6 +30,23 @@ def centres(x: Tensor, num: int, spread: bool, generator: Generator) -> Tensor:
         picked.append(int(torch.multinomial(weights, 1, generator=generator)))
         nearest = torch.minimum(nearest, (x - x[picked[-1]]).square().sum(-1))
     return x[picked]
+
+
+def split_share(share: Tensor, which: int, statistic: Tensor, mask: Tensor | None) -> Tensor:
+    """Chances of K + 1 components: one of K cut in two across the direction in which its rows spread most.
+
+    Args:
+        share: (N, K); which: of them; statistic: of the rows, (N, S); mask: which of its entries are there, None for all.
+    """
+    own = share[:, which : which + 1]
+    seen = own if mask is None else own * mask
+    mean = (statistic * seen).sum(0) / seen.sum(0).clamp(min=1e-12)
+    x = (statistic - mean) * (1.0 if mask is None else mask)
+    x = x / ((x.square() * own).sum(0) / own.sum()).sqrt().clamp(min=1e-12)
+    axis = torch.linalg.eigh((x * own).mT @ x).eigenvectors[:, -1]
+    side = (x @ axis).unsqueeze(-1)
+    half = torch.where(side > 0, 0.9, 0.1).to(share)  # about the component's own mean
+    return torch.cat([share[:, :which], own * half, own * (1 - half), share[:, which + 1 :]], 1)
 
 
 def assigned_start(problem: Problem, num_starts: int) -> Params | None:

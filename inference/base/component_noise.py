@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Cells", "NoiseDraws", "gaussian_split", "negative_binomial_scores", "numpy_generator", "poisson_scores", "poisson_split"]
+__all__ = ["LEAST_VISITS", "Cells", "NoiseDraws", "duration_noise", "gaussian_split", "negative_binomial_scores", "numpy_generator", "poisson_scores", "poisson_split"]
 
 USED = 1.0  # expected counts from which a component counts as used by a row
+LEAST_VISITS = 50  # to which the steps of a state that is nearly always on are shared out
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +67,31 @@ class NoiseDraws:
 def numpy_generator(generator: torch.Generator) -> np.random.Generator:
     """A numpy generator whose stream the torch generator decides."""
     return np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
+
+
+def duration_noise(stay: np.ndarray, lengths: np.ndarray, paths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The transform of the length of every visit under the chances of staying; a visit cut off by the end of its sequence is completed by the model.
+
+    Args:
+        stay: the chance of going on into step t, (B, T, K); lengths: of sequences, (B,).
+        paths: states of steps, 0 after the end, (M, B, T).
+
+    Returns:
+        (M, B, T), uniform if the model is right, at the last step of every visit; NaN elsewhere.
+    """
+    out = np.full(paths.shape, np.nan)
+    rows = np.arange(paths.shape[1])
+    lasting = np.ones(paths.shape[:2])  # P(the visit lasts until here)
+    for t in range(1, paths.shape[2] + 1):
+        now = paths[:, :, t - 1]
+        goes_on = t < lengths  # (B,)
+        column = min(t, paths.shape[2] - 1)
+        on = np.where(goes_on, stay[rows, column, now], 0.0)
+        over = (t == lengths) | (goes_on & (paths[:, :, column] != now))
+        chance = 1 - lasting + rng.random(lasting.shape) * lasting * (1 - on)
+        out[:, :, t - 1] = np.where(over, chance, np.nan)
+        lasting = np.where(over, 1.0, lasting * on)
+    return out
 
 
 def poisson_split(counts: np.ndarray, rates: np.ndarray, rng: np.random.Generator) -> np.ndarray:

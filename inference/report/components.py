@@ -16,8 +16,8 @@ from inference.report.how_many import how_many_sections
 from inference.report.page import number, picture, write_page
 from inference.report.parts import Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.verdicts import verdict_of
-from inference.selection.how_many.answer import components_text
 from inference.selection.reproducibility import RETURNS
+from ppl_models.parts.showing import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -218,7 +218,7 @@ def selection_verdict(result: AcdcResult, chosen: int, choices: pd.DataFrame, *m
         Finding("", "What could not have been seen?", unseen),
     ]
     step = "Look at the signatures below, and at the page of the chosen fit, before you build on this number."
-    return verdict_of(findings, nothing=step, answer=f"{components_text(chosen)}.", about="number")
+    return verdict_of(findings, nothing=step, answer=f"{counted(chosen, 'component')}.", about="number")
 
 
 def _sureness(result: AcdcResult, chosen: int, choices: pd.DataFrame) -> Finding:

@@ -13,7 +13,6 @@ from inference.plots.selection import plot_how_many, plot_how_many_groups
 from inference.report.page import number, picture, write_page
 from inference.report.parts import Bullets, Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.verdicts import listed, verdict_of
-from inference.selection.how_many.answer import components_text
 from inference.selection.how_many.mixture_answer import HowManyGroups
 from inference.selection.how_many.visible import MISFIT
 from ppl_models.parts.showing import counted
@@ -62,7 +61,7 @@ def write_how_many_report(answer: HowMany, path: str | Path, result: AcdcResult 
         k = answer.fit.model.num_components  # type: ignore[attr-defined]
         drawn = picture(lambda: plot_discrepancies(result, k), "misfit of each component beside exact noise")
         sections.append(Section("components", "Noise of each component", [drawn, Note("A component far above its band has noise that its law does not know.")]))
-    return write_page(Path(path), f"How many components? {answer.num_components}, for {rows_in_words(answer.fit)}", sections)
+    return write_page(Path(path), f"How many {answer.noun}s? {answer.num_components}, for {rows_in_words(answer.fit)}", sections)
 
 
 def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
@@ -72,7 +71,7 @@ def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
         answer: of :func:`inference.selection.select_components`; more: findings of other questions on the same numbers.
     """
     laws, sizes = list(dict.fromkeys(law for law, _ in answer.fits)), sorted({size for _, size in answer.fits})
-    asked = f"How many components make the {rows_in_words(answer.fit)}, and of which law? Compared were {_range(sizes)} of {listed(laws)} law."
+    asked = f"How many {answer.noun}s make the {rows_in_words(answer.fit)}, and of which law? Compared were {_range(answer, sizes)} of {listed(laws)} law."
     findings = [
         Finding("", "What was asked?", asked),
         _how_sure(answer, sizes),
@@ -84,8 +83,8 @@ def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
     return verdict_of(findings, nothing=step, answer=answer.sentences[0], about="number")
 
 
-def _range(sizes: list[int]) -> str:
-    return components_text(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {components_text(sizes[-1])}"
+def _range(answer: HowMany, sizes: list[int]) -> str:
+    return answer.counted(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {answer.counted(sizes[-1])}"
 
 
 def _how_sure(answer: HowMany, sizes: list[int]) -> Finding:
@@ -94,11 +93,11 @@ def _how_sure(answer: HowMany, sizes: list[int]) -> Finding:
         words, step = "Confident: a strict penalty and a lenient one choose the same number, and no check raised a doubt.", ""
     elif answer.word == "unsure":
         words = f"Unsure: {'; '.join(answer.reasons)}."
-        step = f"Fit {low} and {components_text(high)}, and report what holds in both." if low < high else f"Report the number with its doubt: {'; '.join(answer.reasons)}."
+        step = f"Fit {low} and {answer.counted(high)}, and report what holds in both." if low < high else f"Report the number with its doubt: {'; '.join(answer.reasons)}."
     elif answer.word == "grid too short":
         words, step = "Not answered yet: the largest number compared was still the best.", f"Compare more: from {sizes[0]} to {2 * sizes[-1]}."
     else:
-        words, step = "A guess: every law offered is contradicted by the rows, so its components are partly patches of that law.", ""
+        words, step = f"A guess: every law offered is contradicted by the {answer.unit}s, so its {answer.noun}s are partly patches of that law.", ""
     return Finding(MARKS[answer.word], "How sure is the number?", words, step)
 
 
@@ -106,7 +105,7 @@ def _on_law(answer: HowMany) -> Finding:
     question, words = "Does the law hold?", answer.sentences[1]
     if answer.contradicted:
         of_groups = isinstance(answer, HowManyGroups)
-        step = "Speak of groups of rows and not of components, and " if of_groups else "Do not interpret single components, and "
+        step = f"Speak of groups of {answer.unit}s and not of {answer.noun}s, and " if of_groups else f"Do not interpret single {answer.noun}s, and "
         return Finding("bad", question, words, f"{step}offer other laws, if you know of one that is nearer to how the data came about (laws=...).")
     is_off = answer.misfit > MISFIT
     return Finding("care" if is_off else "" if answer.detectable_variance == float("inf") else "good", question, words)
@@ -129,10 +128,10 @@ def _laws(answer: HowMany) -> Iterator[Part]:
 def _groups(answer: HowManyGroups) -> list[Part]:
     groups = answer.groups
     lines = [
-        f"group {i + 1}: component{'' if len(group) == 1 else 's'} {', '.join(str(k + 1) for k in group)}" for i, group in enumerate(groups.separated)
+        f"group {i + 1}: {answer.noun}{'' if len(group) == 1 else 's'} {', '.join(str(k + 1) for k in group)}" for i, group in enumerate(groups.separated)
     ]
     words = (
-        f"Components overlap where rows of one may be taken for another's. If two are one group as soon as that happens to 5 % of the rows of one, the "
-        f"{components_text(groups.num_fitted)} make {counted(groups.num_separated, 'group')}; if as soon as it happens to 10 %, {groups.num_clear}."
+        f"{answer.noun.capitalize()}s overlap where {answer.unit}s of one may be taken for another's. If two are one group as soon as that happens to 5 % of the {answer.unit}s of one, the "
+        f"{answer.counted(groups.num_fitted)} make {counted(groups.num_separated, 'group')}; if as soon as it happens to 10 %, {groups.num_clear}."
     )
     return [Paragraph(words), Bullets(lines)]

@@ -14,10 +14,11 @@ from torch import Tensor
 from ppl_models.descriptions.row_normal import RowNormal
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.precisions import Precision
+from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, ResponseFamily
 from ppl_models.parts.skewed import SkewedRows
 from ppl_models.parts.validation import check_number, plain_fields
 
-__all__ = ["FREEDOM", "MultivariateNormal", "MultivariateT", "RowLaw", "SkewNormal"]
+__all__ = ["FREEDOM", "MultivariateNormal", "MultivariateT", "RowLaw", "SkewNormal", "wider_laws"]
 
 FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal law above
 
@@ -161,3 +162,15 @@ class SkewNormal(RowLaw):
 
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
         return SkewedRows(picked["locations"], picked["skews"], torch.linalg.cholesky(picked["precisions"]))
+
+
+def wider_laws(component: ResponseFamily | RowLaw, num_items: int) -> tuple[ResponseFamily | RowLaw, ...]:
+    """The laws offered where this one is asked for, the first contained in the others; this one alone where there are no wider ones."""
+    if isinstance(component, RowLaw):
+        return tuple(kind(component.regularization) for kind in (MultivariateNormal, MultivariateT, SkewNormal))
+    if type(component) is Normal:
+        whole = (MultivariateT(), SkewNormal())
+        return (component, *whole) if num_items == 1 else (component, MultivariateNormal(), *whole)
+    if isinstance(component, Poisson | NegativeBinomial):
+        return Poisson(), NegativeBinomial()
+    return (component,)

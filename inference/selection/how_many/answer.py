@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from inference.base.drawing import ask, draw
 from inference.fitting.result import Fit
 from inference.selection.how_many.visible import MISFIT
-from ppl_models.parts.showing import told, told_html
+from ppl_models.parts.showing import counted, told, told_html
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HowMany", "Word", "components_text"]
+__all__ = ["HowMany", "Word"]
 
 Word = Literal["confident", "unsure", "law wrong at every K", "grid too short"]
 
@@ -51,6 +51,12 @@ class HowMany:
     unseen: str
     smallest_seen: Mapping[float, float]
     detectable_variance: float
+    noun: ClassVar[str] = "component"
+    unit: ClassVar[str] = "row"
+
+    def counted(self, number: int) -> str:
+        """So many components, in words."""
+        return counted(number, self.noun)
 
     @property
     def fit(self) -> Fit:
@@ -75,25 +81,25 @@ class HowMany:
     def _number(self) -> str:
         low, high = self.interval
         if self.word == "confident":
-            return f"{components_text(self.num_components)} (confident, of components above the size stated)."
+            return f"{self.counted(self.num_components)} (confident, of {self.noun}s above the size stated)."
         if self.word == "grid too short":
-            return f"At least {components_text(low)}: the largest number compared was still chosen, so compare more."
+            return f"At least {self.counted(low)}: the largest number compared was still chosen, so compare more."
         if self.word == "law wrong at every K":
-            return f"{components_text(self.num_components)} by cells left out of the fits, which is a guess: no law that was offered fits at any number."
+            return f"{self.counted(self.num_components)} by cells left out of the fits, which is a guess: no law that was offered fits at any number."
         why = "; ".join(self.reasons)
         if low == high:
-            return f"{components_text(self.num_components)} (unsure: {why})."
-        return f"Between {low} and {high} components, {self.num_components} at best (unsure: {why})."
+            return f"{self.counted(self.num_components)} (unsure: {why})."
+        return f"Between {low} and {high} {self.noun}s, {self.num_components} at best (unsure: {why})."
 
     def _law(self) -> str:
-        size = f"the noise of its components differs from the law's by {self.misfit:.1f} standard deviations at most"
+        size = f"the noise of its {self.noun}s differs from the law's by {self.misfit:.1f} standard deviations at most"
         if self.word == "grid too short" and self.misfit > MISFIT:
-            return f"At the largest number {size}, so that more components or another law are needed."
+            return f"At the largest number {size}, so that more {self.noun}s or another law are needed."
         if self.contradicted:
             return f"The {self.law} law is contradicted: {size}, and 3 would be much."
         seen = f"noise of a variance of {self.detectable_variance:.2f} instead of 1 would have been seen"
         if self.detectable_variance == float("inf"):
-            return f"Whether the {self.law} law holds could not be tested, for too few rows use a component."
+            return f"Whether the {self.law} law holds could not be tested, for too few {self.unit}s use a {self.noun}."
         return f"The {self.law} law is not contradicted ({size}; {seen})."
 
     @property
@@ -122,8 +128,3 @@ class HowMany:
     def _headline(self) -> str:
         low, high = self.interval
         return f"How many: {self.num_components} ({self.word}), {self.law}; by a strict and a lenient penalty {low if low == high else f'{low} to {high}'}"
-
-
-def components_text(number: int) -> str:
-    """A number of components in words."""
-    return f"{number} component" + ("" if number == 1 else "s")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
+from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.mixture.structure import MixtureStructure
 from inference.structures.registry import structure_of
 from ppl_models.descriptions.components import MixtureComponents
@@ -34,23 +35,30 @@ class Law:
     num_dispersions: int = 0
 
     @property
-    def is_mixture(self) -> bool:
-        """Whether components are those of a mixture, each row of one of them."""
-        return isinstance(structure_of(self.model), MixtureStructure)
+    def kind(self) -> Literal["mixture", "chain", "factorization"]:
+        """What its components are: those of a mixture, each row of one of them; states of a hidden Markov model; or terms of a factorization."""
+        structure = structure_of(self.model)
+        return "mixture" if isinstance(structure, MixtureStructure) else "chain" if isinstance(structure, HiddenMarkovStructure) else "factorization"
+
+    @property
+    def of_rows(self) -> Any:
+        """The law of the rows of a component or state; None for factorizations."""
+        about = structure_of(self.model).about
+        return about.component if self.kind == "mixture" else about.emission.component if self.kind == "chain" else None
 
     @property
     def is_skewed(self) -> bool:
         """Whether its search needs more starts than others."""
-        return self.is_mixture and isinstance(structure_of(self.model).about.component, SkewNormal)
+        return isinstance(self.of_rows, SkewNormal)
 
     @property
     def needs_complete_rows(self) -> bool:
-        """Whether missing entries are refused."""
-        return self.is_mixture and isinstance(structure_of(self.model).about.component, RowLaw)
+        """Whether rows with a part of their entries missing are refused."""
+        return isinstance(self.of_rows, RowLaw)
 
     def at(self, num_components: int) -> Any:
         """The model with this many components."""
-        return replace(self.model, num_components=num_components)
+        return replace(self.model, **{"num_states" if self.kind == "chain" else "num_components": num_components})
 
 
 def has_rule(model: Any) -> bool:
@@ -66,12 +74,14 @@ def law_of(model: Any) -> Law:
     """
     if not has_rule(model):
         raise ValueError(
-            "select_components: a factorization of counts was expected, such as PoissonFactorization, or a mixture whose components' noise is known, got "
+            "select_components: a factorization of counts was expected, such as PoissonFactorization, or a mixture or hidden Markov model whose components' noise is known, got "
             f"{type(model).__name__}; select_dimension(..., criterion='bic') chooses by a criterion that you name"
         )
     structure = structure_of(model)
     if isinstance(structure, MixtureStructure):
         return Law(_name(structure.about), model)
+    if isinstance(structure, HiddenMarkovStructure):
+        return Law(_name(structure.about.emission), model)
     variance = structure.about.variance
     return Law("Poisson", model) if variance is None else Law(f"negative binomial with {variance} variance", model, 1)
 

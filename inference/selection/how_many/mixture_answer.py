@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from inference.base.drawing import draw
 from inference.fitting.result import Fit
-from inference.selection.how_many.answer import HowMany, components_text
+from inference.selection.how_many.answer import HowMany
 from inference.selection.how_many.groups import Groups
+from inference.selection.how_many.visible import MISFIT
 
-__all__ = ["HowManyGroups"]
+__all__ = ["HowManyGroups", "HowManyStates"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,16 +34,36 @@ class HowManyGroups(HowMany):
     def _number(self) -> str:
         k, fitted = self.num_components, self.groups.num_fitted
         if self.word == "confident":
-            return f"{components_text(k)} (confident, if the data come from one of the laws offered)."
+            return f"{self.counted(k)} (confident, if the data come from one of the laws offered)."
         if self.word == "unsure":
             low, high = self.interval
-            span = components_text(k) if low == high else f"Between {low} and {high} components, {k} at best"
+            span = self.counted(k) if low == high else f"Between {low} and {high} {self.noun}s, {k} at best"
             return f"{span} (unsure: {'; '.join(self.reasons)})."
-        groups = f"{k} separated group{'' if k == 1 else 's'} of rows"
+        groups = f"{k} separated group{'' if k == 1 else 's'} of {self.unit}s"
         if self.word == "grid too short":
-            return f"At least {groups}: {fitted}, the largest number of components compared, was still chosen, so compare more."
-        return f"{groups[0].upper()}{groups[1:]}, not components: no law that was offered fits at any number, and {fitted} components are patches of them."
+            return f"At least {groups}: {fitted}, the largest number of {self.noun}s compared, was still chosen, so compare more."
+        return f"{groups[0].upper()}{groups[1:]}, not {self.noun}s: no law that was offered fits at any number, and {fitted} {self.noun}s are patches of them."
 
     def plot(self) -> Any:
         """BIC of every law over the number, entropies as components are merged, and how far components overlap."""
         return draw("plot_how_many_groups", self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HowManyStates(HowManyGroups):
+    """The answer of :func:`inference.selection.select_components` for a hidden Markov model, whose components are states and whose rows are steps.
+
+    ``detectable_variance`` is NaN, for it is not known here.
+    """
+
+    noun: ClassVar[str] = "state"
+    unit: ClassVar[str] = "step"
+
+    def _law(self) -> str:
+        size = f"the noise of its states differs from the model's by {self.misfit:.1f} standard deviations at most"
+        judged = "the rows of a state, their independence within a visit, and how long visits last"
+        if self.word == "grid too short" and self.misfit > MISFIT:
+            return f"At the largest number {size}, so that more states or another law are needed."
+        if self.contradicted:
+            return f"The {self.law} hidden Markov model is contradicted: {size}, and 3 would be much. Judged are {judged}."
+        return f"The {self.law} hidden Markov model is not contradicted ({size}). Judged are {judged}."

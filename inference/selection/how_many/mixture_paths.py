@@ -1,5 +1,5 @@
-"""Every law at every number of components of a mixture: starts by k-means++, from the number below with each of its components split, from the first law's
-groups, and from more components of the first law merged.
+"""Every law at every number of components of a mixture, or states of a hidden Markov model: starts by k-means++, from the number below with each of its components split,
+from the first law's groups, and from more components of the first law merged.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from inference.base.progress import NoProgress, Progress
 from inference.engines.em import EM
 from inference.fitting.fit import fit_from
 from inference.fitting.result import Fit
+from inference.programs.data import checked
 from inference.selection.how_many.groups import merged_by_entropy
 from inference.selection.how_many.laws import Law
 from inference.selection.how_many.paths import MORE_STARTS, Paths, too_low
+from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.mixture.structure import MixtureStructure
 
-__all__ = ["fit_mixtures", "shares_of"]
+__all__ = ["fit_groups", "shares_of"]
 
 SHORT = 25  # iterations, after which starts are compared
 FINALISTS = 3  # that go on to the end
@@ -28,7 +30,7 @@ CONTAINED = 2.0  # nats that a law may stay below one that it contains, whose li
 MOST_MERGED = 3  # components beyond the number, that are merged
 
 
-def fit_mixtures(
+def fit_groups(
     laws: Sequence[Law], sizes: Sequence[int], data: Any, num_restarts: int, seed: int, method: EM, progress: Progress
 ) -> Paths:
     """One fit for each law and number; a log-likelihood that falls with the number, or below the first law's, is fitted again from more starts.
@@ -64,15 +66,19 @@ def fit_mixtures(
 
 
 def shares_of(one: Fit, data: Any) -> Tensor:
-    """Responsibilities, (N, K)."""
-    return one.posterior_latents(data)["assignments"]
+    """Responsibilities of rows, or of the states for steps that have entries, (N, K)."""
+    (shares,) = one.posterior_latents(data).values()
+    if shares.dim() == 2:
+        return shares
+    packed = checked(one.model, data)[0]
+    return shares[packed.isfinite().any(-1).to(shares.device)]  # (B, T, K) before
 
 
 def _best(
     law: Law, k: int, data: Any, shares: Sequence[Tensor], smaller: Fit | None, num_random: int, seed: int, method: EM
 ) -> Fit:
     def starts(problem: Any) -> dict[str, Tensor]:
-        structure: MixtureStructure = problem.structure
+        structure: MixtureStructure | HiddenMarkovStructure = problem.structure
         found = [structure.more_starts(problem, "spectral", num_random, 0)]
         if shares:
             found.append(structure.start_from(problem, torch.stack(list(shares))))

@@ -1,4 +1,4 @@
-r"""How many components of which law a mixture has, and how many groups of rows they make.
+r"""How many components of which law a mixture has, or states a hidden Markov model, and how many groups of rows, or of steps, they make.
 
 With P free parameters and N rows, over all laws and numbers the smallest
 
@@ -8,6 +8,10 @@ With P free parameters and N rows, over all laws and numbers the smallest
 and fitted again, the number counts components. Otherwise, or at the end of the grid, components are patches: what can be counted are the groups left when
 components that overlap are merged (Hennig 2010, doi:10.1007/s11634-010-0058-3). To be sure, the lenient penalty :math:`-2 L + 3 P` (Bozdogan 1994) must choose the same number,
 and no two components may overlap much: two that do, and one group of another shape, give the same data.
+
+Of hidden Markov models N counts the steps that have entries, and overlap is that of states given the whole sequence. Where visits do not last geometrically, or rows of a visit hang together, the
+smallest B takes patches too (Pohle et al. 2017, doi:10.1007/s13253-017-0283-8): the noise of rows, of pairs of them and of durations
+(:mod:`inference.structures.hidden_markov.noise`) says so.
 """
 
 from __future__ import annotations
@@ -19,28 +23,31 @@ from typing import Any
 from inference.selection.how_many.answer import Word
 from inference.selection.how_many.groups import entropy, groups_of
 from inference.selection.how_many.laws import Law
-from inference.selection.how_many.mixture_answer import HowManyGroups
+from inference.selection.how_many.mixture_answer import HowManyGroups, HowManyStates
 from inference.selection.how_many.mixture_paths import shares_of
 from inference.selection.how_many.paths import Paths
 from inference.selection.how_many.verification import FEW_ROWS, misfit_of
 from inference.selection.how_many.visible import MISFIT, detectable_variance
+from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.mixture.structure import MixtureStructure
 
-__all__ = ["answer_of_mixtures"]
+__all__ = ["answer_of_groups"]
 
 CLEAR = 10.0  # a lead of B that leaves no doubt (Kass and Raftery 1995: very strong)
 LENIENT_PRICE = 3.0  # of a parameter
 Key = tuple[str, int]
 
 
-def answer_of_mixtures(laws: Sequence[Law], sizes: Sequence[int], fits: Paths, data: Any, seed: int) -> HowManyGroups:
+def answer_of_groups(laws: Sequence[Law], sizes: Sequence[int], fits: Paths, data: Any, seed: int) -> HowManyGroups:
     """The rule, where every law has been fitted at every number.
 
     Args:
         laws: those compared; sizes: numbers, rising; fits: by law and number.
         data: the rows; seed: of the check of the noise.
     """
-    n = next(iter(fits.values())).num_rows
+    first = next(iter(fits.values()))
+    n = first.num_observations or first.num_rows
+    of_states = laws[0].kind == "chain"
     strict = {key: -2 * one.log_likelihood + one.num_parameters * math.log(n) for key, one in fits.items()}
     lenient = {key: -2 * one.log_likelihood + LENIENT_PRICE * one.num_parameters for key, one in fits.items()}
     shares = {key: shares_of(one, data) for key, one in fits.items()}
@@ -57,7 +64,7 @@ def answer_of_mixtures(laws: Sequence[Law], sizes: Sequence[int], fits: Paths, d
         word, chosen = "grid too short", groups.num_separated
     else:
         chosen = k1
-        reasons = _doubts({key: strict[key] for key in proper}, sizes, k1, k2, groups.num_clear)
+        reasons = _doubts({key: strict[key] for key in proper}, sizes, k1, k2, groups.num_clear, "states" if of_states else "components")
         word = "unsure" if reasons else "confident"
     rows = tuple(
         {
@@ -74,15 +81,15 @@ def answer_of_mixtures(laws: Sequence[Law], sizes: Sequence[int], fits: Paths, d
         for key, one in fits.items()
     )
     structure = fits[law, k1].structure
-    assert isinstance(structure, MixtureStructure)
-    tested = detectable_variance(int(used), structure.law.num_scores) if used >= FEW_ROWS else math.inf
-    return HowManyGroups(
+    assert isinstance(structure, MixtureStructure | HiddenMarkovStructure)
+    tested = math.inf if used < FEW_ROWS else math.nan if of_states else detectable_variance(int(used), structure.law.num_scores)
+    return (HowManyStates if of_states else HowManyGroups)(
         num_components=chosen, law=law, word=word, interval=(min(k1, k2), max(k1, k2)), reasons=tuple(reasons), misfit=misfit, held_out=None,
-        rows=rows, fits=fits, unseen=_unseen(laws), smallest_seen={}, detectable_variance=tested, groups=groups,
+        rows=rows, fits=fits, unseen=_unseen(laws, of_states), smallest_seen={}, detectable_variance=tested, groups=groups,
     )  # fmt: skip
 
 
-def _doubts(strict: dict[Key, float], sizes: Sequence[int], k1: int, k2: int, num_clear: int) -> list[str]:
+def _doubts(strict: dict[Key, float], sizes: Sequence[int], k1: int, k2: int, num_clear: int, nouns: str) -> list[str]:
     """Why one cannot be confident, a sentence each."""
     found = []
     if k1 != k2:
@@ -92,15 +99,20 @@ def _doubts(strict: dict[Key, float], sizes: Sequence[int], k1: int, k2: int, nu
     if rival[0] < best + CLEAR:
         found.append(f"{k1} leads {rival[1]} by {rival[0] - best:.1f} in BIC only, where 10 would be clear")
     if num_clear < k1:
-        found.append(f"components overlap, so that they make {num_clear} clear group{'' if num_clear == 1 else 's'} only, of another shape perhaps")
+        found.append(f"{nouns} overlap, so that they make {num_clear} clear group{'' if num_clear == 1 else 's'} only, of another shape perhaps")
     if k1 == sizes[0] > 1:
         found.append("smaller numbers were not compared")
     return found
 
 
-def _unseen(laws: Sequence[Law]) -> str:
+def _unseen(laws: Sequence[Law], of_states: bool) -> str:
     names = [law.name for law in laws]
     listed = names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+    if of_states:
+        return (
+            "Two states that overlap and follow each other, and one state with another law of rows or of durations, give the same data, so that only the laws offered "
+            f"({listed}) tell them apart; a state that lasts for few steps in all may have been missed."
+        )
     return (
         f"Two components that overlap and one group of another shape give the same data, so that only the laws offered ({listed}) tell them apart; "
         "a component closer to another than about two standard deviations may have been missed."

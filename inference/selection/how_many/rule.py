@@ -30,8 +30,8 @@ from inference.programs.alone import quiet
 from inference.programs.data import checked
 from inference.selection.how_many.answer import HowMany, Word
 from inference.selection.how_many.laws import Law, law_of, laws_of
-from inference.selection.how_many.mixture_paths import fit_mixtures
-from inference.selection.how_many.mixtures import answer_of_mixtures
+from inference.selection.how_many.mixture_paths import fit_groups
+from inference.selection.how_many.mixtures import answer_of_groups
 from inference.selection.how_many.paths import Paths, fit_paths
 from inference.selection.how_many.verification import FEW_ROWS, misfit_of
 from inference.selection.how_many.visible import LENIENT, MISFIT, detectable_variance, noise_edge, smallest_share
@@ -57,17 +57,17 @@ def select_components(
     seed: int = 0,
     progress: bool = False,
 ) -> HowMany:
-    """How many components does a table hold, of which law, and how sure is that?
+    """How many components does a table hold, or states sequences, of which law, and how sure is that?
 
-    For mixtures: :mod:`inference.selection.how_many.mixtures`.
+    For mixtures and hidden Markov models: :mod:`inference.selection.how_many.mixtures`.
 
     Args:
-        family: a factorization of counts, called with the number of columns and of components (``PoissonFactorization``); a mixture,
-            whatever its number (``Mixture(1, MultivariateNormal(), 2)``); or a function from a number to a model.
-        data: the table, NaN where missing.
+        family: a factorization of counts, called with the number of columns and of components (``PoissonFactorization``); a mixture or a hidden Markov model,
+            whatever its number (``Mixture(1, MultivariateNormal(), 2)``, ``HiddenMarkov(1, Poisson())``); or a function from a number to a model.
+        data: the table, NaN where missing, or the sequences.
         grid: numbers of components to compare; the answer says so if they end too early. Without gaps they help each other's search.
         laws: families or functions as ``family``, of which the first is contained in the others; None for those that suit ``family``: Poisson
-            counts, and negative binomial ones with a variance linear and quadratic in the mean; for mixtures of real rows normal, Student t and
+            counts, and negative binomial ones with a variance linear and quadratic in the mean; for mixtures and states of real rows normal, Student t and
             skew-normal components (those that take missing entries where there are some), for counts Poisson and negative binomial ones.
         num_restarts: random starts of each fit of the first law.
         method: settings of every fit: :class:`~inference.Factorize`, or :class:`~inference.EM` for mixtures.
@@ -84,24 +84,31 @@ def select_components(
         raise ValueError(f"select_components: grid must hold at least two numbers of components, got {list(grid)!r}")
     offered = _laws(family, laws, data, sizes)
     table, _ = checked(offered[0].at(sizes[-1]), data, for_fit=True)
-    if laws is None and bool(table.isnan().any()):
+    if laws is None and _has_gaps(table, offered[0]):
         offered = tuple(law for law in offered if not law.needs_complete_rows)
     for law in offered[1:]:
         checked(law.at(sizes[-1]), data, for_fit=True)
-    is_mixture = offered[0].is_mixture
-    method = _method(method, is_mixture)
+    kind = offered[0].kind
+    method = _method(method, kind == "factorization")
     total = len(offered) * len(sizes)
     with quiet(), RichProgress("fits", total) if progress else NoProgress() as bar:
-        if is_mixture:
+        if kind != "factorization":
             assert isinstance(method, EM)
-            return answer_of_mixtures(offered, sizes, fit_mixtures(offered, sizes, data, num_restarts, seed, method, bar), data, seed)
+            return answer_of_groups(offered, sizes, fit_groups(offered, sizes, data, num_restarts, seed, method, bar), data, seed)
         assert isinstance(method, Factorize)
         fits = fit_paths(offered, sizes, table, num_restarts, seed, method, bar, data)
         return _answer(offered, sizes, fits, table, num_restarts, seed, method)
 
 
-def _method(method: Method | None, is_mixture: bool) -> Factorize | EM:
-    default = QUICK if is_mixture else Factorize()
+def _has_gaps(table: Tensor, law: Law) -> bool:
+    """Whether rows miss a part of their entries; of steps of a sequence, whole rows may be missing."""
+    missing = table.isnan()
+    gaps = missing.any(-1) & ~missing.all(-1) if law.kind == "chain" else missing
+    return bool(gaps.any())
+
+
+def _method(method: Method | None, of_factorizations: bool) -> Factorize | EM:
+    default = Factorize() if of_factorizations else QUICK
     if method is not None and not isinstance(method, type(default)):
         raise ValueError(f"select_components: method must be {type(default).__name__}() or None, got {method!r}")
     return default if method is None else method
@@ -122,8 +129,8 @@ def _laws(family: Any, laws: Sequence[Any] | None, data: Any, sizes: Sequence[in
     if not laws:
         raise ValueError("select_components: laws must name at least one family, or be None for those that suit the family")
     found = tuple(law_of(model(one)) for one in laws)
-    if len({law.is_mixture for law in found}) > 1:
-        raise ValueError("select_components: laws must all be mixtures, or all factorizations of counts, for their likelihoods are compared")
+    if len({law.kind for law in found}) > 1:
+        raise ValueError("select_components: laws must all be mixtures, all hidden Markov models, or all factorizations of counts, for their likelihoods are compared")
     if len({law.name for law in found}) < len(found):
         raise ValueError(f"select_components: laws must differ, got {[law.name for law in found]}")
     return found

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
+from inference.base.assigned_starts import split_share
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
 from inference.base.component_laws.units import measured, standard
+from inference.base.component_noise import NoiseDraws
 from inference.base.relabelling import Alignment, Labels
 from inference.base.shared_values import shared_words, value_sums
 from inference.base.starts import StartSearch
@@ -22,6 +25,7 @@ from inference.programs.data import checked
 from inference.programs.program import Params, Program
 from inference.programs.replicates import replicate
 from inference.structures.hidden_markov.em_steps import HiddenMarkovSteps, emission_of, weights_of_steps
+from inference.structures.hidden_markov.noise import state_noise
 from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
 from inference.structures.hidden_markov.starts import near_rows, near_windows
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
@@ -98,9 +102,20 @@ class HiddenMarkovStructure(Structure):
         generator = torch.Generator().manual_seed(problem.seed)
         parts = [near_rows(self.law, steps.cut, k, numbers[0], spread, generator)] if numbers[0] else []
         parts += [near_windows(self.law, steps.cut, k, numbers[1], generator)] if numbers[1] else []
-        share = torch.cat(parts)
+        return self.start_from(problem, torch.cat(parts))
+
+    def start_from(self, problem: Problem, share: Tensor) -> Params:
+        """Parameters (R, ...) where the steps with entries have these chances of each state, (R, N, K)."""
         blank = {name: value.expand(len(share), *value.shape[1:]) for name, value in problem.program_of_one_row().draw_prior(1, 0).items()}
-        return steps.first(share, blank)
+        return self.steps(problem, CHUNK, 1).first(share, blank)
+
+    def split_starts(self, problem: Problem, smaller: Params) -> Params:
+        """A start for each state of a model with one state less, which is cut in two across the direction in which its rows spread most."""
+        k, cut = self.about.num_states - 1, cut_of(problem.data)
+        before = replace(self.about, emission=replace(self.about.emission, num_components=k))
+        share = smoothed_states(before, smaller, problem.data)[problem.data.isfinite().any(-1)]
+        statistic, mask = self.law.statistic(cut.rows)
+        return self.start_from(problem, torch.stack([split_share(share, one, statistic, mask) for one in range(k)]))
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """Variances at or above their floor, below which the objective of EM is not defined."""
@@ -232,6 +247,12 @@ class HiddenMarkovStructure(Structure):
         packed = checked(self.model, data)[0]
         drawn = replicate(Program(self.model, packed), params, seed)["sequences"].to(packed)
         return {"sequences": torch.where(packed.isfinite(), drawn, packed)}
+
+    def laws(self) -> tuple[Any, ...]:
+        return tuple(self.model.laws()) if self.law.knows_noise else ()
+
+    def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
+        return state_noise(self.about, params, data, generator, num_draws)
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
         """The steps one after the other, and of each item the product of every step and the one before it, about the mean of the data: how it goes on."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from inference.base.assigned_starts import centres
+from inference.base.assigned_starts import centres, split_share
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
 from inference.base.component_laws.units import measured, standard
@@ -214,19 +214,8 @@ class MixtureStructure(Structure):
         k = self.about.num_components - 1
         before, items = replace(self.about, num_components=k), items_of(self.about, problem.data)
         share = (law_of(before).log_densities(smaller, items) + log_chances(before, smaller, problem.data)).softmax(-1)  # (N, K - 1)
-        return self.start_from(problem, torch.stack([self._split(share, one, items) for one in (range(k) if which is None else which)]))
-
-    def _split(self, share: Tensor, which: int, data: Tensor) -> Tensor:
-        statistic, mask = self.law.statistic(data)
-        own = share[:, which : which + 1]
-        seen = own if mask is None else own * mask
-        mean = (statistic * seen).sum(0) / seen.sum(0).clamp(min=1e-12)
-        x = (statistic - mean) * (1.0 if mask is None else mask)
-        x = x / ((x.square() * own).sum(0) / own.sum()).sqrt().clamp(min=1e-12)
-        axis = torch.linalg.eigh((x * own).mT @ x).eigenvectors[:, -1]
-        side = (x @ axis).unsqueeze(-1)
-        half = torch.where(side > 0, 0.9, 0.1).to(share)  # about the component's own mean
-        return torch.cat([share[:, :which], own * half, own * (1 - half), share[:, which + 1 :]], 1)
+        statistic, mask = self.law.statistic(items)
+        return self.start_from(problem, torch.stack([split_share(share, one, statistic, mask) for one in (range(k) if which is None else which)]))
 
     def laws(self) -> tuple[Any, ...]:
         """None where the noise of the components is not known, so that no law could be checked."""

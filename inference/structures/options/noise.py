@@ -27,14 +27,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from inference.base.component_noise import NoiseDraws, numpy_generator
+from inference.base.component_noise import LEAST_VISITS, NoiseDraws, duration_noise, numpy_generator
 from inference.structures.options.forward_backward import Along
 from inference.structures.options.paths import sample_paths
 
 __all__ = ["COLUMNS", "option_noise"]
 
 COLUMNS = ("action", "memory", "duration")
-LEAST_VISITS = 50  # to which the steps of an option are shared out
 
 
 def option_noise(
@@ -63,7 +62,7 @@ def option_noise(
         uniform[m, ..., 0] = np.where(known, _transform(own, np.zeros_like(own), actions, rng), np.nan)
         code = np.where(known & (contexts >= 0), contexts * num + option[m], -1)
         uniform[m, ..., 1] = np.where(code >= 0, _transform(own, _excess(own, actions, code, half), actions, rng), np.nan)
-    uniform[..., 2] = _durations(along, option, rng)
+    uniform[..., 2] = duration_noise(np.diagonal(along.before(), axis1=-2, axis2=-1), along.lengths, option, rng)
     kept, chosen = uniform[:, inside], option[:, inside]  # (M, N, D), (M, N)
     used = chosen[..., None] == np.arange(num)
     scores = np.full((*used.shape, len(COLUMNS)), np.nan)
@@ -104,22 +103,4 @@ def _excess(chances: np.ndarray, actions: np.ndarray, code: np.ndarray, half: np
         np.add.at(expected, place, chances[learn])
         at = np.minimum(np.searchsorted(seen, code[apply]), len(seen) - 1)
         out[apply] = np.where((seen[at] == code[apply])[:, None], (count / expected)[at], 1.0)
-    return out
-
-
-def _durations(along: Along, option: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(M, B, T), at the last step of every visit; NaN elsewhere."""
-    keep = np.diagonal(along.before(), axis1=-2, axis2=-1)  # (B, T, O)
-    out = np.full(option.shape, np.nan)
-    rows = np.arange(option.shape[1])
-    lasting = np.ones(option.shape[:2])  # P(the visit lasts until here)
-    for t in range(1, option.shape[2] + 1):
-        now = option[:, :, t - 1]
-        goes_on = t < along.lengths  # (B,)
-        column = min(t, option.shape[2] - 1)
-        stay = np.where(goes_on, keep[rows, column, now], 0.0)
-        over = (t == along.lengths) | (goes_on & (option[:, :, column] != now))
-        chance = 1 - lasting + rng.random(lasting.shape) * lasting * (1 - stay)
-        out[:, :, t - 1] = np.where(over, chance, np.nan)
-        lasting = np.where(over, 1.0, lasting * stay)
     return out
