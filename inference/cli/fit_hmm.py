@@ -27,7 +27,7 @@ from inference.cli.app import (
 )
 from inference.cli.fit_mixture import AS_CATEGORIES, CATEGORIES, asked_of, component_of
 
-__all__ = ["fit_hmm"]
+__all__ = ["fit_hmm", "read_sequences"]
 
 
 @fit_app.command("hmm")
@@ -61,23 +61,37 @@ def fit_hmm(
 
         check_out(out, overwrite, checkpoint)
         asked = None if response is None or "=" not in response else asked_of(response)
-        places = {column: name for column, name in ((sequence, "sequence"), (time, "time")) if column is not None}
-        if len(places) < (sequence is not None) + (time is not None):
-            raise ValueError(f"--sequence and --time: two columns were expected, got {sequence!r} for both")
-        chosen = None if columns is None else [*places, *(name for name in names_of(columns, "--columns") if name not in places)]
-        texts = [name for name, family in (asked or {}).items() if family == CATEGORIES] + ([] if sequence is None else [sequence])
-        frame = read_mixed(data, chosen, texts, AS_CATEGORIES)
-        for column in places:
-            if column not in frame.columns:
-                raise ValueError(f"--{places[column]}: {column!r} is no column of the table; the columns are {', '.join(map(str, frame.columns[:6]))}")
-        clash = [name for name in places.values() if name in frame.columns and name not in places]
-        if clash:
-            raise ValueError(f"column {clash[0]!r} would be taken for the place of a row; name it with --{clash[0]}, or leave it out with --columns")
-        items = frame.drop(columns=list(places))
-        if not items.shape[1]:
-            raise ValueError("at least one column beside --sequence and --time was expected")
+        texts = [name for name, family in (asked or {}).items() if family == CATEGORIES]
+        frame, items = read_sequences(data, columns, sequence, time, texts)
         component: Any = component_of(response, asked, items)
-        frame = frame.rename(columns=places)
         result = run(HiddenMarkov(states, component, items.shape[1], initial), frame, None, restarts, seed, checkpoint, not no_progress)
         deliver(result, frame, out, None, {"columns": {place: column for column, place in places.items()}})
         typer.echo(write_rows(result, frame, out / "posterior.csv"))
+
+
+def read_sequences(data: str, columns: str | None, sequence: str | None, time: str | None, texts: list[str]) -> tuple[Any, Any]:
+    """A table with a row a step, its columns of places named ``sequence`` and ``time``, and the items alone.
+
+    Args:
+        data: the file; columns: to read, all if None.
+        sequence, time: names of the columns of places in the file.
+        texts: columns that hold categories.
+
+    Raises:
+        ValueError: for columns that the table lacks, or names twice.
+    """
+    places = {column: name for column, name in ((sequence, "sequence"), (time, "time")) if column is not None}
+    if len(places) < (sequence is not None) + (time is not None):
+        raise ValueError(f"--sequence and --time: two columns were expected, got {sequence!r} for both")
+    chosen = None if columns is None else [*places, *(name for name in names_of(columns, "--columns") if name not in places)]
+    frame = read_mixed(data, chosen, texts + ([] if sequence is None else [sequence]), AS_CATEGORIES)
+    for column in places:
+        if column not in frame.columns:
+            raise ValueError(f"--{places[column]}: {column!r} is no column of the table; the columns are {', '.join(map(str, frame.columns[:6]))}")
+    clash = [name for name in places.values() if name in frame.columns and name not in places]
+    if clash:
+        raise ValueError(f"column {clash[0]!r} would be taken for the place of a row; name it with --{clash[0]}, or leave it out with --columns")
+    items = frame.drop(columns=list(places))
+    if not items.shape[1]:
+        raise ValueError("at least one column beside --sequence and --time was expected")
+    return frame.rename(columns=places), items

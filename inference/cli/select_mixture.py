@@ -1,9 +1,10 @@
-"""``ppl-models select mixture``: how many groups of rows, of which law?"""
+"""``ppl-models select mixture`` and ``select hmm``: how many groups of rows, how many hidden states, of which law?"""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -25,9 +26,10 @@ from inference.cli.app import (
     write_json,
     write_picture,
 )
+from inference.cli.fit_hmm import read_sequences
 from inference.cli.select_pmf import record_of
 
-__all__ = ["Values", "select_mixture"]
+__all__ = ["Values", "select_hmm", "select_mixture"]
 
 
 class Values(StrEnum):
@@ -58,32 +60,72 @@ def select_mixture(
     For example: ppl-models select mixture rows.csv --k 1:6 --out groups
     """
     with one_line_errors(None, verbose):
-        from inference.acdc.criterion import acdc
-        from inference.programs.alone import listening
-        from inference.report.how_many import write_how_many_report
-        from inference.selection.how_many.rule import select_components
-        from ppl_models.descriptions.row_laws import MultivariateNormal
         from ppl_models.mixture import Mixture
-        from ppl_models.parts.responses import Bernoulli, Normal, Poisson
 
         sizes = range_of(k, "--k")
         check_out(out, overwrite)
         frame = read_frame(data, columns, can_choose=True)
-        real = MultivariateNormal() if frame.notna().to_numpy().all() and frame.shape[1] > 1 else Normal()
-        component = {Values.real: real, Values.counts: Poisson(), Values.binary: Bernoulli()}[values]
-        with listening() as caught:
-            model = Mixture(sizes[-1], component, frame.shape[1])
-            answer = select_components(model, frame, sizes, num_restarts=restarts, seed=seed, progress=not no_progress)
-            chosen = answer.fit
-            result = acdc({chosen.model.num_components: chosen}, frame, seed=seed)  # type: ignore[attr-defined]
-        for text in dict.fromkeys(str(found.message) for found in caught):
-            warn(text)
-        out.mkdir(parents=True, exist_ok=True)
-        write_csv(answer.table.reset_index(), out / "laws.csv")
-        write_csv(result.to_frame(), out / "components.csv")
-        write_how_many_report(answer, out / "report.html", result)
-        write_picture(answer.plot(), out / "laws.png")
-        chosen.save(out / "fit")
-        write_json(record_of(answer) | {"seed": seed}, out / "selection.json")
-        typer.echo(answer.verdict)
-        typer.echo(f"results in {out}: report.html (open it in a browser), laws.csv, fit/ (Fit.load)")
+        _select(Mixture(sizes[-1], _law(values, frame, True), frame.shape[1]), frame, sizes, restarts, seed, out, no_progress)
+
+
+@select_app.command("hmm")
+def select_hmm(
+    data: Table,
+    states: Annotated[str, typer.Option("--states", metavar="FIRST:LAST", help="Numbers of hidden states to compare, both ends included.")],
+    out: Out,
+    sequence: Annotated[str | None, typer.Option(help="Column that says which sequence a row belongs to; without it all rows are one sequence.")] = None,
+    time: Annotated[str | None, typer.Option(help="Column that counts the steps; without it rows follow each other as they stand.")] = None,
+    values: Annotated[
+        Values, typer.Option(help="real: normal, Student t and skew-normal laws; counts: Poisson and negative binomial; binary: Bernoulli.")
+    ] = Values.real,
+    restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
+    columns: Columns = None,
+    seed: Seed = 0,
+    no_progress: NoProgress = False,
+    overwrite: Overwrite = False,
+    verbose: Verbose = False,
+) -> None:
+    """How many hidden states? Hidden Markov models of several sizes and laws: the number with how sure it is, the chosen fit, and a page that says why.
+
+    For example: ppl-models select hmm tracks.csv --states 1:5 --sequence animal --time step --out states
+    """
+    with one_line_errors(None, verbose):
+        from ppl_models.hidden_markov import HiddenMarkov
+
+        sizes = range_of(states, "--states")
+        check_out(out, overwrite)
+        frame, items = read_sequences(data, columns, sequence, time, [])
+        _select(HiddenMarkov(sizes[-1], _law(values, items, False), items.shape[1]), frame, sizes, restarts, seed, out, no_progress)
+
+
+def _law(values: Values, items: Any, of_rows: bool) -> Any:
+    """The first law of the columns; of rows that are complete, that of rows that vary together."""
+    from ppl_models.descriptions.row_laws import MultivariateNormal
+    from ppl_models.parts.responses import Bernoulli, Normal, Poisson
+
+    real = MultivariateNormal() if of_rows and items.notna().to_numpy().all() and items.shape[1] > 1 else Normal()
+    return {Values.real: real, Values.counts: Poisson(), Values.binary: Bernoulli()}[values]
+
+
+def _select(model: Any, frame: Any, sizes: list[int], restarts: int, seed: int, out: Path, no_progress: bool) -> None:
+    """The answer, written and said."""
+    from inference.acdc.criterion import acdc
+    from inference.programs.alone import listening
+    from inference.report.how_many import write_how_many_report
+    from inference.selection.how_many.rule import select_components
+
+    with listening() as caught:
+        answer = select_components(model, frame, sizes, num_restarts=restarts, seed=seed, progress=not no_progress)
+        chosen = answer.fit
+        result = acdc({chosen.model.num_components: chosen}, frame, seed=seed)  # type: ignore[attr-defined]
+    for text in dict.fromkeys(str(found.message) for found in caught):
+        warn(text)
+    out.mkdir(parents=True, exist_ok=True)
+    write_csv(answer.table.reset_index(), out / "laws.csv")
+    write_csv(result.to_frame(), out / "components.csv")
+    write_how_many_report(answer, out / "report.html", result)
+    write_picture(answer.plot(), out / "laws.png")
+    chosen.save(out / "fit")
+    write_json(record_of(answer) | {"seed": seed}, out / "selection.json")
+    typer.echo(answer.verdict)
+    typer.echo(f"results in {out}: report.html (open it in a browser), laws.csv, fit/ (Fit.load)")

@@ -6,8 +6,8 @@ r"""How many latents? Criteria behind one call, their figures in one table.
 - :class:`LikelihoodRatio`: from the smallest size up, :math:`2(\ell_{k+1} - \ell_k)` against the ratios of data sets drawn from the
   smaller size (:mod:`inference.selection.likelihood_ratio`), until a first step is not significant.
 - :class:`HeldOut`: log-likelihood of rows the fit has not seen.
-- :class:`ComponentNoise`: ACDC, for mixtures and factorizations.
-- :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for factorizations of counts and mixtures
+- :class:`ComponentNoise`: ACDC, for mixtures, factorizations, hidden Markov models and options.
+- :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for factorizations of counts, mixtures and hidden Markov models
   (:mod:`inference.selection.how_many.rule`).
 
 Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to S.12).
@@ -410,7 +410,7 @@ def select_dimension(
         data: the rows.
         grid: sizes to try: numbers, or tuples of layer sizes of which one entry varies.
         criterion: "rule", "spectral", "ebic", "bic", "aic", "lrt", "held_out" or "acdc", or a criterion with its settings. "lrt" fits both sizes
-            of a step to up to 99 further data sets. None for "rule" where there is one, for factorizations of counts and mixtures, else "ebic".
+            of a step to up to 99 further data sets. None for "rule" where there is one, for factorizations of counts, mixtures and hidden Markov models, else "ebic".
         method, num_restarts, seed: of every fit; see :func:`inference.fitting.fit`.
         progress: show a bar on standard error.
 
@@ -448,7 +448,7 @@ def _counts_components(models: Sequence[Any], sizes: Sequence[Any], method: Meth
     """Whether the sizes are numbers of components that the rule counts, with its engines."""
     if not has_rule(models[-1]) or not (method is None or isinstance(method, EM | Factorize)):
         return False
-    return all(structure_of(model).about.num_components == size for model, size in zip(models, sizes, strict=True))
+    return all(model.num_components == size for model, size in zip(models, sizes, strict=True))
 
 
 def _criterion(owner: str, criterion: str | Criterion) -> Criterion:

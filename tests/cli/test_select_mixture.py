@@ -1,4 +1,4 @@
-"""``ppl-models select mixture``."""
+"""``ppl-models select mixture`` and ``select hmm``."""
 
 from __future__ import annotations
 
@@ -33,3 +33,27 @@ def test_select_mixture_writes_the_page(tmp_path):
     wrong = CliRunner().invoke(app, [*asked, "--values", "counts", "--overwrite"])
     assert wrong.exit_code == 2
     assert "counts" in wrong.output
+
+
+def test_select_hmm_counts_states(tmp_path):
+    from typer.testing import CliRunner
+
+    from inference.cli import app
+
+    rng = np.random.default_rng(1)
+    state = np.concatenate([np.full(12, i % 2) for i in range(10)])
+    table, out = tmp_path / "tracks.csv", tmp_path / "out"
+    pd.DataFrame({"animal": ["a"] * 60 + ["b"] * 60, "calls": rng.poisson(np.array([1.0, 15.0])[state])}).to_csv(table, index=False)
+    asked = ["select", "hmm", str(table), "--states", "1:3", "--sequence", "animal", "--values", "counts", "--restarts", "2", "--out", str(out)]
+    done = CliRunner().invoke(app, [*asked, "--no-progress"])
+    assert done.exit_code == 0, done.output
+    record = json.loads((out / "selection.json").read_text())
+    assert record["interval"][0] >= 2
+    assert record["verdict"] in done.output
+    page = (out / "report.html").read_text()
+    for words in ("How many states?", "States overlap where steps of one", "Two states that overlap and follow each other", "how long visits last"):
+        assert words in page
+    assert Fit.load(out / "fit").model.num_states >= 2
+    wrong = CliRunner().invoke(app, [*asked, "--time", "when", "--overwrite"])
+    assert wrong.exit_code == 2
+    assert "'when' is no column" in wrong.output

@@ -111,10 +111,10 @@ class HiddenMarkovStructure(Structure):
 
     def split_starts(self, problem: Problem, smaller: Params) -> Params:
         """A start for each state of a model with one state less, which is cut in two across the direction in which its rows spread most."""
-        k, cut = self.about.num_states - 1, cut_of(problem.data)
+        k, seen = self.about.num_states - 1, problem.data.isfinite().any(-1)
         before = replace(self.about, emission=replace(self.about.emission, num_components=k))
-        share = smoothed_states(before, smaller, problem.data)[problem.data.isfinite().any(-1)]
-        statistic, mask = self.law.statistic(cut.rows)
+        share = smoothed_states(before, smaller, problem.data)[seen]
+        statistic, mask = self.law.statistic(problem.data[seen])
         return self.start_from(problem, torch.stack([split_share(share, one, statistic, mask) for one in range(k)]))
 
     def complete_start(self, problem: Problem, params: Params) -> Params:

@@ -76,10 +76,10 @@ def wrong(kind: str, seed: int) -> Tensor:
     """One sequence of two states that breaks what the model says: visits of even length, rows that hang on the one before, or counts' law of rows."""
     rng = np.random.default_rng(seed)
     if kind == "durations":
-        state = np.concatenate([np.full(rng.integers(18, 23), i % 2) for i in range(150)])
+        state = np.concatenate([np.full(rng.integers(8, 12), i % 2) for i in range(140)])
     else:
-        state = np.zeros(3000, dtype=int)
-        for t in range(1, 3000):
+        state = np.zeros(1500, dtype=int)
+        for t in range(1, 1500):
             state[t] = state[t - 1] ^ int(rng.random() < (0.05, 0.1)[state[t - 1]])
     e = rng.standard_normal(len(state))
     if kind == "dependence":
@@ -99,7 +99,7 @@ def test_what_breaks_the_model_is_seen_in_its_column(kind: str, column: int) -> 
     by_column = found.by_column[2]
     assert by_column is not None
     assert by_column.max(0).argmax() == column
-    right = drawn(TWO, NORMAL, [3000], 2)
+    right = drawn(TWO, NORMAL, [1500], 2)
     kept = acdc({2: at(TWO, NORMAL, right)}, right)
     assert ((kept.raw[2] - kept.null_mean[2]) / kept.null_sd[2]).max() < 3
 

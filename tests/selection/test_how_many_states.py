@@ -1,0 +1,60 @@
+"""How many states, of which law: the number, its words, and the gaps that laws take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from inference import EM, fit
+from inference.selection import select_components, select_dimension
+from inference.selection.how_many.laws import laws_of
+from inference.selection.how_many.mixture_paths import shares_of
+from inference.selection.how_many.rule import _has_gaps
+from ppl_models import Bernoulli, HiddenMarkov, Mixture, Normal, Poisson
+
+
+def counts(seed: int, steps: int = 240) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    state = np.zeros(steps, dtype=int)
+    for t in range(1, steps):
+        state[t] = state[t - 1] ^ int(rng.random() < 0.1)
+    return rng.poisson(np.array([2.0, 12.0])[state])[:, None].astype(float)
+
+
+def test_two_states_of_counts_are_found_and_said() -> None:
+    data = counts(0, 160)
+    answer = select_components(HiddenMarkov(1, Poisson()), data, (1, 2, 3), laws=[HiddenMarkov(1, Poisson())], num_restarts=1)
+    assert (answer.num_components, answer.law, answer.word) == (2, "Poisson", "confident")
+    assert answer.fit.model.num_states == 2
+    number, law, unseen = answer.sentences
+    assert number.startswith("2 states (confident")
+    assert "how long visits last" in law
+    assert "state that lasts for few steps" in unseen
+    bic = answer.table["bic"].xs("Poisson")
+    assert bic[2] == pytest.approx(answer.fit.bic)  # a step with entries is an observation
+
+
+def test_a_choice_of_states_asks_the_rule() -> None:
+    chosen = select_dimension(lambda k: HiddenMarkov(k, Bernoulli()), (counts(1, 80) > 6).astype(float), (1, 2), num_restarts=1, method=EM(max_iterations=20))
+    assert chosen.answer is not None
+    assert chosen.answer.noun == "state"
+
+
+def test_steps_without_entries_count_for_nothing_and_let_laws_of_whole_rows_stand() -> None:
+    data = torch.randn(60, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    data[5:9] = torch.nan
+    model = HiddenMarkov(2, Normal(), 2)
+    fitted = fit(model, data, EM(max_iterations=2), num_restarts=1)
+    assert shares_of(fitted, data).shape == (56, 2)
+    law = laws_of(model)[1]
+    assert law.needs_complete_rows
+    assert not _has_gaps(data[None], law)
+    data[20, 0] = torch.nan
+    assert _has_gaps(data[None], law)
+    assert _has_gaps(data, laws_of(Mixture(2, Normal(), 2))[1])
+
+
+def test_chains_and_mixtures_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="laws must all be mixtures, all hidden Markov models"):
+        select_components(HiddenMarkov(1), torch.zeros(9, 1), (1, 2), laws=[HiddenMarkov(1), Mixture(1)])
