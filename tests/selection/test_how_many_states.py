@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from inference import EM, fit
+from inference.base.outcome import ConvergenceWarning
 from inference.selection import select_components, select_dimension
 from inference.selection.how_many.laws import laws_of
 from inference.selection.how_many.mixture_paths import shares_of
@@ -45,7 +46,8 @@ def test_steps_without_entries_count_for_nothing_and_let_laws_of_whole_rows_stan
     data = torch.randn(60, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     data[5:9] = torch.nan
     model = HiddenMarkov(2, Normal(), 2)
-    fitted = fit(model, data, EM(max_iterations=2), num_restarts=1)
+    with pytest.warns(ConvergenceWarning):
+        fitted = fit(model, data, EM(max_iterations=2), num_restarts=1)
     assert shares_of(fitted, data).shape == (56, 2)
     law = laws_of(model)[1]
     assert law.needs_complete_rows

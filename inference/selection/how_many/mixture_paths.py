@@ -13,9 +13,9 @@ from torch import Tensor
 
 from inference.base.progress import NoProgress, Progress
 from inference.engines.em import EM
+from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit_from
 from inference.fitting.result import Fit
-from inference.programs.data import checked
 from inference.selection.how_many.groups import merged_by_entropy
 from inference.selection.how_many.laws import Law
 from inference.selection.how_many.paths import MORE_STARTS, Paths, too_low
@@ -70,7 +70,7 @@ def shares_of(one: Fit, data: Any) -> Tensor:
     (shares,) = one.posterior_latents(data).values()
     if shares.dim() == 2:
         return shares
-    packed = checked(one.model, data)[0]
+    packed, _ = checked_as_fitted(one, data)
     return shares[packed.isfinite().any(-1).to(shares.device)]  # (B, T, K) before
 
 
