@@ -62,15 +62,15 @@ def fit_hmm(
         check_out(out, overwrite, checkpoint)
         asked = None if response is None or "=" not in response else asked_of(response)
         texts = [name for name, family in (asked or {}).items() if family == CATEGORIES]
-        frame, items = read_sequences(data, columns, sequence, time, texts)
+        frame, items, places = read_sequences(data, columns, sequence, time, texts)
         component: Any = component_of(response, asked, items)
         result = run(HiddenMarkov(states, component, items.shape[1], initial), frame, None, restarts, seed, checkpoint, not no_progress)
         deliver(result, frame, out, None, {"columns": {place: column for column, place in places.items()}})
         typer.echo(write_rows(result, frame, out / "posterior.csv"))
 
 
-def read_sequences(data: str, columns: str | None, sequence: str | None, time: str | None, texts: list[str]) -> tuple[Any, Any]:
-    """A table with a row a step, its columns of places named ``sequence`` and ``time``, and the items alone.
+def read_sequences(data: str, columns: str | None, sequence: str | None, time: str | None, texts: list[str]) -> tuple[Any, Any, dict[str, str]]:
+    """A table with a row a step, its columns of places named ``sequence`` and ``time``, the items alone, and the places that the file's columns were named.
 
     Args:
         data: the file; columns: to read, all if None.
@@ -94,4 +94,4 @@ def read_sequences(data: str, columns: str | None, sequence: str | None, time: s
     items = frame.drop(columns=list(places))
     if not items.shape[1]:
         raise ValueError("at least one column beside --sequence and --time was expected")
-    return frame.rename(columns=places), items
+    return frame.rename(columns=places), items, places

@@ -94,7 +94,7 @@ def select_hmm(
 
         sizes = range_of(states, "--states")
         check_out(out, overwrite)
-        frame, items = read_sequences(data, columns, sequence, time, [])
+        frame, items, _ = read_sequences(data, columns, sequence, time, [])
         _select(HiddenMarkov(sizes[-1], _law(values, items, False), items.shape[1]), frame, sizes, restarts, seed, out, no_progress)
 
 
