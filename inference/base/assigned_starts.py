@@ -24,11 +24,11 @@ def centres(x: Tensor, num: int, spread: bool, generator: Generator) -> Tensor:
     if not spread:
         return x[torch.randperm(len(x), generator=generator)[:num]]
     picked = [int(torch.randint(len(x), (1,), generator=generator))]
-    nearest = (x - x[picked[0]]).square().sum(-1)
+    nearest = (x - x[picked[0]]).square_().sum(-1)
     while len(picked) < num:
         weights = nearest if float(nearest.sum()) > 0 else torch.ones_like(nearest)
         picked.append(int(torch.multinomial(weights, 1, generator=generator)))
-        nearest = torch.minimum(nearest, (x - x[picked[-1]]).square().sum(-1))
+        nearest = torch.minimum(nearest, (x - x[picked[-1]]).square_().sum(-1))
     return x[picked]
 
 

@@ -67,7 +67,7 @@ class _Digest:
 
     def word(self, *parts: Any) -> None:
         for part in parts:
-            data = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogatepass")
+            data = part if isinstance(part, bytes | memoryview) else str(part).encode("utf-8", "surrogatepass")
             self.hash.update(f"{len(data)}:".encode())
             self.hash.update(data)
 
@@ -147,7 +147,7 @@ class _Digest:
             return
         dense = value.detach().cpu()
         dense = (dense if dense.layout == torch.strided else dense.to_dense()).resolve_conj().resolve_neg()
-        self.word("tensor", value.dtype, value.layout, tuple(value.shape), bytes(plain_bytes(dense)))
+        self.word("tensor", value.dtype, value.layout, tuple(value.shape), plain_bytes(dense))
 
     def _array(self, value: Any, where: str) -> None:
         self.word("array", value.dtype.str, value.shape)
@@ -156,7 +156,7 @@ class _Digest:
         if value.dtype.hasobject:
             self._items("objects", value.ravel().tolist() if isinstance(value, np.ndarray) else [value.item()], where)
         else:
-            self.word(np.asarray(value).tobytes())
+            self.word(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
 
     # ---------------------------------------------------------------- containers and objects
 
@@ -272,8 +272,11 @@ class _Digest:
 
 def plain_bytes(value: Tensor) -> memoryview:
     """The numbers of a dense tensor on the CPU as bytes, in order, whatever its strides."""
-    ordered = value.clone(memory_format=torch.contiguous_format)  # a dim of size one may have any stride, and is called contiguous
-    return ordered.reshape(-1).view(torch.uint8).numpy().data
+    if value.is_contiguous():
+        flat = value.as_strided((value.numel(),), (1,))  # a dim of size one may have any stride, and is called contiguous
+    else:
+        flat = value.clone(memory_format=torch.contiguous_format).reshape(-1)
+    return flat.view(torch.uint8).numpy().data
 
 
 # ---------------------------------------------------------------- what belongs to whom

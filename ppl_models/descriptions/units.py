@@ -11,6 +11,7 @@ from ppl_models.parts.validation import is_number
 
 __all__ = ["OWN_BOUND", "Units", "check_units", "column_means", "column_units", "column_variances"]
 
+AT_ONCE = 2**20  # numbers
 NORMAL_WIDTH = 1.349  # between the quartiles, in standard deviations
 FARTHEST = 500.0  # widths from its centre that a value may lie: half of what means of components may
 OWN_BOUND = ", or leave out bound=, which is in units of the data: means then have all the room they need"
@@ -45,6 +46,16 @@ def column_variances(x: Tensor, weights: Tensor | None = None) -> Tensor:
     Args:
         x, weights: as :func:`column_means`.
     """
+    parts = _columns_at_once(x)
+    return _variances(x, weights) if len(parts) == 1 else torch.cat([_variances(part, weights) for part in parts])
+
+
+def _columns_at_once(x: Tensor) -> tuple[Tensor, ...]:
+    """The columns of a large table few at a time, for what is worked out of them takes several copies."""
+    return x.split(max(1, AT_ONCE // max(1, len(x))), -1)
+
+
+def _variances(x: Tensor, weights: Tensor | None) -> Tensor:
     variance = column_means((x - column_means(x, weights)).square(), weights)
     ordered, order = x.sort(0)  # NaN last
     often = torch.ones_like(x) if weights is None else weights[order]
@@ -65,8 +76,10 @@ def column_units(x: Tensor, weights: Tensor | None = None) -> Units:
     Args:
         x, weights: as :func:`column_means`.
     """
-    x = x.double()
-    weights = None if weights is None else weights.double()
+    return tuple(unit for part in _columns_at_once(x) for unit in _units(part.double(), None if weights is None else weights.double()))
+
+
+def _units(x: Tensor, weights: Tensor | None) -> Units:
     x = x if weights is None else x.masked_fill((weights == 0).unsqueeze(-1), torch.nan)
     centre = column_means(x, weights)
     farthest = (x - centre).abs().nan_to_num(0.0).amax(0)

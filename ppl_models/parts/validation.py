@@ -155,7 +155,7 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
         row, column = (int(i) for i in infinite.nonzero()[0])
         raise ValueError(f"data: finite numbers (or NaN for missing) were expected, got an infinity in row {row}, column {column}")
     largest = torch.finfo(table.dtype).max ** 0.5 / 1e3
-    large = table.abs() > largest
+    large = (table > largest) | (table < -largest)
     if large.any():
         row, column = (int(i) for i in large.nonzero()[0])
         raise ValueError(

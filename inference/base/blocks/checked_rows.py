@@ -24,6 +24,7 @@ __all__ = ["CheckedRows", "check_rows"]
 S = TypeVar("S")
 Kept = tuple[np.ndarray, Any]  # numbers of rows, and the rows
 Change = Callable[[Tensor], Tensor]
+PIECES = 8  # of a block, checked one after the other, for checks hold several copies
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +66,14 @@ class CheckedRows:
         """
         _refuse_changed(self.stamps)
         for block in self.blocks:
-            data = plain(block, self.like.dtype) if self.is_plain else self.model.check_data(block, for_fit=False)[0]
-            for change in self.changes:
-                data = change(data)
-            yield data
+            yield self._taken(block)  # held by nobody here while the next one is read
         _refuse_changed(self.stamps)
+
+    def _taken(self, block: Any) -> Tensor:
+        data: Tensor = plain(block, self.like.dtype) if self.is_plain else self.model.check_data(block, for_fit=False)[0]
+        for change in self.changes:
+            data = change(data)
+        return data
 
     def changed(self, change: Change) -> CheckedRows:
         """The same rows in other units.
@@ -91,12 +95,12 @@ class CheckedRows:
             ValueError: that of the function, or for files that have changed.
         """
         if self.processes.group is None:
-            return add_all(of_rows(data) for data in self)
+            return self._own_sum(of_rows)
         layout = of_rows(self.like)  # what fails on any row fails here, in all processes alike
         error: Exception | None = None
         numbers = torch.zeros_like(numbers_of(layout))
         try:
-            numbers = numbers_of(add_all(of_rows(data) for data in self))
+            numbers = numbers_of(self._own_sum(of_rows))
         except Exception as caught:  # noqa: BLE001 (whatever it is, all processes must end)
             error = caught
         flag = torch.full((1,), float(error is not None), dtype=torch.float64)
@@ -106,6 +110,16 @@ class CheckedRows:
             is_input = all(words is None or words[1] for words in told)
             self.processes.refuse([None if words is None else words[0] for words in told], is_input)
         return with_numbers(layout, message[1:])
+
+    def _own_sum(self, of_rows: Callable[[Tensor], S]) -> S:
+        """Over this process's rows."""
+        total: S | None = None
+        for data in self:
+            found = of_rows(data)
+            del data  # before the next block is read
+            total = found if total is None else add_statistics([total, found])
+        assert total is not None  # a process has rows
+        return total
 
     def digest(self) -> str:
         """Of the numbers of all rows in their order, whatever the blocks and processes."""
@@ -117,14 +131,6 @@ class CheckedRows:
             sums = self.processes.gathered(own)
             self.known["digest"] = f"{sum(sums) % 2**64} {self.num_rows} {tuple(self.like.shape[1:])} {self.like.dtype}"
         return self.known["digest"]
-
-
-def add_all(parts: Iterator[S]) -> S:
-    """The sum of statistics that come one by one; at least one."""
-    total = next(parts)
-    for part in parts:
-        total = add_statistics([total, part])
-    return total
 
 
 def plain(block: Any, dtype: torch.dtype) -> Tensor:
@@ -268,7 +274,7 @@ def check_rows(model: Any, blocks: RowBlocks, seed: int) -> tuple[CheckedRows, T
 
 def _read(model: Any, blocks: RowBlocks, first_row: int, picked: np.ndarray, found: _Found) -> None:
     first = first_row
-    for block in blocks:
+    for block in blocks.source.parts(blocks.begin, blocks.end, max(1, blocks.block_rows // PIECES)):
         try:
             data, names = model.check_data(block, for_fit=False)
         except ValueError as error:

@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 from inference.base.component_noise import Cells
+from inference.base.steps import add_statistics
 from inference.programs.program import Params
 from ppl_models.descriptions.components import MixtureComponents
 
 __all__ = ["ComponentLaw", "MixtureStatistics"]
+
+AT_ONCE = 2**22  # numbers of the rows from which a start is read
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,9 @@ class ComponentLaw:
             data, responsibilities, centre, floor: as above.
             blank: any values, (R, ...).
         """
-        statistics = self.statistics(data, responsibilities, centre, None)
+        rows = max(1, AT_ONCE // max(1, data.shape[-1]))
+        parts = zip(data.split(rows), responsibilities.split(rows, -2), strict=True)
+        statistics = add_statistics([self.statistics(own, share, centre, None) for own, share in parts])
         return self.m_step(statistics, responsibilities.mT.sum(-1), blank, floor)
 
     def moved(self, params: Params, centres: Tensor, widths: Tensor) -> Params:

@@ -140,16 +140,17 @@ class FactorAnalysisStructure(Structure):
         """Principal components of the correlations with half of every variance left to noise ("spectral"), or random ones."""
         about, generator = self.about, torch.Generator().manual_seed(problem.seed)
         x, mask = filled(Normal(), problem.data)
-        seen = torch.ones_like(x) if mask is None else mask
-        mean = (x * seen).sum(0) / seen.sum(0)
-        centred = (x - mean) * seen
-        sd = (centred.square().sum(0) / seen.sum(0)).sqrt().clamp(min=1e-3 * float(centred.std()) + 1e-6)
+        number = len(x) if mask is None else mask.sum(0)
+        mean = (x if mask is None else x * mask).sum(0) / number
+        centred = x - mean if mask is None else (x - mean).mul_(mask)
+        sd = (centred.square().sum(0) / number).sqrt().clamp(min=1e-3 * float(centred.std()) + 1e-6)
         shape = (num_restarts, about.num_components, about.num_items)
         phi = torch.randn(shape, generator=generator, dtype=torch.float64).to(x) / about.num_items**0.5
         if init == "spectral":
-            _, s, vt = torch.linalg.svd(centred / sd, full_matrices=False)
-            k = min(about.num_components, len(s))
-            phi[0, :k] = vt[:k] * (s[:k, None] / len(x) ** 0.5)
+            scaled = centred.div_(sd)
+            values, vectors = torch.linalg.eigh(scaled.mT @ scaled)  # ascending
+            k = min(about.num_components, *x.shape)
+            phi[0, :k] = vectors.mT.flip(0)[:k] * (values.flip(0)[:k, None].clamp(min=0) / len(x)).sqrt()
         own = (1 - phi.square().sum(-2)).clamp(min=0.5).sqrt()
         scales = (sd * own).clamp(*SCALE_RANGE)
         return {"signatures": phi * sd, "intercepts": mean.expand(num_restarts, -1).clone(), "scales": scales}

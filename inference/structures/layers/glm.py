@@ -98,7 +98,7 @@ def drawn_statistics(
     row_counts = parents.new_zeros(len(configurations)).index_add_(0, index, ones)
     counts = row_counts
     if mask is not None:
-        counts = parents.new_zeros(len(mask), len(configurations)).index_add_(1, index, mask * scale)
+        counts = parents.new_zeros(len(mask), len(configurations)).index_add_(1, index, mask if scale == 1.0 else mask * scale)
     cross = below @ with_ones(layer.features(parents.mT).mT).mT * scale
     squares = below.square().sum(-1) * scale if layer.dispersion else None
     features = None if layer.terms is None else layer.features(configurations)

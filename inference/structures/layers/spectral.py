@@ -29,6 +29,7 @@ START_BOUND = 5.0  # coefficients of a start stay this small: a separated regres
 CUTS = (2.5, 3.5)  # of the bottom layer and of those above; see layer_factors
 FLIP_SHARE = 0.1
 CLEAR_STEP = 0.1  # of a singular value above the next: a gap whatever follows
+CHUNK_ROWS = 2**14  # of a table, where it is gone through without a copy
 NUM_BEHIND = 5  # ratios of singular values behind the latents that a gap is compared with
 
 
@@ -74,7 +75,7 @@ def _leading_svd(x: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor, Tenso
             values, vectors = torch.linalg.eigh(x.mT @ x)
             s = values.flip(0)[:rank].clamp(min=0).sqrt()
             v = vectors.flip(1)[:, :rank]
-            return x @ v / s.clamp(min=1e-12), s, v
+            return (x @ v).div_(s.clamp(min=1e-12)), s, v
         u, s, vh = torch.linalg.svd(x, full_matrices=False)
         return u[:, :rank], s[:rank], vh[:rank].mT
     with isolated(seed):
@@ -90,8 +91,9 @@ def _complete(x: Tensor, rank: int, seed: int, num_sweeps: int = 20) -> Tensor:
     filled = torch.where(missing, torch.nanmean(x, 0, keepdim=True), x)
     for _ in range(num_sweeps):
         u, s, v = _leading_svd(filled, rank, seed)
-        update = torch.where(missing, (u * s) @ v.mT, x)
-        change = (update - filled).abs().max()
+        update = (u * s) @ v.mT
+        torch.where(missing, update, x, out=update)
+        change = torch.stack([(a - b).abs().max() for a, b in zip(update.split(CHUNK_ROWS), filled.split(CHUNK_ROWS), strict=True)]).max()
         filled = update
         if change < 1e-4:
             break
@@ -101,7 +103,7 @@ def _complete(x: Tensor, rank: int, seed: int, num_sweeps: int = 20) -> Tensor:
 def linearised(x: Tensor, family: ResponseFamily, rank: int, seed: int, epsilon: float = EPSILON) -> Tensor:
     """The data on the scale of the predictor: denoised by a low-rank approximation, then mapped through the inverse link."""
     num_items = x.shape[1]
-    statistic = torch.cat([part.statistic(x[:, columns]) for part, columns, _ in family.blocks(num_items)], 1)
+    statistic = _beside([part.statistic(x[:, columns]) for part, columns, _ in family.blocks(num_items)])
     statistic = _complete(statistic, rank, seed)
     pieces = []
     for part, columns, _ in family.blocks(num_items):
@@ -109,11 +111,19 @@ def linearised(x: Tensor, family: ResponseFamily, rank: int, seed: int, epsilon:
         if not part.is_linear:
             u, s, v = _leading_svd(block, max(rank, 50 if min(block.shape) > 50 else min(block.shape)), seed)
             keep = max(rank, int((s > 1.01 * math.sqrt(len(block))).sum()))
-            block = part.linearise((u[:, :keep] * s[:keep]) @ v[:, :keep].mT, epsilon)
+            block = u[:, :keep].mul_(s[:keep]) @ v[:, :keep].mT
+            del u
+            for rows in block.split(CHUNK_ROWS):  # in place, for the table may be large
+                rows.copy_(part.linearise(rows, epsilon))
         pieces.append(block)
     if len(pieces) > 1:  # one residual scale for all blocks
         pieces = [piece / _residual_scale(piece, rank, seed) for piece in pieces]
-    return torch.cat(pieces, 1)
+    return _beside(pieces)
+
+
+def _beside(pieces: list[Tensor]) -> Tensor:
+    """Columns of several blocks as one table; a single one as it is."""
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
 
 
 def _residual_scale(block: Tensor, rank: int, seed: int) -> Tensor:
@@ -144,6 +154,7 @@ def layer_factors(
     """
     predictor = linearised(x, family, rank or num_latents + 1, seed, epsilon)
     centred = predictor - predictor.mean(0)
+    del predictor
     _, singular_values, v = _leading_svd(centred, max(num_latents, rank or 0), seed)
     directions = varimax(v[:, :num_latents])
     if directions.shape[1] < num_latents:
@@ -204,9 +215,11 @@ def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Pa
     observed = ~torch.isnan(x)
     family = layer.response
     parts = family.blocks(layer.num_children)
-    value = torch.where(observed, x, torch.cat([x.new_full((c.stop - c.start,), f.fill) for f, c, _ in parts]))
-    statistic = family.statistic(value) * observed
-    mask = None if observed.all() else observed.to(x.dtype).mT
+    if observed.all():
+        mask, statistic = None, family.statistic(x)
+    else:
+        fill = torch.cat([x.new_full((c.stop - c.start,), f.fill) for f, c, _ in parts])
+        mask, statistic = observed.to(x.dtype).mT, family.statistic(torch.where(observed, x, fill)).masked_fill_(~observed, 0.0)
     stats = drawn_statistics(layer, statistic.mT, mask, latents.mT)
     weight = observed.sum(0)
     mean = (statistic.sum(0) + 0.5 * statistic.sum() / weight.sum()) / (weight + 0.5)

@@ -89,10 +89,11 @@ class MixtureStructure(Structure):
         about = self.about
         generator = torch.Generator().manual_seed(problem.seed)
         statistic, mask = self.law.statistic(items_of(about, problem.data))
-        seen = torch.ones_like(statistic) if mask is None else mask
-        mean = (statistic * seen).sum(0) / seen.sum(0)
-        x = (statistic - mean) * seen
-        x = (x / self.law.variances_at_start(x.square().mean(0)).sqrt().clamp(min=1e-12)).double().cpu()
+        if mask is None:
+            x = statistic - statistic.sum(0) / len(statistic)
+        else:
+            x = (statistic - (statistic * mask).sum(0) / mask.sum(0)).mul_(mask)
+        x = x.div_(self.law.variances_at_start(x.square().mean(0)).sqrt().clamp(min=1e-12)).double().cpu()
         picked = torch.stack([centres(x, about.num_components, init == "spectral", generator) for _ in range(num_restarts)])
         distance = torch.cdist(x, picked).square()  # (R, N, K)
         owner = torch.nn.functional.one_hot(distance.argmin(-1), about.num_components).to(problem.data)

@@ -1,0 +1,234 @@
+"""Tables larger than memory, and one fit over several processes.
+
+Four measurements, each in processes of its own:
+
+- ``memory map``: EM of an encoder on int8 rows in a ``.npy`` file, by blocks: time, and the peak of resident memory beside the floor (the library imported and a fit of
+  20,000 rows in memory done, from as many of which every fit of blocks starts) and the size of a block in double precision. ``in memory`` is the same with the rows loaded, beside the size of the rows in double precision.
+- ``parquet``: the same from a parquet file, which the benchmark writes block by block.
+- ``processes``: for each family the objective and parameters of one, two and three processes from one start, bytes of the messages of an E-step, and
+  seconds of an iteration. Ratios of times mean something on a quiet machine with a core for each process.
+
+Large runs: ``--rows 2000000 --items 50``, ``--parquet-rows 100000000``, ``--shared-rows 1000000``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _bench import command_line, run
+
+BLOCK = 65_536
+MEGABYTE = 1e6
+
+
+def made(num_rows: int, num_items: int, seed: int) -> np.ndarray:
+    """Rows of an encoder's kind: six latents, items of 0 and 1."""
+    rng = np.random.default_rng(seed)
+    loadings = np.where(np.arange(num_items) % 6 == np.arange(6)[:, None], 3.0, 0.0)
+    latents = rng.random((num_rows, 6)) < 0.5
+    return (rng.random((num_rows, num_items)) < 1 / (1 + np.exp(1.5 - latents @ loadings))).astype(np.int8)
+
+
+def write_npy(path: Path, num_rows: int, num_items: int) -> None:
+    whole = np.lib.format.open_memmap(path, "w+", np.int8, (num_rows, num_items))
+    for first in range(0, num_rows, BLOCK):
+        whole[first : first + BLOCK] = made(min(BLOCK, num_rows - first), num_items, first)
+    whole.flush()
+
+
+def write_parquet(path: Path, num_rows: int, num_items: int) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([(f"item_{j}", pa.int8()) for j in range(num_items)])
+    with pq.ParquetWriter(path, schema) as writer:
+        for first in range(0, num_rows, BLOCK):
+            rows = made(min(BLOCK, num_rows - first), num_items, first)
+            writer.write_table(pa.table([rows[:, j] for j in range(num_items)], schema), BLOCK)
+
+
+WRITERS = {".npy": write_npy, ".parquet": write_parquet}
+
+
+def peak() -> float:
+    """Largest resident memory of this process so far, in megabytes."""
+    line = next(line for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024 / MEGABYTE
+
+
+def one_fit(order: dict[str, Any]) -> dict[str, Any]:
+    """A fit in this process, and what it took."""
+    torch.set_num_threads(order["threads"] or 1)
+    warnings.simplefilter("ignore")
+    from inference import EM, RowBlocks, fit
+    from ppl_models import DeepDiscreteEncoder
+
+    path, items = Path(order["path"]), order["items"]
+    model = DeepDiscreteEncoder(items, (6, 2), penalty=None)
+    method = EM(max_iterations=order["iterations"])
+    small = path.with_name(f"small{path.suffix}")
+    WRITERS[path.suffix](small, 100, items)
+    fit(model, made(20_000, items, 0), method)
+    fit(model, RowBlocks.of(small, 50), method)
+    floor = peak()
+    began, cpu = time.perf_counter(), time.process_time()
+    rows = np.load(path) if order["in_memory"] else RowBlocks.of(path, BLOCK)
+    found = fit(model, rows, method)
+    return {
+        "seconds": round(time.perf_counter() - began, 2), "processor": round(time.process_time() - cpu, 2), "iterations": found.num_iterations,
+        "floor_mb": round(floor, 1), "peak_mb": round(peak(), 1), "log_likelihood": found.log_likelihood,
+    }  # fmt: skip
+
+
+def alone(order: dict[str, Any]) -> dict[str, Any]:
+    """The same in a fresh process."""
+    answer = Path(order["path"]).with_name("answer.json")
+    subprocess.run([sys.executable, __file__, "--child", json.dumps(order), str(answer)], check=True)
+    return json.loads(answer.read_text(encoding="utf-8"))
+
+
+def memory(args: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
+    npy, parquet = folder / "rows.npy", folder / "rows.parquet"
+    write_npy(npy, args.rows, args.items)
+    cases = [("memory map", npy, args.rows, args.items, False), ("in memory", npy, args.rows, args.items, True)]
+    if args.parquet_rows:
+        write_parquet(parquet, args.parquet_rows, args.parquet_items)
+        cases.append(("parquet", parquet, args.parquet_rows, args.parquet_items, False))
+    for what, path, rows, items, in_memory in cases:
+        if what not in args.what:
+            continue
+        found = alone({"path": str(path), "items": items, "iterations": args.iterations, "in_memory": in_memory, "threads": args.threads})
+        block, whole = min(BLOCK, rows) * items * 8 / MEGABYTE, rows * items * 8 / MEGABYTE
+        above = found["peak_mb"] - found["floor_mb"]
+        yield {
+            "what": what, "rows": rows, "items": items, **found, "file_mb": round(path.stat().st_size / MEGABYTE, 1), "float64_mb": round(whole, 1), "block_mb": round(block, 1),
+            **({"peak_in_sizes_of_the_data": round(above / whole, 2)} if in_memory else {"peak_in_blocks": round(above / block, 2)}),
+        }  # fmt: skip
+
+
+# ---------------------------------------------------------------- processes
+
+
+def families(num_rows: int) -> dict[str, tuple[Any, np.ndarray]]:
+    from ppl_models import (
+        Bernoulli,
+        DeepDiscreteEncoder,
+        FactorAnalysis,
+        HiddenMarkov,
+        LatentAttributeModel,
+        Mixture,
+        MultivariateNormal,
+        NoisyOr,
+        Normal,
+    )
+
+    rng = np.random.default_rng(1)
+    bits = made(num_rows, 18, 0)
+    numbers = rng.normal(size=(num_rows, 6)) + 2.0 * (rng.random(num_rows) < 0.4)[:, None]
+    q_matrix = np.eye(3)[np.arange(18) % 3]
+    return {
+        "DeepDiscreteEncoder (18, 6, 2)": (DeepDiscreteEncoder(18, (6, 2), penalty=None), bits),
+        "LatentAttributeModel 18 x 3": (LatentAttributeModel(q_matrix), bits),
+        "Mixture of Bernoulli, 4": (Mixture(4, Bernoulli(), 18), bits),
+        "Mixture of Normal, 3": (Mixture(3, Normal(), 6), numbers),
+        "Mixture of MultivariateNormal, 3": (Mixture(3, MultivariateNormal(), 6), numbers),
+        "HiddenMarkov of Normal, 2": (HiddenMarkov(2, Normal(), 6), numbers[: num_rows // 10 * 10].reshape(-1, 10, 6)),
+        "NoisyOr, 4": (NoisyOr(18, 4), bits),
+        "FactorAnalysis, 2": (FactorAnalysis(6, 2), numbers),
+    }
+
+
+def shared_fit(rank: int, size: int, num_rows: int, iterations: int, store: str, queue: Any) -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=size)
+    from inference import EM, RowBlocks, fit
+
+    messages: list[int] = []
+    plain = torch.distributed.all_reduce
+
+    def counted(message: torch.Tensor, *others: Any, **named: Any) -> Any:
+        messages.append(message.numel() * message.element_size())
+        return plain(message, *others, **named)
+
+    torch.distributed.all_reduce = counted
+    found = {}
+    for name, (model, rows) in families(num_rows).items():
+        messages.clear()
+        method = EM(max_iterations=iterations, acceleration=None, tolerance=1e-300, parameter_tolerance=1e-300)
+        blocks = RowBlocks.of(rows, BLOCK, torch.distributed.group.WORLD, split=True)
+        began = time.perf_counter()
+        own = fit(model, blocks, method)
+        seconds = time.perf_counter() - began
+        params = {site: value.numpy() for site, value in own.params.items()}
+        found[name] = {"objective": own.objective, "params": params, "bytes": max(messages, default=0), "seconds": seconds / iterations}
+    queue.put((rank, found))
+    torch.distributed.destroy_process_group()
+
+
+def shared(args: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
+    context = multiprocessing.get_context("spawn")
+    by_size: dict[int, Any] = {}
+    for size in args.processes:
+        queue = context.Queue()
+        order = (size, args.shared_rows, args.shared_iterations, str(folder / f"store-{size}"), queue)
+        workers = [context.Process(target=shared_fit, args=(rank, *order)) for rank in range(size)]
+        for worker in workers:
+            worker.start()
+        found = dict(queue.get(timeout=3600) for _ in workers)
+        for worker in workers:
+            worker.join()
+        by_size[size] = found[0]
+        for name, own in found[0].items():
+            first = by_size[args.processes[0]][name]
+            yield {
+                "what": "processes", "family": name, "rows": args.shared_rows, "processes": size, "iterations": args.shared_iterations, "objective": own["objective"],
+                "objective_difference": abs(own["objective"] - first["objective"]) / abs(first["objective"]),
+                "parameter_difference": max(float(np.abs(value - first["params"][site]).max()) for site, value in own["params"].items()),
+                "bytes_an_e_step": own["bytes"], "seconds_an_iteration": round(own["seconds"], 4), "times_as_fast": round(first["seconds"] / own["seconds"], 2),
+            }  # fmt: skip
+
+
+def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(dir=args.folder) as name:
+        if {"memory map", "in memory", "parquet"} & set(args.what):
+            yield from memory(args, Path(name))
+        if "processes" in args.what:
+            yield from shared(args, Path(name))
+
+
+def main() -> None:
+    kinds = ["memory map", "in memory", "parquet", "processes"]
+    parser = command_line(__file__, __doc__, threads=1)
+    parser.add_argument("--what", nargs="+", choices=kinds, default=kinds)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--items", type=int, default=50)
+    parser.add_argument("--parquet-rows", type=int, default=100_000_000, help="0 for no parquet file")
+    parser.add_argument("--parquet-items", type=int, default=18)
+    parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--shared-rows", type=int, default=1_000_000)
+    parser.add_argument("--shared-iterations", type=int, default=20)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--folder", type=Path, help="where the files lie while it runs; the system's folder for such files if not said")
+    if "--child" in sys.argv:
+        order, answer = sys.argv[-2:]
+        Path(answer).write_text(json.dumps(one_fit(json.loads(order))), encoding="utf-8")
+        return
+    quick = {"rows": 200_000, "items": 20, "parquet_rows": 200_000, "shared_rows": 2_000, "shared_iterations": 3, "processes": [1, 2]}
+    run(parser, measure, quick=quick)
+
+
+if __name__ == "__main__":
+    main()
