@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +209,8 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield from shared(args, Path(name))
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
+    """The measurements that the command line names."""
     kinds = ["memory map", "in memory", "parquet", "processes"]
     parser = command_line(__file__, __doc__, threads=1)
     parser.add_argument("--what", nargs="+", choices=kinds, default=kinds)
@@ -227,7 +228,7 @@ def main() -> None:
         Path(answer).write_text(json.dumps(one_fit(json.loads(order))), encoding="utf-8")
         return
     quick = {"rows": 200_000, "items": 20, "parquet_rows": 200_000, "shared_rows": 2_000, "shared_iterations": 3, "processes": [1, 2]}
-    run(parser, measure, quick=quick)
+    run(parser, measure, argv, quick)
 
 
 if __name__ == "__main__":
