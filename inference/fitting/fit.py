@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from inference.base.assigned_starts import assigned_start
+from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.checkpoint import usable_path
 from inference.base.optima import rank_restarts
 from inference.base.outcome import BoundWarning, DegenerateWarning, EstimateWarning, Outcome, StartsWarning
@@ -24,7 +25,7 @@ from inference.base.structure import Method, Problem, Standard, is_method, sampl
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
 from inference.engines.start_search import search_starts
-from inference.fitting.problem import check_blocks, in_blocks, problem_of
+from inference.fitting.problem import check_blocks, in_blocks, problem_of, problem_of_blocks
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.fitting.units import in_units_of_the_data
@@ -107,7 +108,8 @@ def fit(
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     began = time.monotonic()
     with listening() as caught, torch.enable_grad(), np.errstate(all="warn", under="ignore"):  # whatever the caller has set
-        problem = problem_of(model, in_blocks(model, data, method), seed, not (init is None or isinstance(init, str)), weights)
+        taken, start_given = in_blocks(model, data, method), not (init is None or isinstance(init, str))
+        problem = (problem_of_blocks if isinstance(taken, RowBlocks) else problem_of)(model, taken, seed, start_given, weights)
         search = None
         if method is None:
             advice = problem.structure.recommended(problem)

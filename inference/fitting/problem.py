@@ -19,14 +19,14 @@ from inference.structures.registry import structure_of
 from ppl_models.parts.frames import as_frame
 from ppl_models.parts.validation import is_integer
 
-__all__ = ["check_blocks", "in_blocks", "problem_of"]
+__all__ = ["check_blocks", "in_blocks", "problem_of", "problem_of_blocks"]
 
 
 def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: bool = False, weights: Any = None) -> Problem:
     """The problem of a model, its data checked by the model's own rules where it has them.
 
     Args:
-        model: the program; data: what it takes, or :class:`~inference.base.blocks.row_blocks.RowBlocks`.
+        model: the program; data: what it takes.
         seed: of everything random.
         start_given: whether the user gave the parameters to start from.
         weights: how often each row counts; None for once.
@@ -35,12 +35,9 @@ def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: boo
         ValueError: for a model that is a class, a seed out of range, data that the model refuses, weights that are none
             (:func:`inference.fitting.weights.row_weights`), or a program that no engine can fit.
     """
-    if not callable(model) or isinstance(model, type):
-        raise ValueError(f"model: a Pyro program (a callable, not a class) was expected, got {model!r}")
-    if not is_integer(seed, least=0):
-        raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
+    _check_call(model, seed)
     if isinstance(data, RowBlocks):
-        return _problem_of_blocks(model, data, int(seed), start_given, weights)
+        raise ValueError("data: rows in memory were expected, got RowBlocks, which fit takes: give some of the rows, blocks.sample(20_000)")
     tensors, names = checked(model, data, for_fit=True)
     own_program = None if checks_data(model) else Program(model, tensors)
     if own_program is not None:
@@ -55,7 +52,20 @@ def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: boo
     return problem
 
 
-def _problem_of_blocks(model: Any, blocks: RowBlocks, seed: int, start_given: bool, weights: Any) -> Problem:
+def _check_call(model: Any, seed: Any) -> None:
+    if not callable(model) or isinstance(model, type):
+        raise ValueError(f"model: a Pyro program (a callable, not a class) was expected, got {model!r}")
+    if not is_integer(seed, least=0):
+        raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
+
+
+def problem_of_blocks(model: Callable[..., Any], blocks: RowBlocks, seed: int, start_given: bool = False, weights: Any = None) -> Problem:
+    """As :func:`problem_of`, of rows that come in blocks, all of which are read once; for engines that know that its data are a sample.
+
+    Raises:
+        ValueError: as there; for weights, or a model whose M-step wants its rows in memory.
+    """
+    _check_call(model, seed)
     if weights is not None:
         raise ValueError("weights: rows in memory were expected; rows in blocks count once each")
     structure = structure_of(model)
@@ -65,9 +75,9 @@ def _problem_of_blocks(model: Any, blocks: RowBlocks, seed: int, start_given: bo
             "negative binomial or bounded items and without covariates, and "
             f"this {type(model).__name__} wants its rows in memory: fit(model, blocks.sample(20_000)) fits some of them"
         )
-    rows, sample, names = check_rows(model, blocks, seed)
+    rows, sample, names = check_rows(model, blocks, int(seed))
     known = structure.measured(sample, None)
-    return Problem(known, sample, names, seed, start_given, structure if known is model else structure_of(known), rows=rows)
+    return Problem(known, sample, names, int(seed), start_given, structure if known is model else structure_of(known), rows=rows)
 
 
 def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None) -> Any:
@@ -80,7 +90,9 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
     if isinstance(data, RowBlocks) or not is_lazy(data) or not callable(model) or isinstance(model, type):
         return data
     is_array = hasattr(data, "dtype")
-    if method is not None and not (isinstance(method, EM) and method.accelerate) or not structure_of(model).takes_blocks:
+    structure = structure_of(model)
+    goes = structure.takes_blocks and (method is None or (isinstance(method, EM) and method.accelerate))
+    if not goes or (structure.row_columns and not (is_array and data.ndim == 3)):  # steps of one sequence, or of several, are no rows
         return data if is_array else data.to_table()
     if is_array and len(data) <= BLOCK_ROWS:
         return data

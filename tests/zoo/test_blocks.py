@@ -11,7 +11,7 @@ from zoo.table import NUM_RESTARTS, WITH_LOCAL, close, data_of, near
 
 from inference import EM, RowBlocks
 from inference.base.steps import summed_statistics
-from inference.fitting.problem import problem_of
+from inference.fitting.problem import problem_of, problem_of_blocks
 from inference.structures.registry import structure_of
 
 IN_BLOCKS = [row for row in WITH_LOCAL if structure_of(row.model).takes_blocks]
@@ -24,7 +24,7 @@ def test_sums_over_rows_are_all_that_em_wants(row: Row) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a constant column
         problem = problem_of(row.model, data, 0, start_given=True)
-        blocked = problem_of(row.model, RowBlocks.of(data, block_rows=3), 0, start_given=True)
+        blocked = problem_of_blocks(row.model, RowBlocks.of(data, block_rows=3), 0, start_given=True)
     steps = EM().steps(problem)
     whole, log_likelihood, log_prior = steps.e_step(params)
     moved = steps.m_step(whole, params)

@@ -24,7 +24,7 @@ __all__ = ["CheckedRows", "check_rows"]
 S = TypeVar("S")
 Kept = tuple[np.ndarray, Any]  # numbers of rows, and the rows
 Change = Callable[[Tensor], Tensor]
-PIECES = 8  # of a block, checked one after the other, for checks hold several copies
+PIECE_ROWS = 8_192  # that are checked at once, for checks hold several copies
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +137,9 @@ def plain(block: Any, dtype: torch.dtype) -> Tensor:
     """Numbers as they stand; NaN where missing."""
     if isinstance(block, Tensor):
         return block.detach().to(dtype)
-    if hasattr(block, "to_numpy"):
-        kind = np.float32 if dtype == torch.float32 else np.float64
-        return torch.from_numpy(np.array(block.to_numpy(dtype=kind, na_value=np.nan), order="C"))
-    return torch.from_numpy(np.array(block, order="C")).to(dtype)
+    kind = np.float32 if dtype == torch.float32 else np.float64
+    numbers = block.to_numpy(dtype=kind, na_value=np.nan) if hasattr(block, "to_numpy") else block
+    return torch.from_numpy(np.array(numbers, dtype=kind, order="C"))
 
 
 def _hash_of(data: Tensor, first_row: int) -> int:
@@ -274,14 +273,17 @@ def check_rows(model: Any, blocks: RowBlocks, seed: int) -> tuple[CheckedRows, T
 
 def _read(model: Any, blocks: RowBlocks, first_row: int, picked: np.ndarray, found: _Found) -> None:
     first = first_row
-    for block in blocks.source.parts(blocks.begin, blocks.end, max(1, blocks.block_rows // PIECES)):
+    for block in blocks.source.parts(blocks.begin, blocks.end, min(blocks.block_rows, PIECE_ROWS)):
         try:
             data, names = model.check_data(block, for_fit=False)
         except ValueError as error:
             words = f" (rows {first:,} to {first + len(block):,} of the data, counted from 0 there)" if first else ""
             raise ValueError(f"{error}{words}") from error
         if not isinstance(data, Tensor) or len(data) != len(block):
-            raise ValueError(f"RowBlocks: {type(model).__name__} takes its rows in memory only")
+            raise ValueError(
+                f"RowBlocks: one row of what {type(model).__name__} is fitted to was expected for each line, and {len(block):,} lines gave {len(data):,}: sequences come in blocks as an "
+                "array (sequences, steps, items); steps in a table are taken in memory"
+            )
         if data.dim() == 2 and bool((empty := data.isnan().all(1)).any()):
             raise ValueError(f"data: row {first + int(empty.long().argmax()):,} has no observed entry; drop it")
         found.names = names

@@ -15,7 +15,8 @@ import torch
 from inference import EM, NUTS, RowBlocks, fit
 from inference.base.blocks import check_rows
 from inference.base.blocks import row_blocks as drawing
-from ppl_models import Categorical, DeepDiscreteEncoder, Mixture, Normal
+from inference.bootstrap import bootstrap
+from ppl_models import Categorical, DeepDiscreteEncoder, HiddenMarkov, Mixture, Normal
 from ppl_models.parts.validation import ConstantColumnWarning
 
 NUM_ROWS = 400
@@ -190,6 +191,8 @@ def own_program(data: Any) -> None:
         (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, EM(accelerate=False)), "EM\\(\\) is fitted from rows in blocks"),
         (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, weights=[1.0]), "weights: rows in memory"),
         (lambda blocks: fit(own_program, blocks), "wants its rows in memory"),
+        (lambda blocks: fit(HiddenMarkov(2, Normal(), 3), blocks, EM()), "array .sequences, steps, items."),
+        (lambda blocks: bootstrap(mixture(measured()), blocks), "rows in memory were expected, got RowBlocks"),
         (lambda blocks: fit(DeepDiscreteEncoder(3, (2, 1), Normal()), blocks), "give method=EM"),
     ],
 )
