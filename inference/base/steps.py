@@ -48,14 +48,14 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class GenericSteps(Steps):
-    """EM for any program: posteriors by differentiation, M-step by L-BFGS on unconstrained parameters, the program replayed and not run.
+    """EM for any program: posteriors by differentiation, M-step by Newton's method or L-BFGS on unconstrained parameters, the program replayed and not run.
 
     Its cost grows with the rows in both halves, for it knows nothing of the program but its log-density. Where the prior
     has kinks (the penalties), the gradient method comes near a kink and not onto it.
 
     Args:
         program: the program with its data.
-        num_steps: L-BFGS iterations of one M-step.
+        num_steps: L-BFGS iterations of one M-step, where Newton's method does not pay or has not arrived.
     """
 
     program: Program

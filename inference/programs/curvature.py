@@ -1,9 +1,19 @@
-"""Second derivatives of log-densities of programs, and the covariance that an information stands for."""
+r"""Second derivatives of log-densities of programs, and the covariance that an information stands for.
+
+Newton's method for the expected log-density of a program, every restart on its own.
+
+The second derivatives of such a density are nearly empty: the mean of one state meets its own spread and nothing else. Coordinates that share no row of the matrix
+are differentiated together (Curtis, Powell and Reid 1974, doi:10.1093/imamat/13.1.117), so that few products of the matrix with a vector hold all of it. Where the
+matrix is not negative definite its eigenvalues are taken by their size, which leaves saddles behind. Between two looks at second derivatives, which are dear, what
+gradients say of them is filled in. A step is shortened until the value rises by a share of what its slope promises, so the value never falls; and where few steps do not lead to
+an end, as far from it or at a kink, the caller is told.
+"""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +22,7 @@ from torch import Tensor
 from inference.programs.data import checked, checks_data, first_tensor, map_tensors
 from inference.programs.program import Program
 
-__all__ = ["Undetermined", "data_chunks", "generalised_inverse", "inverse_information", "minus_hessian", "refuse_flat", "some_names"]
+__all__ = ["Colouring", "Undetermined", "climb", "data_chunks", "generalised_inverse", "inverse_information", "minus_hessian", "refuse_flat", "some_names"]
 
 
 LEAST_SHARE = 0.75  # of the log-likelihood in the curvature of the log-posterior, where rows are silent
@@ -144,3 +154,129 @@ def some_names(names: tuple[str, ...] | list[str]) -> str:
     """The first few names, and how many more."""
     shown = ", ".join(names[:MOST_NAMES])
     return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
+
+
+# ---------------------------------------------------------------- Newton's method
+
+
+Gradient = Callable[[Tensor], tuple[Tensor, Tensor]]
+Derivatives = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+
+MET = 1e-10  # of the geometric mean of two diagonal entries, above which two coordinates meet
+REFRESH = 5  # evaluations of which one takes second derivatives
+SHARE = 1e-6  # of the gain so far, below which a step is not worth taking
+NOTHING = 16.0  # units in the last place of the value, which no step can be seen to gain
+PROMISE = 1e-4  # share of the slope's promise that a step must keep
+SHORTER = 0.25
+LEAST_EIGENVALUE = 1e-9  # of a matrix scaled to unit diagonal
+
+
+@dataclass(frozen=True, eq=False)
+class Colouring:
+    """Which second derivatives there are, and coordinates of one colour that share no row of them.
+
+    Args:
+        pattern: (P, P) bool, symmetric.
+        colours: (P,), from 0.
+        reach: how far each coordinate may move in one step, (P,).
+    """
+
+    pattern: Tensor
+    colours: Tensor
+    reach: Tensor
+
+    @classmethod
+    def of(cls, curvatures: Tensor, reach: Tensor) -> Colouring:
+        """From second derivatives at some points, (S, P, P)."""
+        size = curvatures.abs()
+        scale = size.diagonal(dim1=-2, dim2=-1).sqrt()
+        met = (size > MET * scale.unsqueeze(-1) * scale.unsqueeze(-2)) & (size > 0)
+        pattern = met.any(0) | met.any(0).mT | torch.eye(size.shape[-1], dtype=torch.bool, device=size.device)
+        clash = (pattern.double() @ pattern.double() > 0).cpu()
+        colours = torch.zeros(len(clash), dtype=torch.long)
+        for i in range(1, len(clash)):
+            taken = set(colours[:i][clash[i, :i]].tolist())
+            colours[i] = next(c for c in range(i + 1) if c not in taken)
+        return cls(pattern, colours.to(size.device), reach)
+
+    @property
+    def seeds(self) -> Tensor:
+        """The vectors that the matrix is multiplied by, (colours, P), ones and zeros."""
+        return torch.nn.functional.one_hot(self.colours).mT
+
+    def matrix(self, products: Tensor) -> Tensor:
+        """The matrices (R, P, P) from their products with the seeds, (colours, R, P)."""
+        matrix = products[self.colours].movedim(0, -1) * self.pattern
+        return (matrix + matrix.mT) / 2
+
+
+def climb(first: Gradient, second: Derivatives, start: Tensor, reach: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Climb from a start, (R, P), to where a further step would gain nothing to speak of.
+
+    Args:
+        first: value (R,) and gradient (R, P).
+        second: the same and second derivatives (R, P, P).
+        start: where the value is finite.
+        reach: how far each coordinate may move in one step, (P,).
+        most: evaluations after that of the start.
+
+    Returns:
+        The end (R, P), whose value is not below that of the start, and which restarts have arrived, bool (R,).
+    """
+    at = start
+    value, slope, curvature = second(at)
+    began, inverse = value, _inverse(curvature)
+    step, promise, lost = _step(inverse, slope, reach)
+    for count in range(1, most + 2):
+        seen = NOTHING * torch.finfo(value.dtype).eps * value.abs().clamp(min=1.0)
+        going = lost > torch.maximum(seen, SHARE * (value - began))
+        if count > most or not bool(going.any()):
+            break
+        trial = torch.where(going.unsqueeze(1), at + step, at)
+        if count % REFRESH:
+            (new, new_slope), new_inverse = first(trial), None
+        else:
+            new, new_slope, curvature = second(trial)
+            new_inverse = _inverse(curvature)
+        taken = going & new.isfinite() & (new >= value + torch.where(promise > 1e3 * seen, PROMISE * promise, -seen))
+        if new_inverse is None:
+            new_inverse = _updated(inverse, step, slope - new_slope)
+        next_step, next_promise, next_lost = _step(new_inverse, new_slope, reach)
+        rows = taken.unsqueeze(1)
+        at, value, slope = torch.where(rows, trial, at), torch.where(taken, new, value), torch.where(rows, new_slope, slope)
+        inverse = torch.where(rows.unsqueeze(1), new_inverse, inverse)
+        step, promise = torch.where(rows, next_step, SHORTER * step), torch.where(taken, next_promise, SHORTER * promise)
+        lost = torch.where(taken, next_lost, lost)
+    return at, ~going
+
+
+def _step(inverse: Tensor, slope: Tensor, reach: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The step (R, P) by an inverse of minus the second derivatives, what its slope promises, and what it would were it not cut to its reach, (R,)."""
+    step = (inverse @ slope.nan_to_num(posinf=0.0, neginf=0.0).unsqueeze(-1)).squeeze(-1)
+    lost = (step * slope).sum(-1)
+    share = 1 / (step.abs() / reach).amax(-1).clamp(min=1.0)
+    return step * share.unsqueeze(-1), lost * share, lost
+
+
+def _inverse(curvature: Tensor) -> Tensor:
+    """Of minus the second derivatives, negative eigenvalues by their size, (R, P, P)."""
+    scale = curvature.diagonal(dim1=-2, dim2=-1).abs()
+    scale = torch.where((scale > 0) & scale.isfinite(), scale, 1.0).rsqrt()
+    scale = scale.unsqueeze(-1) * scale.unsqueeze(-2)
+    bend = (-curvature * scale).nan_to_num(posinf=0.0, neginf=0.0)
+    factor, failed = torch.linalg.cholesky_ex(bend)
+    weak = (failed > 0) | ~(factor.diagonal(dim1=-2, dim2=-1).amin(-1) >= LEAST_EIGENVALUE**0.5)
+    inverse = torch.cholesky_inverse(torch.where(weak[:, None, None], torch.eye(bend.shape[-1], dtype=bend.dtype, device=bend.device), factor))
+    if bool(weak.any()):
+        values, vectors = torch.linalg.eigh(bend[weak])
+        inverse[weak] = (vectors / values.abs().clamp(min=LEAST_EIGENVALUE).unsqueeze(-2)) @ vectors.mT
+    return inverse * scale
+
+
+def _updated(inverse: Tensor, step: Tensor, change: Tensor) -> Tensor:
+    """By the change of minus the gradient along a step (Broyden, Fletcher, Goldfarb and Shanno); as it was where that is no curve downwards."""
+    along = (step * change).sum(-1)
+    bent = along > torch.finfo(step.dtype).eps * step.norm(dim=-1) * change.norm(dim=-1)
+    share = torch.where(bent, along, 1.0).reciprocal()[:, None, None]
+    left = torch.eye(step.shape[-1], dtype=step.dtype, device=step.device) - share * step.unsqueeze(-1) * change.unsqueeze(-2)
+    return torch.where(bent[:, None, None], left @ inverse @ left.mT + share * step.unsqueeze(-1) * step.unsqueeze(-2), inverse)

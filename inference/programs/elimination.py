@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ppl_models.parts.item_response import ItemResponse
 
-__all__ = ["FactorPosteriors", "Factors", "FiniteMixture", "LocalTerms", "differing_site", "narrow_repeated", "support_of"]
+__all__ = ["FactorPosteriors", "Factors", "FiniteMixture", "LocalTerms", "differing_site", "narrow_repeated", "posteriors_of", "support_of"]
 
 
 @dataclass(frozen=True)
@@ -222,3 +222,16 @@ def differing_site(names: Iterable[str], alone: Mapping[str, Any], at_once: Mapp
         if not torch.allclose(one, many, rtol=1e-4, atol=1e-4, equal_nan=True):
             return name
     return None
+
+
+def posteriors_of(factors: Any) -> FactorPosteriors:
+    """Posterior of every factor, by differentiating the log-marginal with respect to its log-density.
+
+    Args:
+        factors: :class:`Factors`, or whatever has its ``terms``, ``log_prior`` and ``log_total``.
+    """
+    leaves = {name: term.detach().clone().requires_grad_() for name, term in factors.terms.items()}
+    with torch.enable_grad():
+        total = replace(factors, terms=leaves).log_total()
+        grads = torch.autograd.grad(total.sum(), list(leaves.values()))
+    return FactorPosteriors(dict(zip(leaves, grads, strict=True)), total.detach(), factors.log_prior.detach())

@@ -6,17 +6,29 @@ A user's program is traced once for each half and not once an evaluation: what i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from inference.programs.elimination import FactorPosteriors
+from inference.programs.alone import quiet
+from inference.programs.chains import ChainFactors
+from inference.programs.curvature import Colouring, climb
+from inference.programs.elimination import FactorPosteriors, posteriors_of
 from inference.programs.program import Params, Program
 from inference.programs.replay import recorded
+from inference.programs.restarts import inner_points
 
 __all__ = ["Expectation", "unit_steps"]
 
 Shapes = dict[str, torch.Size]
+
+MOST_COORDINATES = 256  # of one restart whose second derivatives are taken
+MOST_NEWTON = 10  # evaluations of Newton's method, after which L-BFGS goes on
+REACH = 2.0  # of a coordinate that is a logarithm or log-odds in one step: far out nothing bends, and there is no way back
+STEP, JUMP = 1e-9, 1e-3  # from nought, and of the gradient across it that no curvature gives
+MOST_COLOURS = 12  # products of the matrix of second derivatives with a vector, each as dear as two evaluations
 
 
 class Expectation:
@@ -40,7 +52,7 @@ class Expectation:
         return FactorPosteriors(weights, torch.cat([p.log_marginal for p in parts]), torch.cat([p.log_prior for p in parts]))
 
     def maximise(self, posteriors: FactorPosteriors, params: Params, num_steps: int) -> Params:
-        """L-BFGS on the unconstrained parameters; a restart that does not gain keeps its parameters."""
+        """Newton's method on the unconstrained parameters, or L-BFGS where that does not pay; a restart that does not gain keeps its parameters."""
         parts = self._parts(params)
         new = [self._maximise(self._weights(posteriors, r, len(parts)), part, num_steps) for r, part in enumerate(parts)]
         return {name: torch.cat([part[name] for part in new]) for name in params}
@@ -65,52 +77,165 @@ class Expectation:
         point = _vector(free)
 
         def evaluate(values: Tensor) -> tuple[Tensor, ...]:
-            found = self.program.factor_posteriors(self.program.constrained(_split(values, shapes)))
-            self._factors[count] = _shapes(found.weights)
+            own = self.program.constrained(_split(values, shapes))
+            if self.program.chain is None:
+                posteriors = self.program.factor_posteriors(own)
+                parts, totals = posteriors.weights, [posteriors.log_marginal, posteriors.log_prior]
+            else:  # how its sum over paths is taken depends on values
+                factors = self.program.chain.factors(own, True)
+                parts, totals = factors.terms, [factors.log_prior]
+            self._factors[count] = _shapes(parts)
             nothing = 0.0 * values.sum()  # an output that depends on no parameter is one that depends by nought
-            return tuple(value + nothing for value in (*found.weights.values(), found.log_marginal, found.log_prior))
+            return tuple(value + nothing for value in (*parts.values(), *totals))
 
-        *weights, log_marginal, log_prior = (value.detach() for value in self._replayed("E", count, evaluate, point)(point))
-        return FactorPosteriors(dict(zip(self._factors[count], weights, strict=True)), log_marginal, log_prior)
+        with torch.no_grad():
+            found = [value.detach() for value in self._replayed("E", count, evaluate, point)(point)]
+        parts = dict(zip(self._factors[count], found, strict=False))
+        if self.program.chain is not None:
+            return posteriors_of(ChainFactors(self.program.chain, parts, found[-1], True))
+        return FactorPosteriors(parts, found[-2], found[-1])
 
     def _maximise(self, weights: Params, params: Params, num_steps: int) -> Params:
         free = {name: value.detach() for name, value in self.program.unconstrained(params).items()}
-        shapes, factors, count = _shapes(free), _shapes(weights), len(next(iter(free.values())))
-        start, fixed = _vector(free), _vector(weights)
-        unit = _vector(unit_steps(self.program, free))
+        count = len(next(iter(free.values())))
+        objective = _Objective(self.program, _shapes(free), _shapes(weights), count)
+        start, fixed, colouring = objective.rows(free), _vector(weights), self._colouring
+        first = self._replayed("M", count, objective.first, objective.point(start, fixed))
 
-        def evaluate(values: Tensor) -> tuple[Tensor, ...]:
-            with torch.enable_grad():
-                leaf = values[: len(start)].detach().requires_grad_()
-                own = self.program.constrained(_split(leaf, shapes))
-                nothing = torch.zeros(count, dtype=start.dtype, device=start.device)
-                posteriors = FactorPosteriors(_split(values[len(start) :], factors), nothing, nothing)
-                value = self.program.expected_log_joint(own, posteriors)
-                (slope,) = torch.autograd.grad(value.sum(), leaf)
-            return value.detach(), slope
+        def gradient(at: Tensor) -> tuple[Tensor, Tensor]:
+            value, slope = first(objective.point(at, fixed))
+            return value, slope
 
-        replay = self._replayed("M", count, evaluate, torch.cat([start, fixed]))
-        step = torch.zeros_like(start).requires_grad_()
-        optimizer = torch.optim.LBFGS([step], max_iter=num_steps, tolerance_grad=1e-9, tolerance_change=1e-11, line_search_fn="strong_wolfe")
+        end, is_done = start, False
+        if colouring is not None:
+            second = self._replayed("M with curvature", count, objective.second(colouring.seeds), objective.point(start, fixed))
 
-        def closure() -> float:
-            with torch.no_grad():
-                value, slope = replay(torch.cat([start + unit * step, fixed]))
-                step.grad = -(unit * slope)
-            return -float(value.sum())
+            def derivatives(at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+                value, slope, products = second(objective.point(at, fixed))
+                return value, slope, colouring.matrix(products)
 
-        before, _ = replay(torch.cat([start, fixed]))
-        optimizer.step(closure)
-        with torch.no_grad():
-            end = start + unit * step
-            better = replay(torch.cat([end, fixed]))[0] >= before
-            new = self.program.constrained(_split(end, shapes))
-            return {name: torch.where(better.reshape((-1,) + (1,) * (value.dim() - 1)), value, params[name]) for name, value in new.items()}
+            end, arrived = climb(gradient, derivatives, start, colouring.reach, MOST_NEWTON)
+            is_done = bool(arrived.all())
+        if not is_done:
+            end = _by_gradient(gradient, end, objective.rows(unit_steps(self.program, objective.split(end))), num_steps)
+        moved = (end != start).any(1)
+        new = self.program.constrained(objective.split(end))
+        return {name: torch.where(moved.reshape((-1,) + (1,) * (value.dim() - 1)), value, params[name]) for name, value in new.items()}
+
+    @cached_property
+    def _colouring(self) -> Colouring | None:
+        """Which second derivatives there are, seen at two points; None where they are too many, or the program has none or a kink."""
+        with quiet():
+            points = inner_points(self.program)
+            free = {name: value.detach() for name, value in self.program.unconstrained(points).items()}
+            size = sum(value[0].numel() for value in free.values())
+            if not 0 < size <= MOST_COORDINATES:
+                return None
+            try:
+                generator = torch.Generator().manual_seed(0)
+                weights = {  # posteriors that no symmetry of the program holds for
+                    name: value * (0.5 + torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value))
+                    for name, value in self.program.factor_posteriors(points).weights.items()
+                }
+                objective = _Objective(self.program, _shapes(free), _shapes(weights), 2)
+                if objective.has_kink(_vector(weights)):
+                    return None
+                every = torch.eye(size, dtype=torch.long, device=next(iter(free.values())).device)
+                *_, products = objective.second(every)(objective.point(objective.rows(free), _vector(weights)))
+            except (RuntimeError, NotImplementedError):  # an operation without second derivatives
+                return None
+        if not bool(products.isfinite().all()):
+            return None
+        reach = {name: torch.full_like(value, torch.inf if points[name].equal(value) else REACH) for name, value in free.items()}
+        found = Colouring.of(products.movedim(0, -1), objective.rows(reach)[0])
+        return found if len(found.seeds) <= MOST_COLOURS else None
 
     def _replayed(self, half: str, count: int, evaluate: Callable[[Tensor], tuple[Tensor, ...]], point: Tensor) -> Callable[[Tensor], tuple[Tensor, ...]]:
         if (half, count) not in self._replays:
             self._replays[half, count] = recorded(evaluate, point)
         return self._replays[half, count]
+
+
+@dataclass(frozen=True, eq=False)
+class _Objective:
+    """The expected complete-data log-posterior as a function of one vector: coordinates (R, P), then the posteriors it is expected under.
+
+    Args:
+        program: whose.
+        shapes: of the free coordinates of every site, (R, ...); factors: of the posteriors.
+        count: R.
+    """
+
+    program: Program
+    shapes: Shapes
+    factors: Shapes
+    count: int
+
+    def rows(self, values: Params) -> Tensor:
+        """Free coordinates of every restart side by side, (R, P)."""
+        return torch.cat([value.detach().reshape(self.count, -1) for value in values.values()], 1)
+
+    def split(self, rows: Tensor) -> Params:
+        """The inverse of :meth:`rows`."""
+        pieces = rows.split([shape.numel() // self.count for shape in self.shapes.values()], 1)
+        return {name: piece.reshape(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
+
+    def point(self, rows: Tensor, fixed: Tensor) -> Tensor:
+        """The vector."""
+        return torch.cat([rows.ravel(), fixed])
+
+    def first(self, point: Tensor) -> tuple[Tensor, ...]:
+        """Value (R,) and gradient (R, P)."""
+        with torch.enable_grad():
+            leaf, value = self._value(point)
+            (slope,) = torch.autograd.grad(value.sum(), leaf)
+        return value.detach(), slope
+
+    def second(self, seeds: Tensor) -> Callable[[Tensor], tuple[Tensor, ...]]:
+        """Value, gradient, and second derivatives times each of the seeds (C, P), (C, R, P)."""
+
+        def evaluate(point: Tensor) -> tuple[Tensor, ...]:
+            with torch.enable_grad():
+                leaf, value = self._value(point)
+                (slope,) = torch.autograd.grad(value.sum(), leaf, create_graph=True)
+                nothing = 0.0 * leaf.sum()  # a gradient that depends on nothing has derivatives of nought
+                pushes = [((slope * seed).sum() + nothing) for seed in seeds.to(slope.dtype)]
+                products = [torch.autograd.grad(push, leaf, retain_graph=True)[0] for push in pushes]
+            return value.detach(), slope.detach(), torch.stack(products)
+
+        return evaluate
+
+    def _value(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        num_fixed = sum(shape.numel() for shape in self.factors.values())
+        free, fixed = point[: len(point) - num_fixed], point[len(point) - num_fixed :]
+        leaf = free.detach().reshape(self.count, -1).requires_grad_()
+        nothing = torch.zeros(self.count, dtype=point.dtype, device=point.device)
+        posteriors = FactorPosteriors(_split(fixed, self.factors), nothing, nothing)
+        return leaf, self.program.expected_log_joint(self.program.constrained(self.split(leaf)), posteriors)
+
+    def has_kink(self, fixed: Tensor) -> bool:
+        """Whether the gradient jumps where a coordinate changes its sign, as that of a penalty does."""
+        near = torch.full((self.count, sum(shape.numel() for shape in self.shapes.values()) // self.count), STEP, dtype=fixed.dtype, device=fixed.device)
+        (_, above), (_, below) = (self.first(self.point(own, fixed)) for own in (near, -near))
+        return bool(((above - below).abs() > JUMP).any())
+
+
+def _by_gradient(gradient: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, unit: Tensor, num_steps: int) -> Tensor:
+    """L-BFGS of all restarts (R, P) together; one that does not gain stays where it was."""
+    step = torch.zeros_like(start).requires_grad_()
+    optimizer = torch.optim.LBFGS([step], max_iter=num_steps, tolerance_grad=1e-9, tolerance_change=1e-11, line_search_fn="strong_wolfe")
+
+    def closure() -> float:
+        with torch.no_grad():
+            value, slope = gradient(start + unit * step)
+            step.grad = -(unit * slope)
+        return -float(value.sum())
+
+    before, _ = gradient(start)
+    optimizer.step(closure)
+    with torch.no_grad():
+        end = start + unit * step
+        return torch.where((gradient(end)[0] >= before).unsqueeze(1), end, start)
 
 
 def _shapes(values: Mapping[str, Tensor]) -> Shapes:

@@ -38,6 +38,7 @@ from inference.programs.elimination import (
     LocalTerms,
     differing_site,
     narrow_repeated,
+    posteriors_of,
 )
 from inference.programs.prepared import first_line, first_run, line_of_error, prepared
 from inference.programs.restarts import at, run_together, stacked
@@ -108,7 +109,7 @@ class Program:
 
     def without_latents(self) -> Callable[..., Any]:
         """A Pyro model of the same arguments for Pyro's own engines: its latents to be enumerated, or, of hidden chains, summed out in one factor."""
-        if self._chain is None:
+        if self.chain is None:
             return self._enumerated_model
         shortest = self._shortest
         others = [site.name for site in shortest.sites if site.kind != "parameter"]
@@ -182,7 +183,7 @@ class Program:
         return self._by_name[name]
 
     @property
-    def _chain(self) -> Chain | None:
+    def chain(self) -> Chain | None:
         """The program as hidden chains, where it is that; found out once."""
         if not self._chains:
             self._chains.append(find_chain(self))
@@ -191,12 +192,12 @@ class Program:
     @property
     def is_chain(self) -> bool:
         """Whether its latents are hidden chains that one scan sums out."""
-        return self._chain is not None
+        return self.chain is not None
 
     @property
     def _shortest(self) -> Program:
         """The program with as few steps as say everything of its parameters."""
-        return self if self._chain is None else self._chain.first
+        return self if self.chain is None else self.chain.first
 
     # ---------------------------------------------------------------- running
 
@@ -304,8 +305,8 @@ class Program:
 
     def _log_prior_of(self, params: Params) -> Tensor:
         restarts = self._num_restarts(params)
-        if self._chain is not None:
-            return self._chain.log_prior(params, restarts is not None)
+        if self.chain is not None:
+            return self.chain.log_prior(params, restarts is not None)
         return self._log_prior(self._trace(params, enumerate_latents=False, needs_local=False), restarts)
 
     def log_prior_local(self, params: Params) -> Tensor:
@@ -372,7 +373,7 @@ class Program:
         return LocalTerms(trace, log_probs, self._log_prior(trace, self._num_restarts(params)), next(iter(scales.values()), 1.0))
 
     def _factors(self, params: Params) -> Factors | ChainFactors:
-        return self._eliminated(params) if self._chain is None else self._chain.factors(params, self._num_restarts(params) is not None)
+        return self._eliminated(params) if self.chain is None else self.chain.factors(params, self._num_restarts(params) is not None)
 
     def _eliminated(self, params: Params) -> Factors:
         run = self.local_terms(params)
@@ -421,12 +422,7 @@ class Program:
 
     def _factor_posteriors_of(self, params: Params) -> FactorPosteriors:
         with torch.no_grad():
-            factors = self._factors(params)
-        leaves = {name: term.detach().clone().requires_grad_() for name, term in factors.terms.items()}
-        with torch.enable_grad():
-            total = replace(factors, terms=leaves).log_total()
-            grads = torch.autograd.grad(total.sum(), list(leaves.values()))
-        return FactorPosteriors(dict(zip(leaves, grads, strict=True)), total.detach(), factors.log_prior.detach())
+            return posteriors_of(self._factors(params))
 
     def expected_complete_log_density(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
         """E[log p(data, latents | params)] under fixed factor posteriors, without the prior; () or (R,)."""

@@ -5,8 +5,8 @@ r"""Sequences whose law depends on a hidden Markov chain: the law with the state
 The first emission is that of the first state. (Pyro's ``DiscreteHMM`` moves before it emits: its initial law :math:`\pi` is our :math:`\pi A`.)
 
 The sum is a product of matrices :math:`A \operatorname{diag}(F(x_t))`. A long sequence is cut into pieces whose products are taken side by side, and the
-pieces are then tied, so that a sequence of T steps takes some :math:`2 \sqrt T` operations one after the other (S. Hassan, S. Särkkä and
-Á. F. García-Fernández 2021, doi:10.1109/TSP.2021.3103338, carry the idea on to trees). The densities of a step are divided by the largest of them and the
+pieces are then tied, so that a sequence of T steps takes some :math:`2 \sqrt T` operations one after the other; of few states the products are a tree, of
+:math:`\log_2 T` levels (S. Hassan, S. Särkkä and Á. F. García-Fernández 2021, doi:10.1109/TSP.2021.3103338). The densities of a step are divided by the largest of them and the
 products scaled. Where a move is impossible, a state that has lost all its weight to rounding could not be entered anew, so that logarithms are added instead.
 """
 
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 SHORTEST = 128  # steps of a piece
+FEW_STATES = 7  # of which a tree of products is taken, where there are more steps than sequences
 MANY = 64  # sequences side by side, from which on none is cut
 RESCALE = 4  # steps of a product of matrices between two scalings
 LEAST = {torch.float64: 1e-60, torch.float32: 1e-7}  # of the chance of a move, for products that are scaled
@@ -204,7 +205,10 @@ def log_chain(initial: Tensor, transitions: Tensor, log_densities: Tensor) -> Te
     """
     if may_lose_weight(transitions):
         return log_chain_exactly(initial, transitions, log_densities)
-    return _scaled_products(initial, transitions, _pieces(log_densities, piece_length(*log_densities.shape[1:3])))
+    _, sequences, steps, size = log_densities.shape
+    if size <= FEW_STATES and sequences < min(MANY, steps) and steps > 2:
+        return _scaled_tree(initial, transitions, log_densities)
+    return _scaled_products(initial, transitions, _pieces(log_densities, piece_length(sequences, steps)))
 
 
 def log_chain_exactly(initial: Tensor, transitions: Tensor, log_densities: Tensor, inside: Tensor | None = None) -> Tensor:
@@ -239,6 +243,24 @@ def first_offset(initial: Tensor, log_densities: Tensor) -> Tensor:
 
 def _finite(value: Tensor) -> Tensor:
     return torch.where(value.isfinite(), value, 0.0)
+
+
+def _scaled_tree(initial: Tensor, transitions: Tensor, log_densities: Tensor) -> Tensor:
+    """Products of neighbours, of neighbouring products, and so on."""
+    peak = _finite(log_densities.amax(-1, keepdim=True).detach())  # (R, B, T, 1)
+    peak = torch.cat([first_offset(initial, log_densities[:, :, 0]).unsqueeze(2), peak[:, :, 1:]], 2)
+    weights = (log_densities - peak).clamp(max=MOST_EXPONENT.get(log_densities.dtype, 70.0)).exp()
+    total, least = peak.double().sum((2, 3)), torch.finfo(weights.dtype).tiny
+    product = transitions[:, None, None] * weights[:, :, 1:].unsqueeze(-2)  # (R, B, T - 1, K, K), rows: the state before
+    while product.shape[2] > 1:
+        even = product.shape[2] // 2 * 2
+        pairs = product[:, :, :even].unflatten(2, (-1, 2))
+        joined = pairs[:, :, :, 0] @ pairs[:, :, :, 1]
+        scale = joined.detach().amax((-2, -1), keepdim=True).clamp(min=least)
+        total = total + scale.double().log().sum((2, 3, 4))
+        product = torch.cat([joined / scale, product[:, :, even:]], 2)
+    after = (initial.unsqueeze(1) * weights[:, :, 0]).unsqueeze(-2) @ product[:, :, 0]
+    return (total + after.sum((-2, -1)).double().log()).to(log_densities.dtype)
 
 
 def _scaled_products(initial: Tensor, transitions: Tensor, cut: Tensor) -> Tensor:
