@@ -91,7 +91,7 @@ def _draw_loss(axes: Axes, result: AcdcResult) -> None:
     axes.legend(fontsize=7, ncols=2)
 
 
-def plot_discrepancies(result: AcdcResult, num_components: int | None = None) -> Figure:
+def plot_discrepancies(result: AcdcResult, num_components: int | None = None, noun: str = "component", unit: str = "row") -> Figure:
     """Raw discrepancy of each component of one fit, beside the band that exact noise would give (mean, two sd).
 
     Raises:
@@ -109,9 +109,9 @@ def plot_discrepancies(result: AcdcResult, num_components: int | None = None) ->
         place, result.null_mean[k], yerr=2 * np.nan_to_num(result.null_sd[k]), fmt="_", color="0.5", lw=6, alpha=0.5,
         label="exact noise, two sd",
     )  # fmt: skip
-    axes.plot(place, result.raw[k], "o", color="C3", label="component")
+    axes.plot(place, result.raw[k], "o", color="C3", label=noun)
     axes.set_xticks(place, [f"{i + 1}\nn={n:.0f}" for i, n in enumerate(result.num_used[k])], fontsize=7)
-    axes.set_xlabel("component, rows that use it")
+    axes.set_xlabel(f"{noun}, {unit}s that use it")
     axes.set_ylabel("divergence (nats)")
     figure.legend(fontsize=8, loc="outside upper center", ncols=2)
     return figure

@@ -59,8 +59,8 @@ def write_how_many_report(answer: HowMany, path: str | Path, result: AcdcResult 
     sections = how_many_sections(answer)
     if result is not None:
         k = answer.fit.model.num_components  # type: ignore[attr-defined]
-        drawn = picture(lambda: plot_discrepancies(result, k), "misfit of each component beside exact noise")
-        sections.append(Section("components", "Noise of each component", [drawn, Note("A component far above its band has noise that its law does not know.")]))
+        drawn = picture(lambda: plot_discrepancies(result, k, answer.noun, answer.unit), f"misfit of each {answer.noun} beside exact noise")
+        sections.append(Section("components", f"Noise of each {answer.noun}", [drawn, Note(f"A {answer.noun} far above its band has noise that its law does not know.")]))
     return write_page(Path(path), f"How many {answer.noun}s? {answer.num_components}, for {rows_in_words(answer.fit)}", sections)
 
 
