@@ -139,7 +139,7 @@ def test_precision_and_seed_are_kept():
     ("call", "message"),
     [
         (lambda: Mixture(0), "num_components must be a positive integer"),
-        (lambda: Mixture(2, component="normal"), "component must be a response family, MultivariateNormal"),
+        (lambda: Mixture(2, component="normal"), "component must be a response family such as Normal"),
         (lambda: Mixture(2, concentration=0.5), "concentration must be at least 1"),
         (lambda: Mixture(2, bound=-1.0), "bound must be positive"),
         (lambda: Mixture(2, variance_floor=1.5), "variance_floor must lie in"),
