@@ -90,7 +90,7 @@ class EM:
         if self.acceleration is not None and (not isinstance(self.acceleration, str) or self.acceleration not in ("auto", "squarem")):
             raise ValueError(f"EM: acceleration must be 'auto', 'squarem' or None, got {self.acceleration!r}")
 
-    def elements_at_once(self, like: Tensor) -> int:
+    def elements_at_once(self, like: Any) -> int:
         """``chunk_elements`` on the device of a tensor."""
         return elements_at_once(like, CHUNK_ELEMENTS) if self.chunk_elements is None else self.chunk_elements
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -10,17 +12,17 @@ __all__ = ["elements_at_once", "seeded"]
 BYTES = 128  # of a device's free memory for each element: eight numbers in double precision, and as much again for what else lives there
 
 
-def elements_at_once(like: Tensor, on_cpu: int) -> int:
+def elements_at_once(like: Any, on_cpu: int) -> int:
     """Elements of the largest tensor of a piece of work that is cut into pieces.
 
     A processor is quickest with pieces that stay in its cache. A GPU wants all at once, as far as its memory goes: a piece costs it some launches of
     kernels, however small it is.
 
     Args:
-        like: a tensor on the device.
+        like: a tensor on the device; data that are no tensor, such as a frame, are worked on by the CPU.
         on_cpu: elements on the CPU, and the least elsewhere.
     """
-    if like.device.type != "cuda":
+    if not isinstance(like, Tensor) or like.device.type != "cuda":
         return on_cpu
     free, _ = torch.cuda.mem_get_info(like.device)
     return max(on_cpu, free // BYTES)

@@ -137,7 +137,6 @@ def test_pictures_are_there_and_not_blank(page: Page) -> None:
         "intercepts and loadings of each latent as pictures",
         "heat map of loadings_2",
         "graph of latents and items",
-        "estimates and their intervals, a panel a site",
         f"{encoder_fit().trace.name} over iterations",
         "spread of the objective over starts",
         "data simulated from the fit beside the data",
@@ -196,7 +195,6 @@ def test_a_users_program_gets_a_page_too(tmp_path: Path) -> None:
     assert "group2" in page.sections["latents"]
     assert set(page.pictures) == {
         f"{mixture_fit()[0].trace.name} over iterations",
-        "estimates and their intervals, a panel a site",
         "data simulated from the fit beside the data",
     }
 
