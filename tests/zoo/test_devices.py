@@ -85,9 +85,10 @@ def test_an_engine_on_a_gpu_gives_the_numbers_of_the_cpu(engine: str, row: Row) 
 
 def test_pieces_of_work_fill_the_memory_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert elements_at_once(torch.zeros(2), 1000) == 1000
+    assert elements_at_once({"device": 3}, 1000) == 1000  # no tensor
     assert EM().elements_at_once(torch.zeros(2)) == 2**18
     assert EM(chunk_elements=7).elements_at_once(torch.zeros(2)) == 7
-    like: Any = type("OnGpu", (), {"device": torch.device("cuda", 0)})()
+    like = torch.zeros(2).as_subclass(type("OnGpu", (torch.Tensor,), {"device": torch.device("cuda", 0)}))
     for free, expected in ((2**30, 2**23), (2**10, 1000)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**40))
         assert elements_at_once(like, 1000) == expected
