@@ -21,6 +21,8 @@ from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 __all__ = ["Categorical", "Ordinal", "joined", "log_tables", "table_concentrations", "threshold_limits"]
 
+MANY_CATEGORIES = 8  # an item on average, from which entries are looked up
+
 
 @dataclass(frozen=True)
 class Categorical(ResponseFamily):
@@ -118,6 +120,36 @@ class Categorical(ResponseFamily):
     def statistic(self, x: Tensor) -> Tensor:
         own = self.segments(x.shape[-1], x.device)
         return (own.spread(x) == own.code).to(x)
+
+    def places(self, x: Tensor) -> Tensor | None:
+        """Where the category of every entry stands among the statistics, as ``x``; None where there are so few that products with one-hot vectors are as quick.
+
+        Args:
+            x: (..., J) without missing entries.
+        """
+        sizes = self.sizes(x.shape[-1])
+        if sum(sizes) < MANY_CATEGORIES * len(sizes):
+            return None
+        ends = torch.tensor(sizes, device=x.device).cumsum(0)
+        return x.long() + ends - torch.tensor(sizes, device=x.device)
+
+    def inner(self, x: Tensor, mask: Tensor | None, natural: Tensor) -> Tensor:
+        """Of many categories each entry is looked up."""
+        places, ndim = self.places(x), max(x.dim(), natural.dim())
+        left, right = ((1,) * (ndim - one.dim()) + one.shape for one in (x, natural))
+        rows, columns = ([d for d in range(ndim - 1) if shape[d] > 1] for shape in (left, right))
+        if places is None or set(rows) & set(columns):
+            return super().inner(x, mask, natural)
+        table = natural.reshape(-1, natural.shape[-1]).mT  # (P, C), C of the batch dims
+        seen = None if mask is None else mask.reshape(-1, x.shape[-1])  # (N, J)
+        total: Tensor | float = 0.0
+        for j, place in enumerate(places.reshape(-1, x.shape[-1]).unbind(-1)):
+            own = table.index_select(0, place)  # (N, C)
+            total = total + (own if seen is None else own * seen[:, j : j + 1])
+        assert isinstance(total, Tensor)
+        order = [*rows, *columns, *(d for d in range(ndim - 1) if d not in rows and d not in columns)]
+        shape = [max(left[d], right[d]) for d in order]
+        return total.reshape(shape).permute([order.index(d) for d in range(ndim - 1)])
 
     def log_partition(self, eta: Tensor) -> Tensor:
         return self._of(eta).log_total(eta)

@@ -121,22 +121,18 @@ class ItemResponse(TorchDistribution):
         eta = self.eta
         if self.origin is not None:
             x, eta = x - self.origin, eta - self.family.spread(self.origin)
-        statistic = self.family.statistic(x)
         if self._log_partition is None:
             partition = self.family.partition(eta, self.dispersion)
             self._log_partition = partition if scale is None else partition * scale
-        if mask is None:
-            log_partition = self._log_partition.sum(-1)
-        else:
-            statistic = statistic * self.family.spread(mask)
-            log_partition = pairwise_dot(mask, self._log_partition)
+        log_partition = self._log_partition.sum(-1) if mask is None else pairwise_dot(mask, self._log_partition)
         scale = None if scale is None else self.family.spread(scale)  # (..., P)
         if not self.family.is_canonical:
             natural = self.family.natural(eta, self.dispersion)
-            inner = pairwise_dot(statistic, natural if scale is None else natural * scale)
+            inner = self.family.inner(x, mask, natural if scale is None else natural * scale)
         elif isinstance(self.predictor, LinearPredictor) and self.predictor.loadings.shape[-1] <= eta.shape[-1]:
-            inner = self.predictor.dot(statistic, scale)
+            statistic = self.family.statistic(x)
+            inner = self.predictor.dot(statistic if mask is None else statistic * self.family.spread(mask), scale)
         else:
-            inner = pairwise_dot(statistic, eta if scale is None else eta * scale)
+            inner = self.family.inner(x, mask, eta if scale is None else eta * scale)
         base = self.family.base_measure(x, torch.ones_like(x) if mask is None else mask, self.dispersion)
         return inner, log_partition, base

@@ -103,6 +103,16 @@ class ResponseFamily:
         """T(x)."""
         return x
 
+    def inner(self, x: Tensor, mask: Tensor | None, natural: Tensor) -> Tensor:
+        r""":math:`T(x) \cdot \eta`, rows against natural parameters, over the broadcast batch dims of both.
+
+        Args:
+            x: (\*rows, J) without missing entries; mask: the same shape, 0 where an entry is to be left out, or None.
+            natural: (\*batch, P).
+        """
+        statistic = self.statistic(x)
+        return pairwise_dot(statistic if mask is None else statistic * self.spread(mask), natural)
+
     def log_partition(self, eta: Tensor) -> Tensor:
         """A(eta)."""
         raise NotImplementedError(f"{type(self).__name__} does not define log_partition")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from inference.base.component_laws import items
 from inference.base.component_laws.laws import law_of
 from ppl_models import Categorical, Mixture
+from ppl_models.parts import categorical
 
 SIZES = (20, 33)
 
@@ -24,9 +24,9 @@ def test_rows_are_counted_by_codes_as_by_one_hot_vectors(restarts: tuple[int, ..
     centre = torch.rand(sum(SIZES), generator=generator, dtype=torch.float64)
     found = []
     for many in (1, 1000):
-        monkeypatch.setattr(items, "MANY_CATEGORIES", many)
+        monkeypatch.setattr(categorical, "MANY_CATEGORIES", many)
         law = law_of(Mixture(3, Categorical(SIZES), 2).components())
-        assert (law._codes(rows) is None) == (many == 1000)
+        assert (Categorical(SIZES).places(rows.nan_to_num()) is None) == (many == 1000)
         found.append((law.log_densities({"probabilities": table}, rows), law.statistics(rows, share, centre, None)))
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-12, atol=1e-12)
     for name in ("sums", "item_counts"):

@@ -38,7 +38,6 @@ __all__ = ["ItemLaw"]
 
 MOST_PATTERNS = 2**62  # that an integer can number
 KNOWN = (Normal, Poisson, NegativeBinomial, Bernoulli, Categorical)  # whose distribution functions are
-MANY_CATEGORIES = 8  # an item, from which rows are counted by their codes
 MEAN_EPSILON = 1e-9  # an estimated chance or rate is kept so far from the end of its range before its predictor is taken
 
 
@@ -168,29 +167,16 @@ class ItemLaw(ComponentLaw):
         blocks = zip(self.family.blocks(size), self.family.predictors(size), strict=True)
         return [(part, own) for (part, _, dispersion), own in blocks if dispersion.stop > dispersion.start]
 
-    def _codes(self, data: Tensor) -> tuple[Tensor, Tensor | None] | None:
-        """Where each entry of categorical rows stands in the statistic, and which are there, (N, J) each; None where one-hot vectors are as quick."""
-        if data.dim() != 2 or not bool(self._tabled.all()) or len(self._tabled) < MANY_CATEGORIES * data.shape[1]:
-            return None
-        sizes = torch.tensor(self.family.num_categories_of(self.about.num_items), device=data.device)
-        missing = data.isnan()
-        return data.nan_to_num(0.0).long() + sizes.cumsum(0) - sizes, ~missing if bool(missing.any()) else None
-
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
-        codes = self._codes(data)
-        if codes is not None:
-            predictor, tables = self.predictor(params), self._tables(data)
-            logs = (predictor - tables.spread(tables.log_total(predictor))).mT  # ([R], P, K)
-            parts = [logs.index_select(-2, place) for place in codes[0].unbind(-1)]  # ([R], N, K) each
-            seen = [None] * len(parts) if codes[1] is None else codes[1].to(logs).unsqueeze(-1).unbind(-2)
-            return torch.stack([part if own is None else part * own for part, own in zip(parts, seen, strict=True)]).sum(0)
         dispersion = params["dispersion"].unsqueeze(-3) if "dispersion" in params else None
         return item_law(self.about, self.predictor(params).unsqueeze(-3), dispersion).log_prob(data.unsqueeze(-2))
 
     def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> ItemStatistics:
-        codes = self._codes(data)
-        if codes is not None:
-            return self._tallies(codes[0], codes[1], responsibilities, centre)
+        if isinstance(self.family, Categorical) and data.dim() == 2 and bool(self._tabled.all()):
+            x, there = filled(self.family, data)
+            places = self.family.places(x)
+            if places is not None:
+                return self._tallies(places, there, responsibilities, centre)
         statistic, mask = self.statistic(data)
         t = statistic - centre
         t = t if mask is None else t * mask
@@ -202,12 +188,12 @@ class ItemLaw(ComponentLaw):
         values, shares = (data[..., columns].mT.nan_to_num(nan=MISSING), weight) if columns else (None, None)
         return ItemStatistics(item_counts, weight @ t, squares, centre, values, shares)
 
-    def _tallies(self, codes: Tensor, seen: Tensor | None, responsibilities: Tensor, centre: Tensor) -> ItemStatistics:
-        """The sums over categorical rows by their codes."""
+    def _tallies(self, places: Tensor, seen: Tensor | None, responsibilities: Tensor, centre: Tensor) -> ItemStatistics:
+        """The sums over categorical rows, each entry added where its category stands, (N, J)."""
         share = responsibilities.unsqueeze(0) if responsibilities.dim() == 2 else responsibilities  # (R, N, K)
         sums = share.new_zeros(share.shape[0], len(centre), share.shape[2])
         counts = []
-        for j, place in enumerate(codes.unbind(-1)):
+        for j, place in enumerate(places.unbind(-1)):
             own = share if seen is None else share * seen[:, j : j + 1]
             sums.index_add_(1, place, own)
             counts.append(own.sum(1))  # (R, K)
