@@ -1,13 +1,14 @@
-"""How many components? The rule of laws and numbers beside its rivals, on tables whose number is known.
+"""How many components? The rule of laws and numbers beside its rivals, on data whose number is known.
 
 Each cell is a design drawn anew for every seed. ``rule`` is :func:`inference.selection.select_components`; for factorizations ``clear step`` (ACDC's last
 clear step, by the first law, which calls itself finished or not), ``strict`` and ``lenient`` (each penalty alone over the laws),
-``lenient, first law`` and ``BIC, first law``; for mixtures ``clear step`` and ``BIC, first law``, ``BIC`` and ``ICL`` over the laws, ``groups`` (those of the
-smallest BIC, separated at 5 %). One JSON line a cell: for every one of them the share of seeds on which it was right, right and confident, wrong and
-confident (null where it has no such word), and the numbers it chose; for the rule its words and laws too.
+``lenient, first law`` and ``BIC, first law``; for mixtures and hidden chains ``clear step`` and ``BIC, first law``, ``BIC`` and ``ICL`` over the laws,
+``groups`` (those of the smallest BIC, separated at 5 %). One JSON line a cell: for every one of them the share of seeds on which it was right, right and
+confident, wrong and confident (null where it has no such word), and the numbers it chose; for the rule its words and laws too.
 
 Cells of ``acdc_rule.md``, tables of section 8: ``--group factorization`` (COSMIC designs need the data; six of the twelve signatures of the breast
-sets are drawn, not of all thirty), ``--group mixture``, or both. Run: ``python benchmarks/how_many.py [--group mixture] [--cells "t, elliptic" ...]
+sets are drawn, not of all thirty) and ``--group mixture``; ``--group chain`` counts the states of one sequence of 1,000 steps, for which there is no published
+table. Run: ``python benchmarks/how_many.py [--group mixture] [--cells "t, elliptic" ...]
 [--replicates 20] [--first-seed 20000]``; ``--list`` names the cells.
 """
 
@@ -25,7 +26,7 @@ from scipy.special import ndtri
 
 from inference.acdc import acdc
 from inference.selection import select_components
-from ppl_models import Bernoulli, Mixture, MultivariateNormal, Poisson, PoissonFactorization
+from ppl_models import Bernoulli, HiddenMarkov, Mixture, MultivariateNormal, Normal, Poisson, PoissonFactorization
 from ppl_models.datasets import load_breast, negative_binomial_mixture, simulate_mutations
 
 Draw = Callable[[np.random.Generator], np.ndarray]
@@ -192,6 +193,52 @@ MIXTURES: dict[str, tuple[Cell, Any]] = {
     "3 normals, 2 sd apart": (groups([[0, 0], [2, 0], [1, 1.73]], normal, n=500), MultivariateNormal()),
 }
 
+# ---------------------------------------------------------------- designs of hidden chains
+
+MOVES = np.array([[0.94, 0.03, 0.03], [0.05, 0.9, 0.05], [0.03, 0.07, 0.9]])
+LEVELS, RATES = np.array([0.0, 3.0, 6.0]), np.array([1.0, 6.0, 15.0])
+
+
+def visited(rng: np.random.Generator, steps: int) -> np.ndarray:
+    """Three states of a Markov chain."""
+    states, uniforms, cumulated = np.zeros(steps, int), rng.random(steps), MOVES.cumsum(1)
+    for t in range(1, steps):
+        states[t] = min(int((uniforms[t] >= cumulated[states[t - 1]]).sum()), 2)
+    return states
+
+
+def in_turn(rng: np.random.Generator, steps: int) -> np.ndarray:
+    """Two states in turn, visits of 12 to 20 steps: no Markov chain."""
+    return np.concatenate([np.full(length, i % 2) for i, length in enumerate(rng.integers(12, 21, size=steps // 12 + 1))])[:steps]
+
+
+def chain(truth: int, states: Callable[[np.random.Generator, int], np.ndarray], rows: Callable[[np.random.Generator, np.ndarray], np.ndarray]) -> Cell:
+    """One sequence of 1,000 steps; ``rows`` given the states."""
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        return rows(rng, states(rng, 1000)).astype(float)[:, None]
+
+    return truth, draw
+
+
+def hanging_together(rng: np.random.Generator, s: np.ndarray) -> np.ndarray:
+    noise = rng.standard_normal(len(s))
+    for t in range(1, len(s)):
+        noise[t] = 0.5 * noise[t - 1] + np.sqrt(0.75) * noise[t]
+    return LEVELS[s] + noise
+
+
+CHAINS: dict[str, tuple[Cell, Any]] = {
+    "chain, normal": (chain(3, visited, lambda rng, s: LEVELS[s] + rng.standard_normal(len(s))), Normal()),
+    "chain, Poisson": (chain(3, visited, lambda rng, s: rng.poisson(RATES[s])), Poisson()),
+    "chain, NB, size 4": (chain(3, visited, lambda rng, s: rng.poisson(rng.gamma(4, RATES[s] / 4))), Poisson()),
+    "chain, t4": (chain(3, visited, lambda rng, s: LEVELS[s] + rng.standard_t(4, size=len(s))), Normal()),
+    "chain, log-normal": (chain(3, visited, lambda rng, s: LEVELS[s] + np.exp(0.8 * rng.standard_normal(len(s)))), Normal()),
+    "chain, rows hang together": (chain(3, visited, hanging_together), Normal()),
+    "chain, visits of even length": (chain(2, in_turn, lambda rng, s: LEVELS[s] + rng.standard_normal(len(s))), Normal()),
+    "chain, one state": (chain(1, lambda rng, steps: np.zeros(steps, int), lambda rng, s: rng.standard_normal(len(s))), Normal()),
+}
+
 # ---------------------------------------------------------------- the comparison
 
 Said = tuple[int, bool | None]  # number; whether it was said to be sure
@@ -222,11 +269,13 @@ def factorization(name: str, seed: int, args: argparse.Namespace) -> tuple[int, 
     return truth, said, (found.word, found.law)
 
 
-def mixture(name: str, seed: int, args: argparse.Namespace) -> tuple[int, dict[str, Said], tuple[str, str]]:
-    (truth, draw), component = MIXTURES[name]
+def of_groups(name: str, seed: int, args: argparse.Namespace) -> tuple[int, dict[str, Said], tuple[str, str]]:
+    """A mixture, or a hidden chain."""
+    (truth, draw), component = MIXTURES[name] if name in MIXTURES else CHAINS[name]
     x = draw(np.random.default_rng(seed))
     x = x.reshape(len(x), -1)
-    found = select_components(Mixture(1, component, x.shape[1]), x, range(1, truth + BEYOND + 1), num_restarts=args.restarts, seed=seed)
+    model = Mixture(1, component, x.shape[1]) if name in MIXTURES else HiddenMarkov(1, component, x.shape[1])
+    found = select_components(model, x, range(1, truth + BEYOND + 1), num_restarts=args.restarts, seed=seed)
     rows, law = found.table, next(iter(found.fits))[0]
     step = acdc({k: one for (own, k), one in found.fits.items() if own == law}, x, seed=seed).select()
     said: dict[str, Said] = {
@@ -240,9 +289,11 @@ def mixture(name: str, seed: int, args: argparse.Namespace) -> tuple[int, dict[s
     return truth, said, (found.word, found.law)
 
 
+TABLES = {"factorization": (FACTORIZATIONS, factorization), "mixture": (MIXTURES, of_groups), "chain": (CHAINS, of_groups)}
+
+
 def cells(args: argparse.Namespace) -> Iterator[tuple[str, Callable[..., Any]]]:
-    known = dict.fromkeys(FACTORIZATIONS, factorization) if args.group in ("factorization", "both") else {}
-    known |= dict.fromkeys(MIXTURES, mixture) if args.group in ("mixture", "both") else {}
+    known = {name: one for group, (names, one) in TABLES.items() if args.group in (group, "all") for name in names}
     if args.cells and set(args.cells) - set(known):
         raise SystemExit(f"--cells: some of {list(known)} were expected, got {args.cells}")
     yield from ((name, one) for name, one in known.items() if not args.cells or name in args.cells)
@@ -287,7 +338,7 @@ def shares(answers: Sequence[Said], truth: int) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = command_line(__file__, __doc__, replicates=20)
     parser.set_defaults(first_seed=20_000)
-    parser.add_argument("--group", choices=("factorization", "mixture", "both"), default="both", help="which table")
+    parser.add_argument("--group", choices=(*TABLES, "all"), default="all", help="which table")
     parser.add_argument("--cells", nargs="+", metavar="NAME", help="these alone")
     parser.add_argument("--restarts", type=int, default=10, metavar="N", help="random starts of each fit of the first law")
     parser.add_argument("--list", action="store_true", help="name the cells and end")
