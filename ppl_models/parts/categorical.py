@@ -130,8 +130,8 @@ class Categorical(ResponseFamily):
         sizes = self.sizes(x.shape[-1])
         if sum(sizes) < MANY_CATEGORIES * len(sizes):
             return None
-        ends = torch.tensor(sizes, device=x.device).cumsum(0)
-        return x.long() + ends - torch.tensor(sizes, device=x.device)
+        own = torch.tensor(sizes, device=x.device)
+        return x.long() + (own.cumsum(0) - own)
 
     def inner(self, x: Tensor, mask: Tensor | None, natural: Tensor) -> Tensor:
         """Of many categories each entry is looked up."""
@@ -140,7 +140,7 @@ class Categorical(ResponseFamily):
         rows, columns = ([d for d in range(ndim - 1) if shape[d] > 1] for shape in (left, right))
         if places is None or set(rows) & set(columns):
             return super().inner(x, mask, natural)
-        table = natural.reshape(-1, natural.shape[-1]).mT  # (P, C), C of the batch dims
+        table = natural.reshape(-1, natural.shape[-1]).mT.contiguous()  # (P, C), C of the batch dims: neighbours in memory are looked up quickly
         seen = None if mask is None else mask.reshape(-1, x.shape[-1])  # (N, J)
         total: Tensor | float = 0.0
         for j, place in enumerate(places.reshape(-1, x.shape[-1]).unbind(-1)):

@@ -190,18 +190,15 @@ class ItemLaw(ComponentLaw):
 
     def _tallies(self, places: Tensor, seen: Tensor | None, responsibilities: Tensor, centre: Tensor) -> ItemStatistics:
         """The sums over categorical rows, each entry added where its category stands, (N, J)."""
-        share = responsibilities.unsqueeze(0) if responsibilities.dim() == 2 else responsibilities  # (R, N, K)
-        sums = share.new_zeros(share.shape[0], len(centre), share.shape[2])
-        counts = []
+        batch = responsibilities.shape[:-2] + responsibilities.shape[-1:]  # ([R], K)
+        share = responsibilities.movedim(-2, 0).reshape(len(places), -1)  # (N, [R] K): a row of it is added at once
+        sums, counts = share.new_zeros(len(centre), share.shape[1]), []
         for j, place in enumerate(places.unbind(-1)):
             own = share if seen is None else share * seen[:, j : j + 1]
-            sums.index_add_(1, place, own)
-            counts.append(own.sum(1))  # (R, K)
-        item_counts = self._tables(centre).spread(torch.stack(counts, -1))
-        total = sums.mT - centre * item_counts
-        if responsibilities.dim() == 2:
-            total, item_counts = total[0], item_counts[0]
-        return ItemStatistics(item_counts, total, None, centre)
+            sums.index_add_(0, place, own)
+            counts.append(own.sum(0))
+        item_counts = self._tables(centre).spread(torch.stack(counts, -1).reshape(*batch, -1))  # ([R], K, P)
+        return ItemStatistics(item_counts, sums.mT.reshape(*batch, -1) - centre * item_counts, None, centre)
 
     def m_step(self, statistics: ItemStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
         about, family, new = self.about, self.family, {}

@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from ppl_models.sequences.chain_plan import remember
-from ppl_models.sequences.hidden_chain import piece_length
 from ppl_models.sequences.item_sequences import inside_of
 
 __all__ = ["Block", "Cut", "cut_of"]
+
+SHORTEST = 8  # steps of a piece
+IN_CACHE = 2**17  # numbers that matrices of all pieces may be, a K x K of them a piece
+DEAR = 80_000  # multiplications a step, from which on going step by step is quicker than matrices of pieces
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +24,7 @@ class Block:
     Args:
         pieces: which pieces.
         rows: the rows of these pieces that have entries, (n, J).
-        place: of each of these rows among the steps of the block, (n,).
+        place: of each of these rows among the steps of the block, (n,), rising.
         inside: (q, L) bool, which steps of the pieces are steps; None where all are.
         is_first: (q,) bool, pieces that begin a sequence.
     """
@@ -55,22 +58,26 @@ class Cut:
     length: int
 
     @classmethod
-    def build(cls, packed: Tensor, all_steps: bool = False) -> Cut:
+    def build(cls, packed: Tensor, num_states: int, all_steps: bool = False) -> Cut:
         """Of packed sequences (B, T, J).
 
         Args:
-            packed: the sequences.
+            packed: the sequences; num_states: of the chain, K.
             all_steps: keep empty steps at the end of a sequence, for which posteriors are asked.
         """
         seen = packed.isfinite().any(-1)  # (B, T)
         steps = torch.arange(packed.shape[1], device=packed.device)
         used = inside_of(packed) if all_steps else seen
         lengths = (used * (steps + 1)).amax(1).clamp(min=1)
-        length = piece_length(len(lengths), int(lengths.max()))
+        length = _piece_length(lengths, num_states)
         each = -(-lengths // length)
         begin = each.cumsum(0) - each
         sequence, step = seen.nonzero(as_tuple=True)
         return cls(packed[seen], begin[sequence] * length + step, lengths, begin, int(each.sum()), length)
+
+    def at_steps(self, rows: Tensor) -> Tensor:
+        """What rows with entries say, (R, N, K), at the steps of all pieces, (R, Q L, K), zeros elsewhere."""
+        return spread(rows, self.place, self.num_pieces * self.length)
 
     @property
     def step_places(self) -> tuple[Tensor, Tensor]:
@@ -101,6 +108,23 @@ class Cut:
         return out
 
 
-def cut_of(packed: Tensor) -> Cut:
+def cut_of(packed: Tensor, num_states: int) -> Cut:
     """The cut of a tensor, kept as long as the tensor lives unchanged."""
-    return remember(packed, "hidden chain", Cut.build)
+    return remember(packed, ("hidden chain", num_states), lambda data: Cut.build(data, num_states))
+
+
+def spread(rows: Tensor, place: Tensor, num: int) -> Tensor:
+    """Rows (R, n, K) put where ``place``, rising, (n,) says, (R, num, K), zeros elsewhere."""
+    if len(place) and int(place[-1]) == len(place) - 1:  # one after the other, as everywhere but in gaps
+        return rows if len(place) == num else torch.nn.functional.pad(rows, (0, 0, 0, num - len(place)))
+    out = rows.new_zeros(rows.shape[0], num, rows.shape[2])
+    out[:, place] = rows
+    return out
+
+
+def _piece_length(lengths: Tensor, num_states: int) -> int:
+    """Steps of the pieces that sequences of these lengths (B,) are cut into."""
+    longest, numbers = int(lengths.max()), num_states**2
+    if longest <= 2 * SHORTEST or len(lengths) * numbers * (num_states + 8) > DEAR:
+        return longest
+    return min(longest, max(SHORTEST, int(lengths.sum()) * numbers // IN_CACHE))

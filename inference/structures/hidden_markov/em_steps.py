@@ -105,7 +105,7 @@ class HiddenMarkovSteps(Steps):
     @property
     def cut(self) -> Cut:
         """The sequences in pieces."""
-        return cut_of(self.data)
+        return cut_of(self.data, self.about.num_states)
 
     @cached_property
     def law(self) -> ComponentLaw:
@@ -127,12 +127,12 @@ class HiddenMarkovSteps(Steps):
     def e_step(self, params: Params) -> tuple[MoveCounts, Tensor, Tensor]:
         own, initial, transitions = emission_of(params), initial_of(self.about, params), params["transitions"]
         restarts = len(transitions)
-        most = max(1, LARGER * self.chunk_elements // max(restarts * self.about.num_states, LARGER * self.law.width))
+        most = max(1, LARGER * self.chunk_elements // max(restarts * self.about.num_states, LARGER * (self.law.width - 1)))
         parts, total = [], torch.zeros(restarts, dtype=torch.float64, device=transitions.device)
         often = None if self.weights is None else self.weights.double().repeat_interleave(self.cut.num_each)  # of every piece
         for smoothed in smoothed_blocks(self.cut, initial, transitions, self.law.log_densities, own, most, self.weights):
             block = smoothed.block
-            share = smoothed.state[:, block.place]
+            share = smoothed.of_rows
             statistics = self.law.statistics(block.rows, share, self.centre, own)
             parts.append(MoveCounts(smoothed.first, smoothed.moves, share.sum(-2), statistics))
             values = smoothed.log_likelihood
@@ -160,8 +160,7 @@ class HiddenMarkovSteps(Steps):
         share = share if rows is None else share * rows.unsqueeze(-1)
         law = self.law.first(self.cut.rows, share, self.centre, emission_of(blank), self.floor)
         inside, place = self.cut.step_places
-        flat = share.new_zeros(len(share), self.cut.num_pieces * self.cut.length, share.shape[-1])
-        flat[:, self.cut.place] = share
+        flat = self.cut.at_steps(share)
         steps = share.new_zeros(len(share), *inside.shape, share.shape[-1])
         steps[:, inside] = flat[:, place]
         moves = torch.einsum("rbtk,rbtl->rkl", steps[:, :, :-1], steps[:, :, 1:])

@@ -5,9 +5,13 @@ With :math:`b_t(k) = F_k(x_t) / \max_l F_l(x_t)`, filtered chances and backward 
 .. math::
     c_t \alpha_t = (\alpha_{t-1} A) \circ b_t, \qquad \beta_{t-1} = A u_t, \quad u_t = b_t \circ \beta_t / c_t, \qquad \sum_k \alpha_t(k) \beta_t(k) = 1,
 
-so that :math:`P(s_t = k \mid x) = \alpha_t(k) \beta_t(k)` and the expected moves are :math:`A \circ \sum_t \alpha_{t-1} u_t^\top`. A piece after the first begins where the
-products of matrices of the pieces before it lead. Where a move is impossible, or as good as that, posteriors are gradients of
-:func:`ppl_models.sequences.hidden_chain.log_chain_exactly`.
+so that :math:`P(s_t = k \mid x) = \alpha_t(k) \beta_t(k)` and the expected moves are :math:`A \circ \sum_t \alpha_{t-1} u_t^\top`.
+
+What comes before a piece and after it are found from the matrices :math:`M_p = A \prod_t \operatorname{diag}(b_t) A \cdots` of all pieces, a tree of products up and down (S. Hassan, S. Särkkä
+and Á. F. García-Fernández 2021, doi:10.1109/TSP.2021.3103338). Sequences stand in it one after the other: into the first piece of one every row of A is the law of first states,
+so that nothing is carried over. Steps after the end are steps on which nothing is seen, which change no chance.
+
+Where a move is impossible, or as good as that, posteriors are gradients of :func:`ppl_models.sequences.hidden_chain.log_chain_exactly`.
 """
 
 from __future__ import annotations
@@ -19,10 +23,10 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Params
-from inference.structures.hidden_markov.cut import Block, Cut
-from ppl_models.sequences.hidden_chain import MOST_EXPONENT, RESCALE, first_offset, log_chain_exactly, may_lose_weight
+from inference.structures.hidden_markov.cut import Block, Cut, spread
+from ppl_models.sequences.hidden_chain import MOST_EXPONENT, RESCALE, log_chain_exactly, may_lose_weight
 
-__all__ = ["Passed", "Smoothed", "pass_over", "smoothed_blocks"]
+__all__ = ["Smoothed", "smoothed_blocks"]
 
 Densities = Callable[[Params, Tensor], Tensor]  # (R, n, K), of rows (n, J) in every state
 
@@ -36,7 +40,6 @@ class Smoothed:
     Args:
         block: which.
         state: P(state | the whole sequence) of every step, (R, q L, K).
-        filtered: P(state | the sequence up to this step), (R, q L, K); None where logarithms were added.
         moves: expected moves, (R, K, K).
         first: P(first state), summed over the sequences that begin here, (R, K).
         log_likelihood: (R, q), of every piece given those before it.
@@ -44,28 +47,34 @@ class Smoothed:
 
     block: Block
     state: Tensor
-    filtered: Tensor | None
     moves: Tensor
     first: Tensor
     log_likelihood: Tensor
 
+    @property
+    def of_rows(self) -> Tensor:
+        """P(state | the whole sequence) of the rows that have entries, (R, n, K)."""
+        place = self.block.place
+        in_turn = len(place) and int(place[-1]) == len(place) - 1
+        return self.state[:, : len(place)] if in_turn else self.state[:, place]
+
 
 @dataclass(frozen=True, eq=False)
-class Passed:
-    """A block passed forward.
+class _Weights:
+    """The densities of a block's steps, as weights that no step makes too small or too large.
 
     Args:
-        weights: b, (L, R, q, K), with the offset taken off; peak: that offset, (R, q), summed over steps.
+        values: b, (L, R, K, q), with the offset taken off; peak: that offset, (R, q), summed over steps.
     """
 
-    weights: Tensor
+    values: Tensor
     peak: Tensor
 
 
 def smoothed_blocks(
     cut: Cut, initial: Tensor, transitions: Tensor, densities: Densities, params: Params, most_steps: int, weights: Tensor | None = None
 ) -> Iterator[Smoothed]:
-    """The posterior, block by block; nothing but the ends of the pieces is held for all of them.
+    """The posterior, block by block; nothing but the matrices of the pieces is held for all of them.
 
     Args:
         cut: the sequences.
@@ -79,116 +88,116 @@ def smoothed_blocks(
         return
     often = None if weights is None else weights.repeat_interleave(cut.num_each)  # (Q,)
     blocks = cut.blocks(most_steps)
-    held = pass_over(blocks[0], cut.length, initial, densities, params) if len(blocks) == 1 else None
-    starts, ends = _tied(cut, blocks, initial, transitions, densities, params, held)
+
+    def weights_of(block: Block) -> _Weights:
+        found = densities(params, block.rows).expand(len(initial), -1, -1) if len(block.rows) else initial.new_zeros(len(initial), 0, initial.shape[1])
+        return _weights(block, cut.length, initial, found)
+
+    held = weights_of(blocks[0]) if len(blocks) == 1 else None
+    starts = ends = initial.new_ones(*initial.shape, cut.num_pieces)  # (R, K, Q)
+    if cut.num_pieces > len(cut.lengths):
+        starts, ends = _tied(torch.cat([_matrices(held or weights_of(block), block, initial, transitions) for block in blocks], 1))
     for block in blocks:
-        own = pass_over(block, cut.length, initial, densities, params) if held is None else held
-        yield _within(
-            block, own, initial, transitions, starts[:, block.pieces], ends[:, block.pieces], None if often is None else often[block.pieces]
-        )
+        mine = block.pieces
+        yield _within(block, held or weights_of(block), initial, transitions, starts[..., mine], ends[..., mine], None if often is None else often[mine])
 
 
-def pass_over(block: Block, length: int, initial: Tensor, densities: Densities, params: Params) -> Passed:
-    """The densities of a block's steps, as weights that no step makes too small or too large."""
-    restarts, size = initial.shape
+def _weights(block: Block, length: int, initial: Tensor, found: Tensor) -> _Weights:
+    """Of log-densities (R, n, K)."""
     num = len(block.is_first)
-    found = initial.new_zeros(restarts, num * length, size)
-    if len(block.rows):
-        found[:, block.place] = densities(params, block.rows).expand(restarts, -1, -1).to(found)
-    steps = found.reshape(restarts, num, length, size)
-    peak = steps.amax(-1, keepdim=True)
+    every = spread(found.to(initial), block.place, num * length)
+    values = every.unflatten(1, (num, length)).permute(2, 0, 3, 1).contiguous()  # (L, R, K, q): sums over states run along the pieces
+    if values.data_ptr() == every.data_ptr():
+        values = values.clone()
+    peak = values.amax(2)  # (L, R, q)
     if bool(block.is_first.any()):
-        peak[:, block.is_first, 0] = first_offset(initial, steps[:, block.is_first, 0])
+        own = (values[0] + initial.log().unsqueeze(-1)).amax(1)  # the largest with its chance, which may be tiny elsewhere
+        peak[0] = torch.where(block.is_first, own, peak[0])
     peak = torch.where(peak.isfinite(), peak, 0.0)
-    weights = (steps - peak).clamp_(max=MOST_EXPONENT.get(steps.dtype, 70.0)).exp_()
-    return Passed(weights.movedim(2, 0).contiguous(), peak.double().sum((-2, -1)))
+    values.sub_(peak.unsqueeze(2)).clamp_(max=MOST_EXPONENT.get(values.dtype, 70.0)).exp_()
+    return _Weights(values, peak.double().sum(0))
 
 
-def _tied(
-    cut: Cut, blocks: list[Block], initial: Tensor, transitions: Tensor, densities: Densities, params: Params, held: Passed | None
-) -> tuple[Tensor, Tensor]:
-    """What comes before each piece, (R, Q, K), the filtered chances at the end of the one before, and backward weights at its end, (R, Q, K)."""
-    restarts, size = initial.shape
-    starts, ends = initial.new_zeros(restarts, cut.num_pieces, size), initial.new_ones(restarts, cut.num_pieces, size)
-    each = cut.num_each
-    most = int(each.max())
-    if most == 1:
-        return starts, ends
-    products = torch.cat([
-        _products(pass_over(block, cut.length, initial, densities, params) if held is None else held, block, transitions) for block in blocks
-    ], 1)  # (R, Q, K, K)
-    before = initial.unsqueeze(1).repeat(1, len(each), 1)
-    for p in range(most - 1):
-        alive = each > p + 1
-        own = cut.begin[alive] + p
-        filtered = (before[:, alive].unsqueeze(-2) @ products[:, own]).squeeze(-2)
-        filtered = filtered / filtered.sum(-1, keepdim=True)
-        starts[:, own + 1], before[:, alive] = filtered, filtered @ transitions
-    for p in range(most - 1, 0, -1):
-        own = cut.begin[each > p] + p
-        after = (products[:, own] @ ends[:, own].unsqueeze(-1)).squeeze(-1) @ transitions.mT
-        ends[:, own - 1] = after / after.amax(-1, keepdim=True)
-    return starts, ends
+def _matrices(weights: _Weights, block: Block, initial: Tensor, transitions: Tensor) -> Tensor:
+    """From the state before each piece to the one at its end, (R, q, K, K), up to a factor."""
+    values, turned = weights.values, transitions.mT
+    length, restarts, size, num = values.shape
+    product = torch.diag_embed(values[0].movedim(1, -1)).movedim(1, -1)  # (R, K now, K first, q)
+    for t in range(1, length):
+        product = (turned @ product.reshape(restarts, size, -1)).reshape(restarts, size, size, num).mul_(values[t].unsqueeze(2))
+        if t % RESCALE == 0 or t == length - 1:
+            product.div_(product.amax((1, 2), keepdim=True))
+    within = product.permute(0, 3, 2, 1)  # (R, q, K first, K now)
+    into = torch.where(block.is_first[:, None, None], initial[:, None, None], transitions[:, None])  # (R, q, K before, K first)
+    return into @ within
 
 
-def _products(passed: Passed, block: Block, transitions: Tensor) -> Tensor:
-    """Of the matrices of every piece, without the move into it, (R, q, K, K), up to a factor."""
-    weights = passed.weights
-    product = torch.diag_embed(weights[0])
-    shape = product.shape
-    for t in range(1, len(weights)):
-        moved = (product.reshape(shape[0], -1, shape[-1]) @ transitions).reshape(shape) * weights[t].unsqueeze(-2)
-        product = moved if block.inside is None else torch.where(block.inside[:, t, None, None], moved, product)
-        if t % RESCALE == 0 or t == len(weights) - 1:
-            product = product / product.amax((-2, -1), keepdim=True)
-    return product
+def _tied(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Filtered chances at the end of the piece before each, and backward weights at its end, (R, K, Q) both, of matrices (R, Q, K, K).
+
+    Before the first piece of a sequence, and after its last one, they do not count: any will do.
+    """
+    levels = [matrices]
+    while levels[-1].shape[1] > 1:
+        below = levels[-1]
+        if below.shape[1] % 2:
+            levels[-1] = below = torch.cat([below, torch.eye(below.shape[-1]).to(below).expand(len(below), 1, -1, -1)], 1)
+        joined = below[:, 0::2] @ below[:, 1::2]
+        levels.append(joined / joined.amax((-2, -1), keepdim=True))
+    before = after = matrices.new_full((*matrices.shape[:1], 1, matrices.shape[-1]), 1 / matrices.shape[-1])  # (R, nodes, K)
+    for below in reversed(levels[:-1]):
+        left, right = below[:, 0::2], below[:, 1::2]
+        before, after = before[:, : left.shape[1]], after[:, : left.shape[1]]
+        passed = (before.unsqueeze(-2) @ left).squeeze(-2)
+        before = torch.stack([before, passed / passed.sum(-1, keepdim=True)], 2).flatten(1, 2)
+        passed = (right @ after.unsqueeze(-1)).squeeze(-1)
+        after = torch.stack([passed / passed.amax(-1, keepdim=True), after], 2).flatten(1, 2)
+    num = matrices.shape[1]
+    return before[:, :num].mT.contiguous(), after[:, :num].mT.contiguous()
 
 
 def _within(
-    block: Block, passed: Passed, initial: Tensor, transitions: Tensor, starts: Tensor, ends: Tensor, often: Tensor | None
+    block: Block, weights: _Weights, initial: Tensor, transitions: Tensor, starts: Tensor, ends: Tensor, often: Tensor | None
 ) -> Smoothed:
     """Forward and backward inside the pieces of a block, which count as often as (q,) says."""
-    weights, inside, length = passed.weights, block.inside, len(passed.weights)
-    least = torch.finfo(weights.dtype).tiny
-    alphas, scales = torch.empty_like(weights), weights.new_ones(weights.shape[:-1])
-    into = torch.where(block.is_first.unsqueeze(-1), initial.unsqueeze(1), starts @ transitions)
+    values, turned = weights.values, transitions.mT
+    length, least = len(values), torch.finfo(values.dtype).tiny
+    alphas, scales = torch.empty_like(values), torch.empty_like(values[:, :, 0])
     for t in range(length):
-        alpha = (into if t == 0 else alphas[t - 1] @ transitions) * weights[t]
-        scale = alpha.sum(-1)
-        alpha = alpha / scale.clamp(min=least).unsqueeze(-1)
-        if inside is not None and t > 0:
-            alpha = torch.where(inside[:, t, None], alpha, alphas[t - 1])
-            scale = torch.where(inside[:, t], scale, 1.0)
-        alphas[t], scales[t] = alpha, scale
-    ratios, states = torch.zeros_like(weights), torch.empty_like(weights)
-    beta = ends / (alphas[-1] * ends).sum(-1, keepdim=True).clamp(min=least)
-    for t in range(length - 1, -1, -1):
-        states[t] = alphas[t] * beta
-        ratio = weights[t] * beta / scales[t].clamp(min=least).unsqueeze(-1)
-        if inside is not None and t > 0:
-            ratio = torch.where(inside[:, t, None], ratio, 0.0)
-            beta = torch.where(inside[:, t, None], ratio @ transitions.mT, beta)
+        if t == 0:
+            alphas[0] = torch.where(block.is_first, initial.unsqueeze(-1), turned @ starts)
         else:
-            beta = ratio @ transitions.mT
-        ratios[t] = ratio
-    ratios[0] = ratios[0] * ~block.is_first.unsqueeze(-1)
+            torch.bmm(turned, alphas[t - 1], out=alphas[t])
+        alpha = alphas[t].mul_(values[t])
+        torch.sum(alpha, 1, out=scales[t])
+        alpha.div_(scales[t].clamp_(min=least).unsqueeze(1))
+    ratios, betas = values / scales.unsqueeze(2), torch.empty_like(values)
+    betas[-1] = ends / (alphas[-1] * ends).sum(1, keepdim=True).clamp(min=least)
+    for t in range(length - 1, -1, -1):
+        ratios[t].mul_(betas[t])
+        if t > 0:
+            torch.bmm(transitions, ratios[t], out=betas[t - 1])
+    states = betas.mul_(alphas)
+    ratios[0].mul_(~block.is_first)
+    if block.inside is not None:
+        ratios.mul_(block.inside.mT[:, None, None])
     if often is not None:
-        ratios, states = ratios * often.unsqueeze(-1), states * often.unsqueeze(-1)
-    before = torch.cat([starts.unsqueeze(0), alphas[:-1]])
-    restarts, num, size = starts.shape
-    flat = (before.movedim(1, 0).reshape(restarts, -1, size), ratios.movedim(1, 0).reshape(restarts, -1, size))
-    state, filtered = (part.movedim(0, 2).reshape(restarts, num * length, size) for part in (states, alphas))
-    first, values = states[0][:, block.is_first].sum(1), passed.peak + scales.double().log().sum(0)
-    return Smoothed(block, state, filtered, transitions * (flat[0].mT @ flat[1]), first, values)
+        ratios, states = ratios * often, states * often
+    pairs = starts @ ratios[0].mT
+    if length > 1:
+        pairs = pairs + (alphas[:-1] @ ratios[1:].mT).sum(0)
+    first = (states[0] * block.is_first).sum(-1)
+    state = states.permute(1, 3, 0, 2).flatten(1, 2)  # (R, q L, K)
+    return Smoothed(block, state, transitions * pairs, first, weights.peak + scales.double().log().sum(0))
 
 
 def _by_gradients(cut: Cut, initial: Tensor, transitions: Tensor, densities: Densities, params: Params, weights: Tensor | None) -> Smoothed:
-    """The same by differentiation, for all pieces at once; without filtered chances."""
+    """The same by differentiation, for all pieces at once."""
     (block,) = cut.blocks(cut.num_pieces * cut.length)
     restarts, size = initial.shape
     found = initial.new_zeros(restarts, cut.num_pieces * cut.length, size)
     if len(block.rows):
-        found[:, block.place] = densities(params, block.rows).expand(restarts, -1, -1).to(found)
+        found = cut.at_steps(densities(params, block.rows).expand(restarts, -1, -1).to(found))
     inside, place = cut.step_places
     parts = []
     for r in range(restarts):
@@ -204,4 +213,4 @@ def _by_gradients(cut: Cut, initial: Tensor, transitions: Tensor, densities: Den
     states, moves, first, values = (torch.stack(part) for part in zip(*parts, strict=True))
     by_piece = values.new_zeros(restarts, cut.num_pieces).double()
     by_piece[:, cut.begin] = values.double()
-    return Smoothed(block, states, None, moves, first, by_piece)
+    return Smoothed(block, states, moves, first, by_piece)

@@ -70,7 +70,7 @@ def densities_of(about: HiddenMarkovDescription, params: Params, packed: Tensor)
 
 def smoothed_states(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Tensor:
     """P(state | the whole sequence), (B, T, K); zero after the end."""
-    cut = Cut.build(packed, all_steps=True)
+    cut = Cut.build(packed, about.num_states, all_steps=True)
     one = {name: value.unsqueeze(0) for name, value in params.items()}
     blocks = smoothed_blocks(
         cut, initial_of(about, one), one["transitions"], law_of(about.emission).log_densities, emission_of(one), max(1, MOST_STEPS // about.num_states)
