@@ -8,6 +8,7 @@ a family without a description still gets everything generic.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
 import operator
@@ -522,8 +523,10 @@ class Problem:
 
     def program_of_one_row(self) -> Program:
         """The program with the first row of the data, where only its parameters matter."""
-        if not checks_data(self.model):
-            return self.program()
+        return self._of_one_row if checks_data(self.model) else self.program()
+
+    @functools.cached_property
+    def _of_one_row(self) -> Program:
         return Program(self.model, map_tensors(operator.itemgetter(slice(1)), self.data))
 
     def supports(self) -> dict[str, Constraint]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import pyro
@@ -42,7 +43,7 @@ from inference.programs.elimination import (
 )
 from inference.programs.prepared import first_line, first_run, line_of_error, prepared
 from inference.programs.restarts import at, run_together, stacked
-from inference.programs.sites import Site, law_of, sample_nodes
+from inference.programs.sites import Site, law_of, sample_nodes, unchanging_laws
 from inference.programs.tables import checks_data, first_tensor, floating_dtype
 from ppl_models.parts.distributions import support_size
 from ppl_models.parts.item_response import ItemResponse
@@ -303,10 +304,21 @@ class Program:
         """Log prior density of the parameters, () or (R,)."""
         return self._each(self._log_prior_of, params)
 
+    @cached_property
+    def _priors(self) -> dict[str, Any] | None:
+        """The laws of the parameters, where none depends on another's value: the model need not run again for them. Of this library's models, which do not choose by values."""
+        if not self.is_own or self.chain is not None:
+            return None
+        with isolated(0), pyro.validation_enabled(False), torch.no_grad():
+            first, second = (poutine.trace(self.model).get_trace(*self.args) for _ in range(2))
+            return unchanging_laws(self.names("parameter"), first, second)
+
     def _log_prior_of(self, params: Params) -> Tensor:
         restarts = self._num_restarts(params)
         if self.chain is not None:
             return self.chain.log_prior(params, restarts is not None)
+        if self._priors is not None and params.keys() >= self._priors.keys():
+            return _total((law.log_prob(params[name]) for name, law in self._priors.items()), restarts)
         return self._log_prior(self._trace(params, enumerate_latents=False, needs_local=False), restarts)
 
     def log_prior_local(self, params: Params) -> Tensor:

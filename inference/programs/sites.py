@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.distributions import constraints
 
-__all__ = ["Site", "law_of", "sample_nodes"]
+__all__ = ["Site", "law_of", "sample_nodes", "unchanging_laws"]
 
 
 @dataclass(frozen=True)
@@ -56,3 +58,18 @@ def sample_nodes(trace: Any) -> dict[str, Any]:
         for name, node in trace.nodes.items()
         if node["type"] == "sample" and type(node["fn"]).__name__ != "_Subsample"
     }
+
+
+def unchanging_laws(names: Sequence[str], first: Any, second: Any) -> dict[str, Any] | None:
+    """The distributions of these sites, by name, where they are the same in two traces whose values differ; None where one depends on another's value, is scaled or masked."""
+    found = {}
+    for name in names:
+        one, other = first.nodes[name], second.nodes[name]
+        if any(node["scale"] not in (None, 1.0) or node["mask"] is not None for node in (one, other)):
+            return None
+        values = torch.stack([one["value"], other["value"]])
+        alone = torch.stack([one["fn"].log_prob(one["value"]), other["fn"].log_prob(other["value"])])
+        if not all(torch.equal(node["fn"].log_prob(values), alone) for node in (one, other)):
+            return None
+        found[name] = one["fn"]
+    return found

@@ -40,7 +40,7 @@ from torch.distributions import constraints
 
 from inference import EM, fit
 from inference.programs.program import Program
-from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Normal
+from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Mixture, Normal
 from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 
@@ -450,3 +450,17 @@ def test_another_chunk_of_rows() -> None:
     program = Program(chain, SERIES[:1])
     close(program.with_data(SERIES[2:5]).log_marginal_rows(CHAIN), Program(chain, SERIES).log_marginal_rows(CHAIN)[2:5])
     close(program.log_marginal_rows(CHAIN), Program(chain, SERIES).log_marginal_rows(CHAIN)[:1])
+
+
+def test_laws_of_parameters_are_kept_where_none_depends_on_another() -> None:
+    data = torch.ones(5, 3, dtype=F64)
+    for model, are_kept in ((Mixture(2, Bernoulli(), 3), True), (DeepDiscreteEncoder(3, (1,)), False)):
+        program = Program(model, data)
+        assert (program._priors is not None) == are_kept
+        params = program.draw_prior(3, seed=4)
+        for r in range(3):
+            trace = pyro.poutine.trace(pyro.poutine.condition(model, at(params, r))).get_trace(data)
+            trace.compute_log_prob()
+            expected = sum(trace.nodes[name]["log_prob"].sum() for name in params)
+            close(program.log_prior(params)[r], expected)
+            close(program.log_prior(at(params, r)), expected)
