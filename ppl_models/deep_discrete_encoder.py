@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,8 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
+from ppl_models.descriptions.covariate_root import CovariateRoot
+from ppl_models.descriptions.covariates import Covariates, LatentCoefficients, covariates_given
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior, RootLayer
 from ppl_models.parts.distributions import BinaryVector, Dispersions, Flat, ProductEffects, Scattered
 from ppl_models.parts.item_curves import CurvedIntercepts, CurvedLoadings
@@ -50,6 +52,14 @@ class DeepDiscreteEncoder:
         x_j \mid a_1 &\sim F_j(b_{1,j} + W_{1,j} \cdot h(a_1), \gamma_j)
 
     where :math:`h(a) = a`, or the products of attributes that ``bottom`` names (:mod:`ppl_models.parts.measurement`).
+
+    With ``covariates`` z, columns of the data beside the items, the deepest latents depend on them, each by a logit of its own,
+
+    .. math:: a_{D,k} \mid z \sim \mathrm{Bernoulli}(\sigma(\beta_{k0} + \beta_k \cdot z)),
+
+    and in the place of the proportions there are ``coefficients`` :math:`\beta` (K_D, Q), log-odds, an intercept and one for each term, with the prior that
+    :class:`~ppl_models.Covariates` says. Given the latents, the items do not depend on the covariates. Which value of a latent is called 1 is a convention, and with it the sign of
+    its coefficients: the loadings say what 1 means.
 
     Sites: ``proportions`` :math:`\pi` (K_D,), ``loadings_d`` :math:`W_d` (K_{d-1}, K_d), ``intercepts_d`` :math:`b_d`
     (K_{d-1},), ``dispersion`` :math:`\gamma` (number of Normal, LogNormal or NegativeBinomial items; variances, or sizes), latents ``latents_d``
@@ -88,6 +98,10 @@ class DeepDiscreteEncoder:
             them, or through interactions. All but the first need ``graphs[0]`` (the Q-matrix of cognitive diagnosis) and take no penalty.
         graphs_estimated: whether ``graphs`` were read off data, as :meth:`restricted` says of its own. Latents are then compared between fits
             under every order, not under those alone that keep the graph.
+        covariates: names of the columns that the deepest latents depend on, such as ("age", "income"); where some hold categories,
+            :meth:`Covariates.from_frame(data[["age", "sex"]]) <ppl_models.Covariates.from_frame>`. They are complete, and none of them is an item.
+
+    Data: (N, J), NaN where missing; with covariates a data frame that has them among its columns, wherever they stand, or an array (N, J + P) with the covariates last.
 
     Raises:
         ValueError: for sizes that are not positive integers or do not fall, more latents than items, a graph of the
@@ -103,6 +117,7 @@ class DeepDiscreteEncoder:
     bound: float | None = None
     bottom: Bottom = Additive()
     graphs_estimated: bool = False
+    covariates: Covariates | tuple[str, ...] | str | None = None
 
     def __post_init__(self) -> None:
         owner = "DeepDiscreteEncoder"
@@ -127,6 +142,7 @@ class DeepDiscreteEncoder:
             )
         check_penalty(owner, "penalty", self.penalty)
         check_flag(owner, "graphs_estimated", self.graphs_estimated)
+        object.__setattr__(self, "covariates", covariates_given(owner, self.covariates))
         if self.bound is not None:
             check_number(owner, "bound", self.bound, "be positive and finite, or None", above=0)
         if self.graphs is not None:
@@ -141,6 +157,10 @@ class DeepDiscreteEncoder:
             raise ValueError(f"{owner}: {error}") from None
         if products is not None and self._penalty is not None:
             raise ValueError(f"{owner}: bottom={self.bottom!r} has its graph given; penalty=None was expected, got {self.penalty!r}")
+
+    @property
+    def _given(self) -> Covariates | None:
+        return self.covariates if isinstance(self.covariates, Covariates) else None
 
     @property
     def _penalty(self) -> Penalty | None:
@@ -219,15 +239,18 @@ class DeepDiscreteEncoder:
             )
         return tuple(out)
 
-    def root_law(self) -> RootLayer:
+    def root_law(self) -> RootLayer | CovariateRoot:
         """The deepest layer."""
-        return RootLayer("proportions", f"latents_{len(self.latent_sizes)}", self.latent_sizes[-1])
+        latent, size = f"latents_{len(self.latent_sizes)}", self.latent_sizes[-1]
+        return RootLayer("proportions", latent, size) if self._given is None else CovariateRoot("coefficients", latent, size, self._given)
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every parameter, latent and observed site, without the rows."""
         names = ["item", *(f"latent_{d + 1}" for d in range(len(self.latent_sizes)))]
         dims: dict[str, tuple[str, ...]] = {"items": ("item",), "proportions": (names[-1],)}
+        if self._given is not None:
+            dims = {"items": ("column",), "coefficients": (names[-1], "term")}
         for d in range(len(self.latent_sizes)):
             features = "term_1" if d == 0 and self.subset_dims else names[d + 1]
             dims[f"loadings_{d + 1}"] = (names[d], features)
@@ -237,6 +260,11 @@ class DeepDiscreteEncoder:
         if num_dispersed:
             dims["dispersion"] = ("item" if num_dispersed == self.num_items else "dispersed_item",)
         return dims
+
+    @property
+    def entry_names(self) -> dict[str, tuple[str, ...]]:
+        """Names of the entries along the dims that have some of their own."""
+        return {} if self._given is None else {"term": self._given.terms}
 
     @property
     def subset_dims(self) -> dict[str, tuple[str, tuple[tuple[int, ...], ...]]]:
@@ -278,7 +306,12 @@ class DeepDiscreteEncoder:
         return replace(self, penalty=None, graphs=tuple(graphs), graphs_estimated=True)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`."""
+        """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`. With covariates (N, J + P), those last."""
+        if self._given is None:
+            return self._check_items(data, for_fit)
+        return self._given.check_beside(data, self.num_items, lambda items: self._check_items(items, for_fit), for_fit)
+
+    def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
         table, names = as_items(data, self.num_items, self.response, for_fit)
         if for_fit:
             check_reach(table, names, self.response)
@@ -288,14 +321,16 @@ class DeepDiscreteEncoder:
         """The generative program.
 
         Args:
-            data: (N, J), NaN where missing; None to draw data.
+            data: (N, J), NaN where missing; None to draw data. With covariates (N, J + P).
             num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
                 is a mini-batch (its log-density is scaled up accordingly).
+
+        Raises:
+            ValueError: with covariates, where there is no data, for nothing says what they are.
         """
         kind = numbers_like("DeepDiscreteEncoder", data, num_rows)
-        zero, one = torch.tensor(0.0, **kind), torch.tensor(1.0, **kind)
-        top = self.latent_sizes[-1]
-        proportions = pyro.sample("proportions", dist.Beta(one, one).expand([top]).to_event(1))
+        zero = torch.tensor(0.0, **kind)
+        of_rows = self._draw_root(zero, data)
         loadings, intercepts, layers = [], [], self.layers()
         for layer in layers:
             loadings.append(pyro.sample(layer.loadings, loadings_prior(layer, zero)))
@@ -306,12 +341,27 @@ class DeepDiscreteEncoder:
 
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
-            logits = proportions.log() - (-proportions).log1p()
+            logits = of_rows()
             for d in reversed(range(len(self.latent_sizes))):
                 latents = pyro.sample(f"latents_{d + 1}", BinaryVector(logits), infer={"enumerate": "parallel"})
                 predictor = LinearPredictor(layers[d].features(latents), loadings[d], intercepts[d])
                 logits = predictor.tensor() if d > 0 else logits
-            return pyro.sample("items", ItemResponse(self.response, predictor, dispersion), obs=data)
+            return pyro.sample("items", ItemResponse(self.response, predictor, dispersion), obs=data if data is None else data[..., : self.num_items])
+
+    def _draw_root(self, zero: Tensor, data: Tensor | None) -> Callable[[], Tensor]:
+        """What the law of the deepest latents is made of; and, inside the plate of the rows, their log-odds."""
+        top = self.latent_sizes[-1]
+        if self._given is None:
+            proportions = pyro.sample("proportions", dist.Beta(zero + 1, zero + 1).expand([top]).to_event(1))
+            return lambda: proportions.log() - (-proportions).log1p()
+        if data is None:
+            raise ValueError(
+                "DeepDiscreteEncoder: rows depend on their covariates, which nothing draws: simulate rows beside given ones, as "
+                "fit.structure.simulate_like(fit.params, data, seed)"
+            )
+        known, columns = self._given, data[..., self.num_items :]
+        coefficients = pyro.sample("coefficients", LatentCoefficients(known, top, zero))
+        return lambda: known.odds(columns, coefficients)
 
 
 def loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistributionMixin:

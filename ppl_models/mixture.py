@@ -13,14 +13,12 @@ from torch import Tensor
 
 from ppl_models.descriptions.component_sites import component_dims, draw_components, law_given, num_own_dims
 from ppl_models.descriptions.components import MixtureComponents
-from ppl_models.descriptions.covariates import ClassCoefficients, Covariates
+from ppl_models.descriptions.covariates import ClassCoefficients, Covariates, covariates_given
 from ppl_models.descriptions.row_laws import MultivariateNormal, RowLaw, wider_laws
 from ppl_models.descriptions.units import OWN_BOUND, Units, check_units
-from ppl_models.parts.frames import as_frame
 from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import (
     as_items,
-    as_table,
     check_number,
     check_reach,
     check_size,
@@ -104,10 +102,7 @@ class Mixture:
             check_number("Mixture", "bound", self.bound, "be positive and finite, or None", above=0)
         check_number("Mixture", "variance_floor", self.variance_floor, "lie in [0, 1)", least=0, below=1)
         check_units("Mixture", self.units, self.num_items)
-        if self.covariates is not None and not isinstance(self.covariates, Covariates):
-            if not isinstance(self.covariates, tuple | str):
-                raise ValueError(f"Mixture: covariates must be names of columns, Covariates.from_frame(data[names]), or None, got {self.covariates!r}")
-            object.__setattr__(self, "covariates", Covariates(self.covariates))  # type: ignore[arg-type]
+        object.__setattr__(self, "covariates", covariates_given("Mixture", self.covariates))
 
     @property
     def _given(self) -> Covariates | None:
@@ -148,19 +143,7 @@ class Mixture:
         """``data`` as a tensor (N, J), and the item names; see :func:`ppl_models.parts.validation.as_items`. With covariates (N, J + P), those last."""
         if self._given is None:
             return self._check_items(data, for_fit)
-        data = as_frame(data)
-        if hasattr(data, "columns"):
-            items, given = self._given.split(data)
-        else:
-            table, _ = as_table(data)
-            if table.shape[1] != self.num_items + len(self._given.names):
-                raise ValueError(
-                    f"data: {self.num_items} items and behind them the covariates {', '.join(map(repr, self._given.names))} were expected, "
-                    f"got shape {tuple(table.shape)}"
-                )
-            items, given = table[:, : self.num_items], table[:, self.num_items :]
-        answers, names = self._check_items(items, for_fit)
-        return torch.cat([answers, self._given.check(given, for_fit).to(answers)], -1), (*names, *self._given.names)
+        return self._given.check_beside(data, self.num_items, lambda items: self._check_items(items, for_fit), for_fit)
 
     def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
         table, names = as_items(data, self.num_items, self._family, for_fit)

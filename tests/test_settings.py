@@ -32,7 +32,7 @@ NAMES_TOO = {("Categorical", "num_categories"), ("Ordinal", "num_categories")}  
 PAIRS_TOO = {("Mixture", "units"), ("HiddenMarkov", "units")}  # a centre and a width an item
 FREE = {  # functions, lists that may be empty, names, a number of either sign
     ("SVI", "guide"), ("Dag", "edges"), ("Hierarchy", "pairs"), ("LatentAttributeModel", "attribute_names"), ("Dense", "hidden"),
-    ("TrainClassifiers", "penalties"), ("EvenWeights", "strength"), ("Mixture", "covariates"),
+    ("TrainClassifiers", "penalties"), ("EvenWeights", "strength"), ("Mixture", "covariates"), ("DeepDiscreteEncoder", "covariates"),
 }  # fmt: skip
 
 

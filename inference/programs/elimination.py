@@ -44,7 +44,7 @@ class FiniteMixture:
     Args:
         latent: the site whose configurations are c.
         values: (C, \*event), its support.
-        log_weights: (R, C) or (C,), log of w.
+        log_weights: (R, C) or (C,), log of w; (R, N, C) or (N, C) where w depends on the row.
         response: the observed site's distribution, batch shape (C, R, 1) or (C, 1).
         upper: the factors that w was contracted from, differentiable leaves, by site name.
         log_prior: of the parameters, (R,) or ().
@@ -58,7 +58,7 @@ class FiniteMixture:
     log_prior: Tensor
 
     def upper_posteriors(self, counts: Tensor) -> dict[str, Tensor]:
-        """Expected configurations of the factors above, given expected ``counts`` (R, C) of the latent below.
+        """Expected configurations of the factors above, given expected ``counts`` of the latent below, in the shape of ``log_weights``.
 
         The gradient of ``sum(counts * log_weights)``; no rows are needed.
         """

@@ -494,7 +494,7 @@ class Program:
         """The program as a finite mixture over rows, or None if it is not one.
 
         It is one when a single :class:`~ppl_models.parts.responses.ItemResponse` is observed, its predictor depends on one
-        latent site and on no row, and no other factor depends on the row.
+        latent site and on no row. Where another factor depends on the row, as a law of latents given covariates does, so do the weights.
         """
         observed = self.names("observed")
         if len(observed) != 1 or self.names("local") or self.is_chain or not (self._num_restarts(params) is None or self.is_own or self.broadcasts()):
@@ -519,12 +519,13 @@ class Program:
         rows = factors.target - {factors.restarts}
         upper = {name: term for name, term in factors.terms.items() if name != observed[0]}
         upper_rows = any(term.dim() and term.shape[-1] > 1 for term in upper.values())
-        if len(parents) != 1 or upper_rows or eta_symbols - {factors.enumerated[parents[0]], factors.restarts}:
+        if len(parents) != 1 or eta_symbols - {factors.enumerated[parents[0]], factors.restarts}:
             return None
         leaves = {name: term.detach().clone().requires_grad_() for name, term in upper.items()}
-        without_rows = {name: t - rows for name, t in factors.ordinals.items() if name in upper}
+        summed = frozenset() if upper_rows else rows
+        ordinals = {name: t - summed for name, t in factors.ordinals.items() if name in upper}
         symbol = factors.enumerated[parents[0]]
-        scoped = replace(factors, terms=leaves, ordinals=without_rows, target=factors.target - rows)
+        scoped = replace(factors, terms=leaves, ordinals=ordinals, target=factors.target - summed)
         with torch.enable_grad():
             log_weights = scoped.unpack(scoped.contract(scoped.packed_terms(), {symbol}), last=symbol)
         return FiniteMixture(parents[0], factors.values(parents[0]), log_weights, response, leaves, factors.log_prior)

@@ -26,10 +26,10 @@ from torch import Tensor
 from inference.base.drawing import Answer
 from inference.fitting.record import FitRecord
 from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
-from inference.structures.mixture.chances import chances_of_design, maximise_coefficients
 from inference.structures.mixture.structure import MixtureStructure
 from inference.uncertainty import standard_errors
 from ppl_models.descriptions.covariates import Covariates
+from ppl_models.descriptions.logit import chances_of_design, maximise_coefficients
 from ppl_models.parts.validation import is_number
 
 if TYPE_CHECKING:

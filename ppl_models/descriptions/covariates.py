@@ -1,9 +1,9 @@
-"""Columns that are given and not drawn, on which the chances of the components of a mixture depend: a multinomial logit."""
+"""Columns that are given and not drawn, on which the classes of rows depend, or the deepest latents of an encoder: logits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +16,11 @@ from ppl_models.descriptions.units import Units, column_means
 from ppl_models.parts.frames import MAX_LEVELS, as_frame, coded, column_names, holds_texts, levels_of_frame
 from ppl_models.parts.validation import as_table, check_number, is_number, plain_fields
 
-__all__ = ["ClassCoefficients", "Covariates"]
+__all__ = ["ClassCoefficients", "Covariates", "LatentCoefficients", "covariates_given"]
 
 INTERCEPT = "intercept"
+TO_FIT = ", or let the fit do so, fit(..., covariates_missing='drop')"
+TO_ASK = ". Of a row without its covariates a fit says nothing, also one that has dropped such rows"
 DEPENDENT = 1e-7  # part of a column that the others leave over, below which it follows from them
 
 
@@ -28,10 +30,12 @@ class Covariates:
 
     .. math:: P(c = k \mid z) = \frac{\exp(b_{k0} + b_k \cdot z)}{\sum_l \exp(b_{l0} + b_l \cdot z)}, \qquad b_0 = 0
 
-    with component 0 as the reference. A column of categories counts as one column of 0 and 1 for each category but its first.
+    with component 0 as the reference; or of K binary latents, each with a logit of its own, :math:`P(a_k = 1 \mid z) = \sigma(\beta_{k0} + \beta_k \cdot z)`
+    (Park and Lee 2014, doi:10.1177/0146621614523830). A column of categories counts as one column of 0 and 1 for each category but its first.
 
     Prior: with every term in its standard deviations about its mean, each coefficient of the difference between two components is normal with mean 0 and
-    standard deviation ``scale``, whichever component is the reference: weak, but finite where a term separates the components.
+    standard deviation ``scale``, whichever component is the reference: weak, but finite where a term separates the components. Of a binary latent likewise, whichever of
+    its values is called 1.
 
     Args:
         names: of the columns.
@@ -123,6 +127,10 @@ class Covariates:
         own = (coefficients @ self.design(given).unsqueeze(-1)).squeeze(-1)
         return torch.cat([torch.zeros_like(own[..., :1]), own], -1)
 
+    def odds(self, given: Tensor, coefficients: Tensor) -> Tensor:
+        """Log-odds of binary latents, (..., K), from columns (..., P) and coefficients (..., K, Q)."""
+        return (self.standardised(coefficients) @ self.standardised_design(given).unsqueeze(-1)).squeeze(-1)
+
     def standardised(self, coefficients: Tensor) -> Tensor:
         """Coefficients (..., K - 1, Q) of :meth:`design` as those of :meth:`standardised_design`."""
         centres, widths = self._unit_vectors(coefficients)
@@ -162,6 +170,38 @@ class Covariates:
         others = [j for j, name in enumerate(names) if name not in self.names]
         return data.iloc[:, others], data.iloc[:, [names.index(name) for name in self.names]]
 
+    def check_beside(
+        self, data: Any, num_items: int, check_items: Callable[[Any], tuple[Tensor, tuple[str, ...]]], for_fit: bool = True
+    ) -> tuple[Tensor, tuple[str, ...]]:
+        """A table with items and covariates as a tensor (N, J + P), the covariates last, and the names of its columns.
+
+        Args:
+            data: a frame that has the covariates among its columns, wherever they stand, or an array (N, J + P) with the covariates last.
+            num_items: J; check_items: of the items alone, as a model checks them.
+            for_fit: as in :meth:`check`.
+        """
+        items, given = self._apart(data, num_items)
+        answers, names = check_items(items)
+        return torch.cat([answers, self.check(given, for_fit).to(answers)], -1), (*names, *self.names)
+
+    def _apart(self, data: Any, num_items: int) -> tuple[Any, Any]:
+        """Items and covariates, (N, J) and (N, P), of a frame or array."""
+        data = as_frame(data)
+        if hasattr(data, "columns"):
+            return self.split(data)
+        table, _ = as_table(data)
+        if table.shape[1] != num_items + len(self.names):
+            raise ValueError(
+                f"data: {num_items} items and behind them the covariates {', '.join(map(repr, self.names))} were expected, got shape {tuple(table.shape)}"
+            )
+        return table[:, :num_items], table[:, num_items:]
+
+    def seen(self, data: Any, num_items: int) -> list[bool]:
+        """Of every row of such a table, whether it has all covariates."""
+        given = self._apart(data, num_items)[1]
+        missing = given.isna().any(axis=1) if hasattr(given, "columns") else given.isnan().any(-1)
+        return [not gone for gone in missing.tolist()]
+
     def check(self, given: Any, for_fit: bool = True) -> Tensor:
         """The covariates as a tensor (N, P), categories as codes.
 
@@ -188,7 +228,7 @@ class Covariates:
             row, column = missing.nonzero()[0].tolist()
             raise ValueError(
                 f"data: covariate {self.names[column]!r} is missing in row {row} ({int(missing.any(-1).sum())} of {len(table):,} rows lack a covariate): what is "
-                f"given cannot be summed over, so fill the entries, or drop these rows, as in data.dropna(subset={list(self.names)})"
+                f"given cannot be summed over, so fill the entries, or drop these rows, as in data.dropna(subset={list(self.names)}){TO_FIT if for_fit else TO_ASK}"
             )
         for p, own in enumerate(self.levels):
             wrong = (table[:, p] < 0) | (table[:, p] >= len(own)) | (table[:, p] != table[:, p].floor()) if own else None
@@ -219,6 +259,50 @@ class Covariates:
                     f"data: covariates: {terms[q + 1]} follows from {', '.join(others)} in these rows, so that no data can tell their effects apart: leave one of "
                     "them out"
                 )
+
+
+class LatentCoefficients(TorchDistribution):
+    r"""Normal law of the coefficients of K binary latents, (K, Q): those of :meth:`Covariates.standardised_design` are N(0, s^2), all independent.
+
+    The same law for a latent whose values have changed names, of which the coefficients are the negative.
+
+    Args:
+        covariates: their scale s and units; num_latents: K.
+        zero: of the program's dtype and device.
+    """
+
+    arg_constraints = {}  # noqa: RUF012
+    support = constraints.independent(constraints.real, 2)
+    has_rsample = True
+
+    def __init__(self, covariates: Covariates, num_latents: int, zero: Tensor, batch_shape: Sequence[int] = ()) -> None:
+        self.covariates, self.num_latents, self.zero = covariates, num_latents, zero
+        super().__init__(Size(batch_shape), Size((num_latents, len(covariates.terms))), validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> LatentCoefficients:
+        return LatentCoefficients(self.covariates, self.num_latents, self.zero, batch_shape)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        shape = (*sample_shape, *self.batch_shape, *self.event_shape)
+        return self.covariates.plain(torch.randn(shape, dtype=self.zero.dtype, device=self.zero.device) * self.covariates.scale)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        own, scale = self.covariates.standardised(value), self.covariates.scale
+        log_volume = sum(math.log(width) for _, width in self.covariates.term_units) * self.num_latents
+        return log_volume - self.event_shape.numel() * math.log(2 * math.pi * scale**2) / 2 - own.square().sum((-2, -1)) / (2 * scale**2)
+
+
+def covariates_given(owner: str, value: Any) -> Covariates | None:
+    """What a model was given for its covariates, names of columns or a record.
+
+    Raises:
+        ValueError: for anything else, naming the model.
+    """
+    if value is None or isinstance(value, Covariates):
+        return value
+    if not isinstance(value, tuple | str):
+        raise ValueError(f"{owner}: covariates must be names of columns, Covariates.from_frame(data[names]), or None, got {value!r}")
+    return Covariates(value)  # type: ignore[arg-type]
 
 
 class ClassCoefficients(TorchDistribution):

@@ -64,6 +64,23 @@ def test_rows_of_a_users_program_as_a_mixture(batched: bool) -> None:
     close(rows, program.log_marginal_rows(params))
 
 
+@pytest.mark.parametrize("batched", [False, True])
+def test_rows_whose_weights_are_their_own(batched: bool) -> None:
+    def model(data: Tensor) -> None:
+        mixture_program(data, prior_covariate=SERIES[:, 0])
+
+    program, params = Program(model, BINARY), restarts(MIXTURE) if batched else MIXTURE
+    mixture = program.as_mixture(params)
+    assert mixture is not None
+    assert mixture.log_weights.shape == ((len(restarts(MIXTURE)["weights"]), 6, 3) if batched else (6, 3))
+    density = mixture.response.log_prob(BINARY)  # (C, [R,] N)
+    rows = (density.movedim(0, -1) + mixture.log_weights).logsumexp(-1)
+    close(rows, program.log_marginal_rows(params))
+    counts = program.latent_marginals(params)["group"]
+    for site, value in mixture.upper_posteriors(counts).items():
+        close(value.flatten(), program.factor_posteriors(params).weights[site].flatten())
+
+
 def test_the_upper_factors_of_a_mixture() -> None:
     """Expected configurations above the observed layer from its counts alone, and from all rows."""
     model = DeepDiscreteEncoder(5, (3, 2))
@@ -83,11 +100,10 @@ def test_the_upper_factors_of_a_mixture() -> None:
     "departure",
     [
         {"covariate": SERIES[:, 0]},
-        {"prior_covariate": SERIES[:, 0]},
         {"second": True},
         {"mask": SERIES[:, 0] > 0},
     ],
-    ids=["covariate", "row-prior", "two-latents", "mask"],
+    ids=["covariate", "two-latents", "mask"],
 )
 def test_rows_that_are_no_mixture(departure: dict[str, Any]) -> None:
     def model(data: Tensor) -> None:

@@ -308,7 +308,7 @@ def test_a_fit_reports_the_objective_of_every_iteration(accelerate: bool) -> Non
 
 def layer_statistics_by_hand(row: Row, restart: int) -> dict[str, dict[str, Tensor]]:
     """The statistics of every layer from the joint posterior of all latents, row by row."""
-    by_hand, data = truth_by_hand(row, restart), data_of(row)
+    by_hand, (data, given) = truth_by_hand(row, restart), data_of(row).tensor_split([row.model.layers()[0].num_children], 1)
     out = {}
     for depth, layer in enumerate(row.model.layers()):
         parent = by_hand.values[layer.parent]  # (C, K)
@@ -334,6 +334,11 @@ def layer_statistics_by_hand(row: Row, restart: int) -> dict[str, dict[str, Tens
     top = by_hand.marginal(root.latent).sum(-1)
     if type(root) is RootLayer:
         out[root.latent] = {"root": torch.cat([top.sum().unsqueeze(0), top @ by_hand.values[root.latent]])}
+    elif given.shape[1]:  # expected latents times the standardised terms of their row, which are a number and 0 or 1
+        (age, age_width), (share, share_width) = root.covariates.units
+        terms = torch.stack([torch.ones(len(given), dtype=F64), (given[:, 0] - age) / age_width, (given[:, 1] - share) / share_width])
+        expected = by_hand.marginal(root.latent).mT @ by_hand.values[root.latent]
+        out[root.latent] = {"root": (expected.mT @ terms.mT).ravel()}
     else:  # the same statistic of the profiles themselves; tests of the root know it by hand
         params = {name: value[None] for name, value in at(params_of(row), restart).items()}
         out[root.latent] = {"root": root.expected(by_hand.values[root.latent], top[None], params)[0]}

@@ -10,6 +10,7 @@ from inference.fitting.names import dims_of, labels_of
 from inference.fitting.result import Fit
 from inference.plots._common import present_edges
 from inference.plots.layers import plot_latent_graph, plot_loading_images, plot_loadings, plot_reconstructions
+from inference.report.odds_ratios import odds_ratios
 from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, explained, fitted, middle, predictive, settings, shape_text
@@ -39,6 +40,8 @@ def _(structure: LayeredStructure, subject: Subject) -> Verdict:
     layers, fit = structure.layers, subject.fit
     sizes = " under ".join(counted(layer.num_parents, "yes-no latent") for layer in layers)
     words = f"{counted(fit.num_rows, 'row')} of {layers[0].num_children} items, which rest on {sizes}."
+    if structure.given is not None:
+        words += f" How likely the {'latents' if len(layers) == 1 else 'deepest latents'} are to be 1 depends on {listed(list(structure.given.names))}."
     if fit.choice is not None:
         words += f" Which items depend on which latents was found in this fit: {sum(int(graph.sum()) for graph in fit.graphs.values())} edges."
     step = "Ask whether this is the right number of latents: fit several numbers and compare them (ppl-models select dde, or inference.selection.select_dimension)."
@@ -71,6 +74,9 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     lines = [f"a_{{{depth},k}} ~ {each}" if "_k" in root.law else f"a_{{{depth}}} ~ {each}"]
     own = root.sites()
     rows = [["π" if len(own) == 1 else "", name, shape_text(shape), "probabilities" if len(own) == 1 else f"of the law of a_{depth}"] for name, shape in own.items()]
+    if structure.given is not None:
+        terms = ", ".join(structure.given.terms)
+        rows = [["β", name, shape_text(shape), f"log-odds: {terms}; N(0, {structure.given.scale:g}²), covariates in standard deviations"] for name, shape in own.items()]
     for d in range(depth, 0, -1):
         layer = layers[d - 1]
         eta = f"b_{{{d},j}} + Σ_{{k}} W_{{{d},jk}} a_{{{d},k}}"
@@ -94,6 +100,8 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         f"with {numbers} latents from the bottom up; σ is the logistic function."
     )
     yield Equations(lines)
+    if structure.given is not None:
+        yield Paragraph(f"The deepest latents depend on the covariates z: {listed(list(structure.given.names))}. Given the latents, the items do not depend on them.")
     yield Table(("symbol", "name", "size", "prior or range"), rows)
 
 
@@ -147,11 +155,21 @@ def _law(family: ResponseFamily) -> str:
 
 @middle.register
 def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
+    covariates = [] if structure.given is None else [Section("covariates", "What the deepest latents depend on", _covariates(structure, subject))]
     return [
+        *covariates,
         Section("loadings", "Loadings", _loadings(structure, subject)),
         Section("graph", "Latent graph", _graph(structure, subject)),
         estimates(subject),
     ]
+
+
+def _covariates(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
+    yield Paragraph(
+        "How many times larger the odds are that a latent is 1 where a covariate is larger by one and all others are the same: an odds ratio of 1 says that the covariate makes no "
+        "difference. What 1 means, the loadings say: a latent with positive loadings raises what depends on it."
+    )
+    yield odds_ratios(subject, lambda latent: f"{structure.layers[-1].parent}[{latent}]")
 
 
 def _loadings(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:

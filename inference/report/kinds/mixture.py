@@ -12,6 +12,7 @@ from inference.plots.categories import plot_categories
 from inference.plots.components import plot_groups
 from inference.plots.layers import plot_loadings
 from inference.report.mixture_findings import Groups, dependent_items, groups_of, meanings_of, shares_of
+from inference.report.odds_ratios import odds_ratios
 from inference.report.page import picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, parameters, predictive
@@ -25,7 +26,6 @@ __all__: list[str] = []
 LEAST_RIGHT = 0.8  # expected share of rows in their group, below which single rows are not to be reported
 CLEAR, FAINT = 0.1, 0.01  # shares of an item's variance between groups
 MOST_ITEMS, MOST_GROUPS = 60, 12  # of the table of profiles
-MOST_LOG_ODDS = 700.0  # beyond which a computer holds no odds
 
 
 # -------------------------------------------------------------------- the verdict
@@ -152,18 +152,11 @@ def _answers(subject: Subject) -> Iterator[Part]:
 
 
 def _covariates(subject: Subject) -> Iterator[Part]:
-    found = subject.estimates
     yield Paragraph(
         "How many times larger the odds of a group against group 0 are where a covariate is larger by one and all others are the same: an odds ratio of 1 says that the "
         "covariate makes no difference. Group 0 is the most probable one where all covariates are at their means."
     )
-    rows = []
-    for row in found.of("coefficients"):
-        group, term = row.entry
-        if term != "intercept":
-            numbers = [row.value, row.low, row.high] if found.source else [row.value]
-            rows.append([f"group {group} against 0", term, *few_digits(np.exp(np.minimum(numbers, MOST_LOG_ODDS)))])
-    yield Table(("", "covariate", "odds ratio", *((f"{100 * found.level:g} % from", "to") if found.source else ())), rows)
+    yield odds_ratios(subject, lambda group: f"group {group} against 0")
 
 
 def _groups(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:

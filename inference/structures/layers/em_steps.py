@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from inference.base.steps import add_statistics
 from inference.programs.program import Program
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
+from ppl_models.descriptions.covariate_root import root_of_rows
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import ResponseFamily, filled
 from ppl_models.parts.sizes import MISSING
 
 __all__ = ["LayeredSteps", "TowerStatistics", "expected_statistics"]
+
+GROUP_ELEMENTS = 2**21  # values of the covariates times configurations times restarts whose weights are held at once
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """Covariates of rows, each value once.
+
+    Args:
+        values: that differ, (G, P); owner: which of them each row has, (N,).
+    """
+
+    values: Tensor
+    owner: Tensor
+
+    @classmethod
+    def of(cls, columns: Tensor) -> GivenRows:
+        """Of covariates (N, P)."""
+        return cls(*torch.unique(columns, dim=0, return_inverse=True))
+
+    def parts(self, num: int) -> Iterator[tuple[Tensor, slice, Tensor]]:
+        """Rows of at most so many values at a time: these, (g, P), the rows, and which value each has, (n,)."""
+        step = len(self.owner) if len(self.values) <= num else num
+        for start in range(0, len(self.owner), step):
+            rows = slice(start, min(start + step, len(self.owner)))
+            which, owner = torch.unique(self.owner[rows], return_inverse=True)
+            yield self.values[which], rows, owner
 
 
 @dataclass(frozen=True)
@@ -43,6 +73,7 @@ class LayeredSteps:
         num_newton: Newton steps of one M-step.
         relaxed: put the Lasso of the same slope in the place of each penalty.
         weights: how often each row counts, (N,); None for once.
+        given: the rows' covariates, where the root depends on some; None where it is the same for all rows.
     """
 
     program: Program
@@ -54,6 +85,7 @@ class LayeredSteps:
     num_newton: int = 3
     relaxed: bool = False
     weights: Tensor | None = None
+    given: GivenRows | None = None
 
     @classmethod
     def build(
@@ -63,12 +95,42 @@ class LayeredSteps:
         if not (hasattr(model, "layers") and hasattr(model, "root_law")):
             return None
         layers, root = model.layers(), model.root_law()
-        complete, mask = filled(layers[0].response, data)
-        one = complete.reshape(-1, complete.shape[-1])[:1]
-        return cls(Program(model, one), layers, root, complete, mask, chunk_elements, num_newton, weights=weights)
+        num_items, first = layers[0].num_children, data.reshape(-1, data.shape[-1])[:1]
+        one = torch.cat([filled(layers[0].response, first[:, :num_items])[0], first[:, num_items:]], -1)
+        return cls(Program(model, one), layers, root, data[..., :num_items], None, chunk_elements, num_newton)._at(data, weights)
+
+    def _at(self, data: Tensor, weights: Tensor | None, with_mask: bool = False) -> LayeredSteps:
+        """The same steps on a table (..., N, J), or (N, J + P) with the covariates behind the items."""
+        num_items = self.layers[0].num_children
+        columns, root = data[..., num_items:], self.root
+        given = GivenRows.of(columns) if columns.shape[-1] else None
+        root = root if given is None else root_of_rows(root, columns, weights)
+        complete, mask = filled(self.layers[0].response, data[..., :num_items], with_mask=with_mask)
+        return replace(self, root=root, data=complete, mask=mask, weights=weights, given=given)
 
     def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
-        mixture = self.program.as_mixture(params)
+        if self.given is None:
+            return self._e_step_of(params, self.program)
+        parts, total = [], self.data.new_zeros(len(params[self.layers[0].loadings]))
+        num = max(1, GROUP_ELEMENTS // (len(total) * max(2**layer.num_parents for layer in self.layers)))
+        for groups, rows, owner in self.given.parts(num):
+            part = replace(
+                self, root=root_of_rows(self.root, groups), data=self.data[rows], given=None,
+                mask=None if self.mask is None else self.mask[rows], weights=None if self.weights is None else self.weights[rows],
+            )  # fmt: skip
+            items = self.data[rows.start : rows.start + 1].expand(len(groups), -1)  # any: the weights are those of latents
+            statistics, log_likelihood, log_prior = part._e_step_of(params, self.program.with_data(torch.cat([items, groups], -1)), owner)
+            parts.append(statistics)
+            total = total + log_likelihood
+        return add_statistics(parts), total, log_prior
+
+    def _e_step_of(self, params: Params, program: Program, owner: Tensor | None = None) -> tuple[TowerStatistics, Tensor, Tensor]:
+        """The E-step of these rows.
+
+        Args:
+            program: on one row; or on one for each value of the covariates, with ``owner``, the value that each row has, (N,).
+        """
+        mixture = program.as_mixture(params)
         if mixture is None:
             raise ValueError("the program's rows are not a finite mixture over one latent site; use EM(accelerate=False)")
         family = self.layers[0].response
@@ -77,15 +139,18 @@ class LayeredSteps:
             self.mask,
             family,
             mixture.response,
-            mixture.log_weights.detach(),
+            mixture.log_weights.detach() if owner is None else mixture.log_weights.detach().reshape(len(mixture.log_weights), -1, len(mixture.values)),
             mixture.values,
             self.chunk_elements,
             None if self.layers[0].terms is None else self.layers[0].features(mixture.values),
             self.weights,
+            owner,
         )
-        layers = {self.layers[0].loadings: bottom}
         counts = bottom.counts if bottom.row_counts is None else bottom.row_counts
-        posteriors = mixture.upper_posteriors(counts)
+        posteriors = mixture.upper_posteriors(counts.reshape(mixture.log_weights.shape))
+        if owner is not None:  # of the rows with each value of the covariates, (R, G, C)
+            bottom = replace(bottom, row_counts=counts.sum(1), counts=counts.sum(1) if self.mask is None else bottom.counts)
+        layers = {self.layers[0].loadings: bottom}
         child_values = mixture.values
         for layer in self.layers[1:]:
             joint = posteriors[layer.child].squeeze(-1)  # (child values, parent values, R)
@@ -96,6 +161,8 @@ class LayeredSteps:
             cross = expected.mT @ torch.nn.functional.pad(values, (1, 0), value=1.0)
             layers[layer.loadings] = LayerStatistics(values, own_counts, cross)
             child_values, counts = values, own_counts
+        if owner is not None:
+            counts = posteriors[self.root.latent].reshape(len(child_values), len(counts), -1).permute(1, 2, 0)  # (R, G, C)
         statistics = TowerStatistics(layers, self.root.expected(child_values, counts, params))
         return statistics, log_likelihood, self._relaxed_prior(params) if self.relaxed else mixture.log_prior
 
@@ -105,8 +172,7 @@ class LayeredSteps:
         return binary_configurations(layer.num_parents, like.dtype, like.device) if allowed is None else allowed.to(like)
 
     def on(self, data: Tensor) -> LayeredSteps:
-        complete, mask = filled(self.layers[0].response, data, with_mask=self.mask is not None)
-        return replace(self, data=complete, mask=mask, weights=None)  # each of these rows counts once
+        return self._at(data, None, with_mask=self.mask is not None)  # each of these rows counts once
 
     def relax(self) -> LayeredSteps | None:
         """The same steps under convex penalties, or None where no layer is penalised."""
@@ -141,24 +207,26 @@ def expected_statistics(
     chunk_elements: int,
     features: Tensor | None = None,
     weights: Tensor | None = None,
+    owner: Tensor | None = None,
 ) -> tuple[LayerStatistics, Tensor]:
     """Statistics of the observed layer, streaming over rows: three matrix products and one exponential a chunk.
 
     Args:
         data: (N, J) or (R, N, J) without missing entries; mask: of the same shape, 0/1, or None.
         response: the observed site's distribution, batch shape (C, R, 1).
-        log_weights: (R, C); values: (C, K).
+        log_weights: (R, C), or (R, G, C) of G groups of rows; values: (C, K).
         features: (C, P), what the predictor is linear in; ``values`` if None.
         weights: how often each row counts, (N,), of families whose predictor is the natural parameter; None for once.
+        owner: the group of each row, (N,); None for one group, without a dim of its own.
 
     Returns:
-        The statistics, and the log-likelihood (R,).
+        The statistics, their ``row_counts`` (and ``counts``, where nothing is missing) (R, G, C) of groups, and the log-likelihood (R,).
     """
-    num_restarts, num_values = log_weights.shape
+    num_restarts, num_values = log_weights.shape[0], log_weights.shape[-1]
     design = torch.nn.functional.pad(values if features is None else features, (1, 0), value=1.0)
     num_items = data.shape[-1]
     is_wide = design.shape[1] > num_items + 1  # then sums over rows come before the design
-    row_counts = log_weights.new_zeros(num_restarts, num_values)
+    row_counts = torch.zeros_like(log_weights)
     cross = log_weights.new_zeros(num_restarts, num_items, design.shape[1])
     item_counts = None if mask is None else log_weights.new_zeros(num_restarts, num_items, num_values)
     sums = None if family.is_canonical else log_weights.new_zeros(num_restarts, num_items, num_values)
@@ -171,7 +239,8 @@ def expected_statistics(
             inner, log_partition, base = response.log_prob_terms(x, m)
             shape = (num_values, num_restarts, -1)  # dims of latents further up are 1
             logits = inner.reshape(shape).movedim(0, -1)  # (R, n, C)
-            offset = log_weights.unsqueeze(-2) - log_partition.reshape(shape).movedim(0, -1)
+            of_groups = log_weights.unsqueeze(-2) if owner is None else log_weights[:, owner[start : start + chunk]]
+            offset = of_groups - log_partition.reshape(shape).movedim(0, -1)
             likelihood = logits.add_(offset) if logits.is_contiguous() else (logits + offset).contiguous()
             peak = likelihood.amax(-1, keepdim=True)
             likelihood.sub_(peak).exp_()  # not normalised: dividing (R, n) numbers later is cheaper
@@ -184,7 +253,10 @@ def expected_statistics(
                 often = weights[start : start + chunk]
                 log_likelihood += of_rows @ often
                 inverse = inverse * often.unsqueeze(-1)
-            row_counts += (inverse.mT @ likelihood).squeeze(-2)
+            if owner is None:
+                row_counts += (inverse.mT @ likelihood).squeeze(-2)
+            else:
+                row_counts.index_add_(1, owner[start : start + chunk], inverse * likelihood)
             statistic = family.statistic(x)
             statistic = statistic if m is None else statistic * m
             if sums is not None:

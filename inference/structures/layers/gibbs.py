@@ -13,6 +13,7 @@ from torch import Tensor
 from inference.base.gibbs import CHUNK_ELEMENTS, FORWARD, GenericGibbs, Latents, Scan, drawn_bits, uniform_like
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params, Program
+from ppl_models.descriptions.covariate_root import part_of_root, root_of_rows
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
 
@@ -27,7 +28,7 @@ class LayeredGibbs:
 
     Args:
         model: the program; layers, root: its description of itself.
-        data: (N, J), NaN where missing.
+        data: (N, J), NaN where missing; (N, J + P) where the root depends on covariates.
         statistic: T(x), (J, N), 0 where missing; mask: (J, N) 0/1, None if nothing is missing.
     """
 
@@ -40,9 +41,11 @@ class LayeredGibbs:
 
     @classmethod
     def build(cls, model: Any, data: Tensor) -> LayeredGibbs:
-        """The sampler of a model that describes its layers, and of a table (N, J), NaN where missing."""
-        layers, root = model.layers(), model.root_law()
-        complete, observed = filled(layers[0].response, data)
+        """The sampler of a model that describes its layers, and of a table (N, J), NaN where missing, or (N, J + P)."""
+        layers = model.layers()
+        num_items = layers[0].num_children
+        root = root_of_rows(model.root_law(), data[..., num_items:])
+        complete, observed = filled(layers[0].response, data[..., :num_items])
         statistic = layers[0].response.statistic(complete)
         statistic = statistic if observed is None else statistic * observed
         mask = None if observed is None else observed.mT.contiguous()
@@ -51,7 +54,7 @@ class LayeredGibbs:
     def rows(self, index: Tensor) -> LayeredGibbs:
         """The sampler of some of the rows."""
         mask = None if self.mask is None else self.mask[:, index]
-        return replace(self, data=self.data[index], statistic=self.statistic[:, index], mask=mask)
+        return replace(self, root=part_of_root(self.root, index), data=self.data[index], statistic=self.statistic[:, index], mask=mask)
 
     def begin(self, params: Params, generator: torch.Generator) -> Latents:
         like = next(iter(params.values()))
@@ -80,7 +83,7 @@ class LayeredGibbs:
         """Log-odds of a parent of layer ``depth`` given the layer above, or the latents beside it in the root."""
         if depth + 1 == len(self.layers):
             kind = next(iter(params.values())).dtype  # a sweep may hold its bits in another
-            return lambda k, state, part: self.root.log_odds(params, k, state.to(kind))
+            return lambda k, state, part: part_of_root(self.root, part).log_odds(params, k, state.to(kind))
         odds = predictor(self.layers[depth + 1], params, latents)
         return lambda k, state, part: odds[:, k, part]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +14,13 @@ from torch import Tensor
 
 from inference.base.draw_steps import DrawSteps
 from inference.base.gibbs import Gibbs
+from inference.base.given.separation import listed_terms, open_coefficients
+from inference.base.given.units import SITE, standard_covariates
 from inference.base.outcome import StartsWarning
 from inference.base.relabelling import Alignment, Labels
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps
-from inference.base.structure import Recommendation, Structure
+from inference.base.structure import Recommendation, Standard, Structure
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.program import Params, Program
@@ -40,6 +43,8 @@ from inference.structures.layers.spectral import (
     spectral_start,
 )
 from inference.structures.layers.split import split_latent
+from ppl_models.descriptions.covariate_root import CovariateRoot, root_of_rows
+from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, dispersed_items, filled, num_densities
 from ppl_models.parts.showing import counted
@@ -58,6 +63,7 @@ RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 MOST_SHOWN = 8  # items of a warning
 MOST_TABLED, MOST_CELLS = 10, 2**22  # latents, and rows times profiles, whose free table is tried
+OTHER_STREAM = 2**61
 PAIR_LEVEL = 1e-3  # of the tests that call latents dependent, all pairs together
 
 
@@ -87,6 +93,59 @@ class LayeredStructure(Structure):
     def observed_sites(self) -> tuple[str, ...]:
         return (str(self.layers[0].child),)
 
+    @property
+    def given(self) -> Covariates | None:
+        """What the deepest latents depend on; None where they have one law for all rows."""
+        root = self.root
+        return root.covariates if isinstance(root, CovariateRoot) else None
+
+    @property
+    def num_given(self) -> int:
+        return 0 if self.given is None else len(self.given.names)
+
+    def _items(self, data: Tensor) -> Tensor:
+        """The columns that are drawn, (..., J)."""
+        return data[..., : self.layers[0].num_children]
+
+    def measured(self, data: Any, weights: Tensor | None = None) -> Any:
+        if self.given is None or self.given.units is not None:
+            return self.model
+        return dataclasses.replace(self.model, covariates=self.given.measured(data[:, self.layers[0].num_children :], weights))
+
+    def standard(self, problem: Problem) -> Standard | None:
+        return None if self.given is None else standard_covariates(problem, None, self.given, type(self))
+
+    def stand_in(self) -> Tensor | None:
+        return None if self.given is None else torch.ones(1, self.layers[0].num_children + self.num_given, dtype=torch.float64)
+
+    def column_levels(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        own = self.category_names(names)
+        if self.given is not None:
+            own = own | {name: levels for name, levels in zip(names[self.layers[0].num_children :], self.given.levels, strict=False) if levels}
+        return own
+
+    def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
+        """Items beside the covariates of the data, with their gaps; None where nothing is given."""
+        if self.given is None:
+            return None
+        table, root, size = self.model.check_data(data, for_fit=False)[0], self.root, self.layers[0].num_children
+        root = root_of_rows(root, table[:, size:])
+        uniform = torch.rand(1, root.num_latents, len(table), generator=torch.Generator().manual_seed(seed ^ OTHER_STREAM), dtype=torch.float64)
+        own = {name: value.unsqueeze(0) for name, value in params.items() if name in root.sites()}
+        top = root.draw(own, uniform.to(table))[0].mT
+        model = dataclasses.replace(self.model, covariates=None)
+        rest = {name: value for name, value in params.items() if name not in root.sites()}
+        rest |= {name: value[0] for name, value in model.root_law().uniform(top).items()} | {root.latent: top}
+        drawn = Program(model, None, len(table)).simulate(rest, seed)[self.observed_sites()[0]]
+        items = drawn.masked_fill(self._items(table).isnan(), torch.nan)
+        return {self.observed_sites()[0]: torch.cat([items, table[:, size:].to(items)], -1)}
+
+    def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
+        """The items alone, for the covariates are given."""
+        if self.given is None:
+            return super().as_tables(program, values)
+        return {name: self.as_numbers(self._items(value)) for name, value in values.items()}
+
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """See :meth:`inference.base.structure.Structure.start`.
 
@@ -94,8 +153,9 @@ class LayeredStructure(Structure):
             StartsWarning: if the singular values of the items show no gap after the number of latents, where no graph is given.
         """
         build = spectral_start if init == "spectral" else random_start
+        items = self._items(problem.data)
         if init == "spectral" and self.layers[0].edges is None and problem.num_rows >= ROWS_OF_A_GAP:
-            words = missing_gap(leading_values(self.layers[0], problem.data, problem.seed), self.layers[0].num_parents)
+            words = missing_gap(leading_values(self.layers[0], items, problem.seed), self.layers[0].num_parents)
             if words is not None:
                 warnings.warn(
                     f"init='spectral': {words}. The start may say little of {self.layers[0].num_parents} latents: compare sizes with "
@@ -103,7 +163,8 @@ class LayeredStructure(Structure):
                     StartsWarning,
                     stacklevel=4,
                 )
-        return build(self.layers, self.root, problem.data, num_restarts, problem.seed)
+        root = root_of_rows(self.root, problem.data[..., items.shape[-1] :], problem.weights)
+        return build(self.layers, root, items, num_restarts, problem.seed)
 
     def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
         """The first start of the spectral ones is the same in every batch: later batches go without."""
@@ -120,8 +181,8 @@ class LayeredStructure(Structure):
 
     @property
     def takes_blocks(self) -> bool:  # type: ignore[override]
-        """As :attr:`takes_weights`."""
-        return self.takes_weights
+        """As :attr:`takes_weights`; coefficients of covariates are read from the rows once more."""
+        return self.takes_weights and self.given is None
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         if not isinstance(problem.data, Tensor):
@@ -129,6 +190,8 @@ class LayeredStructure(Structure):
         return LayeredSteps.build(self.model, problem.data, chunk_elements, num_inner, problem.weights)
 
     def set_steps(self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int) -> Steps | None:
+        if self.given is not None:
+            return None
         base = LayeredSteps.build(self.model, sets, chunk_elements, num_inner)
         return None if base is None else SetSteps(base)
 
@@ -182,10 +245,10 @@ class LayeredStructure(Structure):
         return tuple(out)
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
-        return dispersed_items(self.layers[0].response, items)
+        return dispersed_items(self.layers[0].response, items[: self.layers[0].num_children])
 
     def num_densities(self, num_items: int) -> int:
-        return num_densities(self.layers[0].response, num_items)
+        return num_densities(self.layers[0].response, num_items - (self.num_given if num_items > self.layers[0].num_children else 0))
 
     def why_no_standard_errors(self, params: Params) -> str | None:
         if any(layer.penalty is not None for layer in self.layers):
@@ -206,13 +269,26 @@ class LayeredStructure(Structure):
         return found
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """0/1 items whose slip and guess add up to more than one, and latents that the model holds to be independent though they go together."""
-        return [*self._upside_down(problem, params), *self._go_together(problem, params)]
+        """0/1 items whose slip and guess add up to more than one, latents that the model holds to be independent though they go together, and covariates that
+        separate the values of a latent."""
+        return [*self._upside_down(problem, params), *self._go_together(problem, params), *self._on_separation(problem, params)]
+
+    def _on_separation(self, problem: Problem, params: Params) -> list[str]:
+        if self.given is None:
+            return []
+        found = open_coefficients(self.given, params[SITE], problem.data[:, self.layers[0].num_children :], problem.weights, apart=True)
+        if not found:
+            return []
+        return [
+            f"the rows hardly bound the coefficients of {listed_terms([f'{term} (latent {k} of the deepest layer: {value:.3g})' for k, term, value in found])}: a latent "
+            "seems to be always or never on in rows with certain values of these covariates, and the sizes of these numbers come from the prior. Join categories, "
+            "leave a covariate out, or fit fewer latents"
+        ]
 
     def _go_together(self, problem: Problem, params: Params) -> list[str]:
         """One layer of independent latents under a graph that was given, where the data say that some depend on each other."""
         (layer, *deeper), size = self.layers, self.layers[0].num_parents
-        if deeper or size < 2 or size > MOST_TABLED or layer.graph is None or getattr(self.model, "graphs_estimated", False):
+        if deeper or self.given is not None or size < 2 or size > MOST_TABLED or layer.graph is None or getattr(self.model, "graphs_estimated", False):
             return []
         if problem.num_rows * 2**size > MOST_CELLS or problem.weights is not None:
             return []
@@ -276,7 +352,7 @@ class LayeredStructure(Structure):
         return sum(value.numel() for value in others.values()) + self.root.num_free - fixed
 
     def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
-        below, layers = problem.data, self.layers
+        below, layers = self._items(problem.data), self.layers
         for d, layer in enumerate(layers[:depth]):
             size, family, seed = layer.num_parents, layer.response, problem.seed
             below = layer_factors(below, size, family, CUTS[d > 0], seed, epsilon=EPSILONS[d > 0]).latents
@@ -297,7 +373,7 @@ class LayeredStructure(Structure):
         if not isinstance(problem.data, Tensor):
             return
         layer = self.layers[0]
-        complete, mask = filled(layer.response, problem.data)
+        complete, mask = filled(layer.response, self._items(problem.data))
         statistic = layer.response.statistic(complete) if mask is None else layer.response.statistic(complete) * mask
         centred = statistic - statistic.mean(0)
         values = torch.linalg.eigvalsh(centred.mT @ centred if len(centred) > centred.shape[1] else centred @ centred.mT)

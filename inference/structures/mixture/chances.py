@@ -1,17 +1,4 @@
-r"""Chances of the components of a mixture before its items are seen: weights, or a multinomial logit of covariates.
-
-With u the terms of a row in their widths from their centres, 1 first, and responsibilities r of weighted rows, the expected complete-data log-density of the
-coefficients :math:`\beta` (K - 1, Q) is, up to a constant,
-
-.. math:: Q(\beta) = \sum_k \beta_k \cdot S_k - \sum_i w_i \log \sum_l e^{\beta_l \cdot u_i} + \log p(\beta), \qquad S_k = \sum_i w_i r_{ik} u_i
-
-with :math:`\beta_0 = 0`: concave, with one small statistic S. With :math:`p_{ik}` the chances, a Newton step takes
-
-.. math:: g_k = S_k - \sum_i w_i p_{ik} u_i + \nabla_k \log p(\beta), \qquad
-    H_{kl} = \sum_i w_i p_{ik} (1[k = l] - p_{il}) u_i u_i^\top + \frac{2}{s^2} (1[k = l] - 1/K) I
-
-and is halved until Q does not fall, which in full steps it may (Durante, Canale and Rigon 2019, doi:10.1016/j.csda.2019.03.004).
-"""
+"""Chances of the components of a mixture before its items are seen: weights, or a multinomial logit of covariates (:mod:`ppl_models.descriptions.logit`)."""
 
 from __future__ import annotations
 
@@ -21,12 +8,9 @@ from torch import Tensor
 from inference.programs.program import Params
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates
+from ppl_models.descriptions.logit import chances_of_design
 
-__all__ = ["chances_of_design", "covariates_of", "cross_products", "design_of", "items_of", "joined", "log_chances", "maximise_coefficients", "renamed_coefficients", "undetermined_coefficients"]
-
-MOST_STEPS, MOST_HALVINGS = 25, 60
-CHUNK_ELEMENTS = 2**22
-LEAST_INFORMATION = 0.25  # about a coefficient: what a single row gives whose class is a coin's toss
+__all__ = ["covariates_of", "cross_products", "design_of", "items_of", "joined", "log_chances", "renamed_coefficients"]
 
 
 def items_of(about: MixtureComponents, data: Tensor) -> Tensor:
@@ -61,12 +45,6 @@ def covariates_of(about: MixtureComponents) -> Covariates:
     return about.covariates
 
 
-def chances_of_design(design: Tensor, beta: Tensor) -> Tensor:
-    """Log-chances ([R], N, K) from terms ([R], N, Q) and coefficients ([R], K - 1, Q)."""
-    own = design @ beta.mT
-    return torch.cat([torch.zeros_like(own[..., :1]), own], -1).log_softmax(-1)
-
-
 def cross_products(about: MixtureComponents, share: Tensor, data: Tensor) -> Tensor | None:
     """S, sums over rows of what each is worth to each component but the first, times its terms, (R, K - 1, Q); None without covariates.
 
@@ -78,88 +56,7 @@ def cross_products(about: MixtureComponents, share: Tensor, data: Tensor) -> Ten
     return share[..., 1:].mT @ design_of(about, data)
 
 
-def maximise_coefficients(known: Covariates, cross: Tensor, rows: Tensor, often: Tensor, coefficients: Tensor) -> Tensor:
-    """Coefficients (R, K - 1, Q) at which Q is largest, or not below that of the given ones where steps run out.
-
-    Args:
-        known: what the components depend on; cross: S, (R, K - 1, Q).
-        rows: the distinct covariates, (G, P); often: how many rows have each, (G,).
-        coefficients: (R, K - 1, Q).
-    """
-    design, beta = known.standardised_design(rows), known.standardised(coefficients)
-    rounding = torch.finfo(beta.dtype).eps
-    for _ in range(MOST_STEPS):
-        value, gradient, information = _curve(known, cross, design, often, beta)
-        step = torch.linalg.solve(information, gradient.flatten(1).unsqueeze(-1)).squeeze(-1).reshape(beta.shape)
-        expected = (gradient * step).sum((-2, -1))  # twice the gain of a parabola
-        length = torch.ones_like(value)
-        for _ in range(MOST_HALVINGS):
-            new = _objective(known, cross, design, often, beta + length[:, None, None] * step)
-            falls = ~(new >= value - 10 * rounding * (1 + value.abs()))
-            if not bool(falls.any()):
-                break
-            length = torch.where(falls, length / 2, length)
-        beta = torch.where(falls[:, None, None], beta, beta + length[:, None, None] * step)
-        if bool((expected <= rounding * (1 + value.abs())).all()):
-            break
-    return known.plain(beta)
-
-
-def _objective(known: Covariates, cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> Tensor:
-    """Q of every restart, (R,)."""
-    own = torch.cat([torch.zeros_like(design[:, :1]).expand(len(beta), -1, 1), design @ beta.mT], -1).logsumexp(-1)  # (R, G)
-    squares = beta.square().sum((-2, -1)) - beta.sum(-2).square().sum(-1) / (beta.shape[1] + 1)
-    return (cross * beta).sum((-2, -1)) - own @ often - squares / known.scale**2
-
-
-def _curve(known: Covariates, cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Q (R,), its gradient (R, K - 1, Q), and minus its second derivatives (R, (K - 1) Q, (K - 1) Q)."""
-    num, num_terms = beta.shape[1:]
-    gradient, information = data_curve(cross, design, often, beta)
-    prior = (2 / known.scale**2) * (torch.eye(num).to(beta) - 1 / (num + 1))
-    gradient = gradient - prior @ beta
-    information = information + torch.kron(prior, torch.eye(num_terms).to(beta))
-    return _objective(known, cross, design, often, beta), gradient, information
-
-
-def data_curve(cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradient and information as above, without the prior."""
-    restarts, num, num_terms = beta.shape
-    gradient, information = cross.clone(), beta.new_zeros(restarts, num, num_terms, num, num_terms)
-    step = max(1, CHUNK_ELEMENTS // (restarts * num * num_terms))
-    for u, w in zip(design.split(step), often.split(step), strict=True):
-        p = chances_of_design(u, beta).exp()[..., 1:] * w.unsqueeze(-1)  # (R, g, K - 1)
-        gradient = gradient - p.mT @ u
-        q = p / w.clamp(min=1e-300).unsqueeze(-1)
-        for k in range(num):
-            for other in range(k + 1):
-                weight = p[..., k] * ((1.0 if k == other else 0.0) - q[..., other])  # (R, g)
-                block = (weight.unsqueeze(-1) * u).mT @ u
-                information[:, k, :, other] = block
-                information[:, other, :, k] = block
-    return gradient, information.reshape(restarts, num * num_terms, num * num_terms)
-
-
 def renamed_coefficients(coefficients: Tensor, order: Tensor) -> Tensor:
     """Log-odds (..., K - 1, Q) where new component l is the old component ``order[l]``, against the new component 0."""
     full = torch.cat([torch.zeros_like(coefficients[..., :1, :]), coefficients], -2)[..., order, :]
     return full[..., 1:, :] - full[..., :1, :]
-
-
-def undetermined_coefficients(about: MixtureComponents, params: Params, data: Tensor, weights: Tensor | None) -> list[tuple[int, str, float]]:
-    """Coefficients of which the rows say less than one single row could, even if all classes were known: component, term and value, the largest first.
-
-    A term that separates components has no finite estimate by the rows alone, and leaves the others without one.
-
-    Args:
-        params: without restarts; data: (N, J + P); weights: (N,).
-    """
-    known = covariates_of(about)
-    beta = known.standardised(params["coefficients"])
-    often = data.new_ones(len(data)) if weights is None else weights
-    _, information = data_curve(beta.new_zeros(1, *beta.shape), design_of(about, data), often, beta.unsqueeze(0))
-    slightly = 1e-9 * torch.eye(information.shape[-1]).to(information)
-    variances = torch.linalg.inv(information[0] + slightly).diagonal().reshape(beta.shape)
-    found = [(k, q) for k, q in (variances > 1 / LEAST_INFORMATION).nonzero().tolist() if q > 0]
-    found.sort(key=lambda place: -float(beta[place].abs()))
-    return [(k + 1, known.terms[q], float(params["coefficients"][k, q])) for k, q in found]

@@ -18,9 +18,9 @@ from inference.structures.mixture.chances import (
     cross_products,
     items_of,
     log_chances,
-    maximise_coefficients,
 )
 from ppl_models.descriptions.components import MixtureComponents
+from ppl_models.descriptions.logit import distinct_rows, maximise_coefficients
 
 __all__ = ["MixtureSetSteps", "MixtureSteps"]
 
@@ -78,12 +78,12 @@ class MixtureSteps(Steps):
         merged = self.law.patterns(self._items, self.weights)
         if merged is None or self.about.covariates is None:
             return merged or (self.data, self.weights)
-        return _distinct(self.data, self.weights)
+        return distinct_rows(self.data, self.weights)
 
     @cached_property
     def _given(self) -> tuple[Tensor, Tensor]:
         """Covariates that differ, (G, P), and how many rows have each, (G,)."""
-        return _distinct(self.data[:, self.about.num_items :], self.weights)
+        return distinct_rows(self.data[:, self.about.num_items :], self.weights)
 
     def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
         restarts = len(params[self.law.site])
@@ -190,11 +190,3 @@ def responsibilities(law: ComponentLaw, params: Params, items: Tensor, before: T
     if often is None:
         return (joint - peak).exp(), peak.sum((-2, -1))
     return (joint - peak).exp() * often.unsqueeze(-1), peak.squeeze(-1) @ often
-
-
-def _distinct(rows: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Rows that differ, (G, P), NaN like NaN, and how often each is there, (G,)."""
-    codes = rows.nan_to_num(nan=torch.inf)  # NaN differs from itself; no entry is infinite
-    found, index, counts = torch.unique(codes, dim=0, return_inverse=True, return_counts=True)
-    often = counts.to(rows) if weights is None else weights.new_zeros(len(found)).index_add(0, index, weights)
-    return found.masked_fill(found.isinf(), torch.nan), often

@@ -16,6 +16,8 @@ from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
 from inference.base.component_laws.units import measured, standard
 from inference.base.component_noise import NoiseDraws, numpy_generator
+from inference.base.given.separation import listed_terms, open_coefficients
+from inference.base.given.units import standard_covariates
 from inference.base.relabelling import Labels
 from inference.base.shared_values import shared_words, value_sums
 from inference.base.starts import StartSearch
@@ -27,11 +29,9 @@ from inference.structures.mixture.chances import (
     joined,
     log_chances,
     renamed_coefficients,
-    undetermined_coefficients,
 )
 from inference.structures.mixture.steps import MixtureSetSteps, MixtureSteps
 from inference.structures.mixture.tables import most_classes, table_too_small
-from inference.structures.mixture.units import standard_covariates
 from ppl_models.descriptions.components import MixtureComponents
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["MixtureStructure", "mixture_noise"]
 
 SEARCH = StartSearch()
-MOST_TERMS = 6  # that a warning names
 OTHER_STREAM = 2**61
 
 
@@ -79,7 +78,7 @@ class MixtureStructure(Structure):
     def standard(self, problem: Problem) -> Standard | None:
         about = self.about
         own = standard(replace(problem, data=items_of(about, problem.data)), self.law, type(self))
-        return own if about.covariates is None else standard_covariates(problem, own, about)
+        return own if about.covariates is None else standard_covariates(problem, own, about.covariates, type(self))
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> MixtureSteps:
         return MixtureSteps(self.about, problem.program_of_one_row(), problem.data, chunk_elements, weights=problem.weights)
@@ -147,10 +146,12 @@ class MixtureStructure(Structure):
         ]
 
     def _on_separation(self, problem: Problem, params: Params) -> list[str]:
-        found = undetermined_coefficients(self.about, params, problem.data, problem.weights)
+        known = self.about.covariates
+        assert known is not None
+        found = open_coefficients(known, params["coefficients"], problem.data[:, self.about.num_items :], problem.weights, apart=False)
         if not found:
             return []
-        shown = ", ".join(f"{term} (component {k} against 0: {value:.3g})" for k, term, value in found[:MOST_TERMS]) + (", ..." if len(found) > MOST_TERMS else "")
+        shown = listed_terms([f"{term} (component {k + 1} against 0: {value:.3g})" for k, term, value in found])
         return [
             f"the rows hardly bound the coefficients of {shown}: a component seems to have all or none of the rows with certain values of these covariates, or hardly "
             "any rows at all, and the sizes of these numbers come from the prior. Join categories, leave a covariate out, or fit fewer components"

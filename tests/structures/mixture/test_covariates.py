@@ -17,10 +17,11 @@ from scipy.special import expit, logsumexp
 from inference import EM, Fit, fit
 from inference.base.outcome import EstimateWarning
 from inference.fitting.problem import problem_of
-from inference.structures.mixture.chances import maximise_coefficients, renamed_coefficients
+from inference.structures.mixture.chances import renamed_coefficients
 from inference.uncertainty import standard_errors
 from ppl_models import Bernoulli, Covariates, Mixture, MultivariateNormal, Normal
 from ppl_models.descriptions.covariates import ClassCoefficients
+from ppl_models.descriptions.logit import maximise_coefficients
 
 F64 = torch.float64
 ANSWERS = ["lies", "copies", "steals", "cheats"]

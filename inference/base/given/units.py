@@ -1,0 +1,46 @@
+"""A model with covariates in units in which they have mean 0 and width 1, where engines work, and the way back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from inference.base.structure import Problem, Standard, Structure
+from inference.programs.program import Params
+from ppl_models.descriptions.covariates import Covariates
+
+__all__ = ["SITE", "standard_covariates"]
+
+SITE = "coefficients"  # of all models with covariates: (..., Q), in the user's units
+
+
+def standard_covariates(problem: Problem, of_items: Standard | None, known: Covariates, structure: Callable[[Any], Structure]) -> Standard:
+    """The problem with standardised items and covariates, of which categories are columns of numbers.
+
+    Args:
+        problem: as the user gave it, the covariates in the last columns of its data.
+        of_items: the same with standardised items alone; None where these stay as they are.
+        known: the covariates of its model, which has them in its field ``covariates``.
+        structure: of another model of this kind.
+    """
+    num_items = problem.data.shape[-1] - len(known.names)
+    items: Any = problem.data[:, :num_items] if of_items is None else of_items.problem.data
+    model: Any = problem.model if of_items is None else of_items.problem.model
+    terms = known.terms[1:]
+    own = dataclasses.replace(model, covariates=Covariates(terms, (), known.scale, ((0.0, 1.0),) * len(terms)))
+    design = known.standardised_design(problem.data[:, num_items:].double())[:, 1:].to(items)
+    names = (*problem.item_names[:num_items], *terms) if problem.item_names else ()
+    inner = dataclasses.replace(problem, model=own, data=torch.cat([items, design], -1), item_names=names, structure=structure(own), trial={})
+
+    def inward(params: Params) -> Params:
+        moved = params if of_items is None else of_items.inward(params)
+        return moved | ({SITE: known.standardised(params[SITE])} if SITE in params else {})
+
+    def outward(params: Params) -> Params:
+        moved = params if of_items is None else of_items.outward(params)
+        return moved | ({SITE: known.plain(params[SITE])} if SITE in params else {})
+
+    return Standard(inner, inward, outward, 0.0 if of_items is None else of_items.log_volume)
