@@ -17,6 +17,7 @@ from torch import Tensor
 from ppl_models.descriptions.covariate_root import CovariateRoot
 from ppl_models.descriptions.covariates import Covariates, LatentCoefficients, covariates_given
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior, RootLayer
+from ppl_models.parts.categorical import threshold_limits
 from ppl_models.parts.distributions import BinaryVector, Dispersions, Flat, ProductEffects, Scattered
 from ppl_models.parts.item_curves import CurvedIntercepts, CurvedLoadings
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
@@ -61,13 +62,30 @@ class DeepDiscreteEncoder:
     :class:`~ppl_models.Covariates` says. Given the latents, the items do not depend on the covariates. Which value of a latent is called 1 is a convention, and with it the sign of
     its coefficients: the loadings say what 1 means.
 
+    Items that are categories, coded 0, ..., C - 1 (or by names, :class:`~ppl_models.Ordinal` and :class:`~ppl_models.Categorical`), have with
+    :math:`\eta_j = b_{1,j} + W_{1,j} \cdot h(a_1)`
+
+    .. math::
+        P(x_j \ge h \mid a_1) &= \sigma(\eta_j - \tau_{jh}), \quad \tau_{j1} = 0 < \tau_{j2} < \dots
+            && \text{(graded response, \texttt{Ordinal(C)})} \\
+        \log \frac{P(x_j = h \mid a_1)}{P(x_j = h - 1 \mid a_1)} &= \eta_j - \tau_{jh}, \quad \tau_{j1} = 0
+            && \text{(partial credit, \texttt{Ordinal(C, link="adjacent")})} \\
+        \log \frac{P(x_j = h \mid a_1)}{P(x_j = 0 \mid a_1)} &= b_{1,jh} + W_{1,jh} \cdot h(a_1), \quad h = 1, \dots, C - 1
+            && \text{(\texttt{Categorical(C)})}
+
+    (F. Samejima 1969, doi:10.1007/BF03372160; G. N. Masters 1982, doi:10.1007/BF02296272). An ordinal item has one loading on a latent, and larger
+    predictors mean larger answers; its intercept is the log-odds of leaving the lowest category where all latents are 0. An item without an order has C - 1
+    loadings on a latent, against its first category. Its law changes with the latent as soon as one of them differs from zero: an edge of a graph is that of
+    the item, and frees all of them; a penalty is the sum over single loadings, and which category is the first matters to it, not to a fit without one.
+
     Sites: ``proportions`` :math:`\pi` (K_D,), ``loadings_d`` :math:`W_d` (K_{d-1}, K_d), ``intercepts_d`` :math:`b_d`
-    (K_{d-1},), ``dispersion`` :math:`\gamma` (number of Normal, LogNormal or NegativeBinomial items; variances, or sizes), latents ``latents_d``
-    (K_d,) in {0, 1}, observed ``items`` (J,), with K_0 = J, all inside the plate ``units`` of the rows. With an
+    (K_{d-1},), ``dispersion`` :math:`\gamma` (number of Normal, LogNormal or NegativeBinomial items; variances, or sizes), ``thresholds`` (sum of
+    C_j - 2 over ordinal items; steps :math:`\tau_{jh}`, h = 2, 3, ..., under "adjacent", gaps :math:`\tau_{jh} - \tau_{j,h-1}` under "cumulative"), latents ``latents_d``
+    (K_d,) in {0, 1}, observed ``items`` (J,), with K_0 = J (an item without an order counts C - 1 times), all inside the plate ``units`` of the rows. With an
     :class:`~ppl_models.parts.measurement.ExpDINA`, ``ExpDINO`` or ``ExpGDM`` bottom ``loadings_1`` is (J, T), a column a
     product that some item uses, zero where an item does not use it.
 
-    Priors: proportions uniform, dispersion uniform on [1e-6, 1e6]. Loadings and intercepts have a weak normal prior, which keeps them finite
+    Priors: proportions uniform, dispersion uniform on [1e-6, 1e6], gaps on [1e-4, 30], steps on [-15, 15]. Loadings and intercepts have a weak normal prior, which keeps them finite
     where the data separate (an item that is never 1 with a latent on has no finite maximum-likelihood estimate) and says next to
     nothing elsewhere:
 
@@ -85,12 +103,13 @@ class DeepDiscreteEncoder:
     Args:
         num_items: J, number of observed columns.
         latent_sizes: (K_1, ..., K_D), bottom-up and falling, K_1 <= J.
-        response: family of the items; :class:`~ppl_models.parts.responses.Blocks` joins several.
+        response: family of the items; :class:`~ppl_models.parts.responses.Blocks` joins several. ``Ordinal(C)`` without a link is taken as
+            ``Ordinal(C, link="cumulative")``.
         penalty: sparsity penalty of all loadings, on the scale of the total log-likelihood; None for none. Left open, with the graphs open
             too, a plain ``fit(model, data)`` chooses it by EBIC, reads the graphs off the loadings and fits again on these without
             shrinkage (``inference.ChoosePenalty``): a dense fit says nothing of the graph. Where graphs are given, or a method is named,
             a penalty left open is none.
-        graphs: one 0/1 matrix (K_{d-1}, K_d) a layer, bottom-up, or None where all loadings are free: the
+        graphs: one 0/1 matrix (K_{d-1}, K_d) a layer, bottom-up, the first one (J, K_1), or None where all loadings are free: the
             confirmatory mode (a Q-matrix).
         bound: half-width of the interval of intercepts and loadings on which their prior is flat, such as 15 (estimates
             of items that separate then run to it); if None, the normal prior above.
@@ -105,7 +124,7 @@ class DeepDiscreteEncoder:
 
     Raises:
         ValueError: for sizes that are not positive integers or do not fall, more latents than items, a graph of the
-            wrong shape or with entries other than 0 and 1, a latent without any edge, a bound that is not positive, or
+            wrong shape or with entries other than 0 and 1, a latent without any edge, a bound that is not positive, an item of one category, or
             a bottom that lacks its graph, has a penalty, an item without a latent or one with too many.
     """
 
@@ -135,11 +154,10 @@ class DeepDiscreteEncoder:
         object.__setattr__(self, "latent_sizes", sizes)
         check_kind(owner, "response", self.response, ResponseFamily, "a response family such as Bernoulli() or Normal()")
         self.response.blocks(self.num_items)
-        if self.response.category_names(self.num_items):
-            raise ValueError(
-                f"{owner}: response must be families of one number an item; Categorical and Ordinal items have a table, which Mixture knows. Take that, or one "
-                "yes-or-no item a category"
-            )
+        for item, categories in self.response.category_names(self.num_items).items():
+            if len(categories) < 2:
+                raise ValueError(f"{owner}: response: item {item} has one category only, {categories[0]!r}; at least two were expected")
+        object.__setattr__(self, "response", self.response.linked())
         check_penalty(owner, "penalty", self.penalty)
         check_flag(owner, "graphs_estimated", self.graphs_estimated)
         object.__setattr__(self, "covariates", covariates_given(owner, self.covariates))
@@ -188,6 +206,8 @@ class DeepDiscreteEncoder:
             except (TypeError, ValueError, OverflowError) as error:
                 raise ValueError(f"DeepDiscreteEncoder: graphs[{d}] must be a matrix of 0 and 1, got {graph!r}") from error
             expected = self._child_parent(d)
+            if d == 0:
+                expected = (self.num_items, expected[1])
             if tuple(matrix.shape) != expected:
                 raise ValueError(f"DeepDiscreteEncoder: graphs[{d}] must have shape {expected}, got {tuple(matrix.shape)}")
             if not ((matrix == 0) | (matrix == 1)).all():
@@ -199,14 +219,13 @@ class DeepDiscreteEncoder:
         return tuple(checked)
 
     def _child_parent(self, d: int) -> tuple[int, int]:
-        return ((self.num_items, *self.latent_sizes)[d], self.latent_sizes[d])
+        return ((self.response.num_linear(self.num_items), *self.latent_sizes)[d], self.latent_sizes[d])
 
     def _prior(self, d: int) -> PredictorPrior | None:
         """The normal prior of the predictors; None where the user asked for a flat one on an interval."""
         if self.bound is not None:
             return None
-        num_children, _ = self._child_parent(d)
-        return PredictorPrior.of(self.response if d == 0 else Bernoulli(), num_children)
+        return PredictorPrior.of(Bernoulli(), self.latent_sizes[d - 1]) if d else PredictorPrior.of(self.response, self.num_items)
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         """The layers, bottom-up, as engines see them."""
@@ -218,25 +237,26 @@ class DeepDiscreteEncoder:
             if d == 0 and products is not None:
                 terms, graph, disjunctive = products
             dispersed = d == 0 and self.response.num_dispersed(self.num_items) > 0
-            out.append(
-                GeneralizedLinearLayer(
-                    loadings=f"loadings_{d + 1}",
-                    intercepts=f"intercepts_{d + 1}",
-                    parent=f"latents_{d + 1}",
-                    child="items" if d == 0 else f"latents_{d}",
-                    num_children=num_children,
-                    num_parents=num_parents,
-                    response=self.response if d == 0 else Bernoulli(),
-                    dispersion="dispersion" if dispersed else None,
-                    penalty=self._penalty,
-                    graph=graph,
-                    bound=math.inf if self.bound is None else float(self.bound),
-                    terms=terms,
-                    disjunctive=disjunctive,
-                    prior=self._prior(d),
-                    estimated=self.graphs_estimated and graph is not None,
-                )
+            own = GeneralizedLinearLayer(
+                loadings=f"loadings_{d + 1}",
+                intercepts=f"intercepts_{d + 1}",
+                parent=f"latents_{d + 1}",
+                child="items" if d == 0 else f"latents_{d}",
+                num_children=num_children,
+                num_parents=num_parents,
+                response=self.response if d == 0 else Bernoulli(),
+                dispersion="dispersion" if dispersed else None,
+                penalty=self._penalty,
+                graph=None,
+                bound=math.inf if self.bound is None else float(self.bound),
+                terms=terms,
+                disjunctive=disjunctive,
+                prior=self._prior(d),
+                estimated=self.graphs_estimated and graph is not None,
+                items=self.num_items if d == 0 and num_children != self.num_items else None,
+                thresholds="thresholds" if d == 0 and self.response.num_thresholds(self.num_items) else None,
             )
+            out.append(own if graph is None else replace(own, graph=own.by_child(graph)))
         return tuple(out)
 
     def root_law(self) -> RootLayer | CovariateRoot:
@@ -247,10 +267,13 @@ class DeepDiscreteEncoder:
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every parameter, latent and observed site, without the rows."""
-        names = ["item", *(f"latent_{d + 1}" for d in range(len(self.latent_sizes)))]
+        bottom = "predictor" if self.response.num_categories_of(self.num_items) else "item"
+        names = [bottom, *(f"latent_{d + 1}" for d in range(len(self.latent_sizes)))]
         dims: dict[str, tuple[str, ...]] = {"items": ("item",), "proportions": (names[-1],)}
         if self._given is not None:
             dims = {"items": ("column",), "coefficients": (names[-1], "term")}
+        if self.response.num_thresholds(self.num_items):
+            dims["thresholds"] = ("threshold",)
         for d in range(len(self.latent_sizes)):
             features = "term_1" if d == 0 and self.subset_dims else names[d + 1]
             dims[f"loadings_{d + 1}"] = (names[d], features)
@@ -335,7 +358,9 @@ class DeepDiscreteEncoder:
         for layer in layers:
             loadings.append(pyro.sample(layer.loadings, loadings_prior(layer, zero)))
             intercepts.append(pyro.sample(layer.intercepts, intercepts_prior(layer, loadings[-1])))
-        dispersion = None
+        dispersion = thresholds = None
+        if layers[0].thresholds is not None:
+            thresholds = pyro.sample(layers[0].thresholds, thresholds_prior(self.response, self.num_items, zero))
         if self.response.num_dispersed(self.num_items):
             dispersion = pyro.sample("dispersion", dispersion_prior(self.response, self.num_items, zero))
 
@@ -346,7 +371,10 @@ class DeepDiscreteEncoder:
                 latents = pyro.sample(f"latents_{d + 1}", BinaryVector(logits), infer={"enumerate": "parallel"})
                 predictor = LinearPredictor(layers[d].features(latents), loadings[d], intercepts[d])
                 logits = predictor.tensor() if d > 0 else logits
-            return pyro.sample("items", ItemResponse(self.response, predictor, dispersion), obs=data if data is None else data[..., : self.num_items])
+            eta: Tensor | LinearPredictor = predictor
+            if layers[0].tabled:
+                eta = self.response.whole(predictor.tensor(), thresholds)
+            return pyro.sample("items", ItemResponse(self.response, eta, dispersion), obs=data if data is None else data[..., : self.num_items])
 
     def _draw_root(self, zero: Tensor, data: Tensor | None) -> Callable[[], Tensor]:
         """What the law of the deepest latents is made of; and, inside the plate of the rows, their log-odds."""
@@ -399,6 +427,12 @@ def dispersion_prior(response: ResponseFamily, num_items: int, zero: Tensor) -> 
     ends = zero + DISPERSION_RANGE[0], zero + DISPERSION_RANGE[1]
     is_size = sizes(response, num_items)
     return Dispersions(is_size.to(zero.device), *ends) if bool(is_size.any()) else Flat(*ends).expand([len(is_size)]).to_event(1)
+
+
+def thresholds_prior(response: ResponseFamily, num_items: int, zero: Tensor) -> TorchDistributionMixin:
+    """Of what lies between the categories of ordinal items: flat on the interval of each; event shape (thresholds,)."""
+    low, high = zip(*threshold_limits(response, num_items), strict=True)
+    return Flat(zero.new_tensor(low), zero.new_tensor(high)).to_event(1)
 
 
 def intercepts_prior(layer: GeneralizedLinearLayer, loadings: Tensor) -> TorchDistributionMixin:

@@ -345,6 +345,10 @@ class Structure:
         """Names of what lies between the categories of ordinal items."""
         return []
 
+    def predictor_names(self, items: Sequence[str]) -> list[str]:
+        """Names of the predictors that are linear in latents, where an item of categories has several."""
+        return []
+
     def category_chances(self, params: Params) -> Tensor:
         """Probabilities of all categories of all items that have some, (K, P), item after item as :meth:`category_names` has them.
 

@@ -71,7 +71,7 @@ def labels_of(fit: FitRecord, dim: str, size: int, names: Names | None = None) -
     categories = fit.structure.category_names(items)
     if dim == "category" and sum(map(len, categories.values())) == size:
         return [f"{item}={name}" for item, own in categories.items() for name in own]
-    for own, known in (("numeric_item", fit.structure.numeric_items), ("threshold", fit.structure.threshold_names)):
+    for own, known in (("numeric_item", fit.structure.numeric_items), ("threshold", fit.structure.threshold_names), ("predictor", fit.structure.predictor_names)):
         if dim == own and len(found := known(items)) == size:
             return found
     dispersed = fit.structure.dispersed_items(items)

@@ -99,6 +99,10 @@ def check_identifiability(
 
     An edge is a loading with :math:`|W_{jk}| \ge` threshold, not zero, and in the layer's graph where that is given.
 
+    The conditions are about the laws of the items under each configuration, and the predictor of an ordinal item with its thresholds is one to one with
+    its law: such items are judged as all others. An item of categories without an order has several loadings on a latent, one of which makes an edge;
+    a layer with such items is judged by its graph alone, which says "strict" only where it holds for all values of the loadings.
+
     A :class:`~ppl_models.LatentAttributeModel` with a Q-matrix, or a fit of one, is judged by its Q, rules, responses and law of the attributes
     (:mod:`inference.identifiability.q_matrix`), which says more than the conditions of a layer. A fit of any other model that describes no layers gets the
     report of its own kind (:func:`~inference.identifiability.of_fit.identifiability_of`), for which most kinds need its rows: theorems 1 and 2 for independent
@@ -151,16 +155,20 @@ def check_identifiability(
         if root is not None and root.latent == layer.parent:
             own = {name: torch.tensor(_array(params.get(name), name, shape)) for name, shape in root.sites().items()}
             proportions = root.marginals(own).numpy()
+        if structure is not None:
+            structure = layer.by_item(torch.as_tensor(structure)).numpy()
         kind: Bottom = bottom if d == 0 and bottom is not None else layer.form
         loadings: np.ndarray | None = None
         table: Tensor | np.ndarray | None = predictors if d == 0 else None
-        if layer.terms is not None and layer.num_parents <= MAX_TABLE_LATENTS:
+        if layer.terms is not None and layer.num_parents <= MAX_TABLE_LATENTS and layer.items is None:
             table = _table(params, layer) if table is None else table
         if kind == "additive":
             loadings = _array(params.get(layer.loadings), layer.loadings, (layer.num_children, layer.num_parents))
-            graph = (np.abs(loadings) >= least) & (loadings != 0)
+            graph = layer.by_item(torch.as_tensor((np.abs(loadings) >= least) & (loadings != 0))).numpy()
+            if layer.items is not None:  # several loadings an edge: judged by the graph
+                loadings = None
             if structure is not None:
-                graph, loadings = graph & structure, loadings * structure
+                graph, loadings = graph & structure, None if loadings is None else loadings * structure
         elif structure is not None:
             graph = structure
         else:
@@ -170,7 +178,7 @@ def check_identifiability(
             loadings,
             kind,
             table,
-            _names(item_names if d == 0 else (latent_names or {}).get(layer.child), layer.child, layer.num_children),
+            _names(item_names if d == 0 else (latent_names or {}).get(layer.child), layer.child, layer.num_items),
             _names((latent_names or {}).get(layer.parent), layer.parent, layer.num_parents),
             f"{layer.child} given {layer.parent}",
             "item" if d == 0 else "child",
@@ -392,7 +400,7 @@ def _unpack(
     if item_names is None:
         own = tuple(getattr(fit, "item_names", ()))
         numbered = own == tuple(str(j) for j in range(len(own)))
-        item_names = own if len(own) == layers[0].num_children and not numbered else None
+        item_names = own if len(own) == layers[0].num_items and not numbered else None
     return params, layers, root, item_names
 
 

@@ -58,7 +58,7 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
 
 
 def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]:
-    """The graph of each layer, bool (num_children, num_parents), bottom-up: loadings of at least the threshold in size.
+    """The graph of each layer, bool (num_children, num_parents), bottom-up: loadings of at least the threshold in size (of an item with several, one of them).
 
     Args:
         result: a fit of a model that describes its layers.
@@ -74,7 +74,8 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
         )
     if threshold is not None:
         check_number("graphs_of", "threshold", threshold, "be positive", above=0)
-    return estimated_graphs(layers, result.params, threshold)
+    found = estimated_graphs(layers, result.params, threshold)
+    return tuple(layer.by_item(graph) for layer, graph in zip(layers, found, strict=True))
 
 
 def polish(result: Fit, data: Any, threshold: float | None = None, method: Method | None = None) -> Fit:

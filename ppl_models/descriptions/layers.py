@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import torch
 from pyro.distributions import TorchDistribution
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ppl_models.parts.penalties import Penalty
     from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["GeneralizedLinearLayer", "PredictorPrior", "Root", "RootLayer", "products"]
+__all__ = ["GeneralizedLinearLayer", "LayerPart", "PredictorPrior", "Root", "RootLayer", "products"]
 
 Params = dict[str, Tensor]
 PROPORTION_LIMIT = 1e-6  # estimated proportions stay so far from 0 and 1
@@ -71,11 +71,37 @@ class PredictorPrior:
 
     @classmethod
     def of(cls, response: ResponseFamily, num_children: int) -> PredictorPrior:
-        """The default scales of each child's own family."""
+        """The default scales of each child's own family, of every predictor that is linear in its parents."""
         scales: list[tuple[float, float]] = []
         for family, columns, _ in response.blocks(num_children):
-            scales += [family.prior_scales] * (columns.stop - columns.start)
+            scales += [family.prior_scales] * family.num_linear(columns.stop - columns.start)
         return cls(tuple(level for level, _ in scales), tuple(effect for _, effect in scales))
+
+
+class LayerPart(NamedTuple):
+    """Consecutive items of one family, and where what belongs to them stands.
+
+    Args:
+        family: of the items; items: their columns in the data.
+        rows: of the loadings and intercepts, one an item, but C - 1 of an item of C categories without an order.
+        statistics: in the vector of statistics; dispersion, thresholds: in these vectors.
+    """
+
+    family: ResponseFamily
+    items: slice
+    rows: slice
+    statistics: slice
+    dispersion: slice
+    thresholds: slice
+
+    @property
+    def num_items(self) -> int:
+        return self.items.stop - self.items.start
+
+    @property
+    def tabled(self) -> bool:
+        """Whether its items are categories, whose law is not of one predictor and a statistic of its own."""
+        return bool(self.family.category_names(self.num_items))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +109,7 @@ class GeneralizedLinearLayer:
     r"""One layer ``child_j | parent ~ response(eta_j, dispersion_j)``, ``eta = intercepts + loadings @ features``.
 
     The features are the entries of the parent, or products of some of them (``terms``). The parent is a binary vector; the child is the observed item vector or the binary vector of the layer below
-    (then ``response`` is Bernoulli with a logit link).
+    (then ``response`` is Bernoulli with a logit link). A child here is a predictor: of an item of C categories without an order there are C - 1, which all have its edges.
 
     Args:
         loadings: name of the site with the loadings W, shape (num_children, num_features).
@@ -107,6 +133,8 @@ class GeneralizedLinearLayer:
         estimated: whether ``graph`` was read off data: the law that it was chosen in has all edges, and does not know the
             latents by their names.
         every_child: whether a graph that is estimated leaves every child an edge; latents keep one in any case.
+        items: how many observed items there are, where some have several predictors; None where each child is one.
+        thresholds: name of the site with what lies between the categories of ordinal items, shape (response.num_thresholds(items),), or None.
     """
 
     loadings: str
@@ -128,6 +156,47 @@ class GeneralizedLinearLayer:
     prior: PredictorPrior | None = None
     estimated: bool = False
     every_child: bool = False
+    items: int | None = None
+    thresholds: str | None = None
+
+    @property
+    def num_items(self) -> int:
+        """Of the response family."""
+        return self.num_children if self.items is None else self.items
+
+    def parts(self) -> list[LayerPart]:
+        """The items by their families, from left to right."""
+        out, row, gap = [], 0, 0
+        for (family, items, dispersion), statistics in zip(self.response.blocks(self.num_items), self.response.predictors(self.num_items), strict=True):
+            rows, gaps = (number(items.stop - items.start) for number in (family.num_linear, family.num_thresholds))
+            out.append(LayerPart(family, items, slice(row, row + rows), statistics, dispersion, slice(gap, gap + gaps)))
+            row, gap = row + rows, gap + gaps
+        return out
+
+    @property
+    def tabled(self) -> bool:
+        """Whether some items are categories."""
+        return any(part.tabled for part in self.parts())
+
+    def item_of(self) -> list[int]:
+        """The item of each child, (num_children,)."""
+        out = []
+        for part in self.parts():
+            for j in range(part.num_items):
+                rows = 1 if part.rows.stop - part.rows.start == part.num_items else part.family.item(j).num_linear(1)
+                out += [part.items.start + j] * rows
+        return out
+
+    def by_item(self, values: Tensor) -> Tensor:
+        """Whether any child of an item has a true entry, bool (items, ...) of (num_children, ...): an item has an edge where one of its predictors has."""
+        if self.items is None:
+            return values
+        index = torch.tensor(self.item_of(), device=values.device)
+        return values.new_zeros(self.items, *values.shape[1:], dtype=torch.long).index_add_(0, index, values.long()) > 0
+
+    def by_child(self, values: Tensor) -> Tensor:
+        """What belongs to each child, (num_children, ...), of what belongs to the items, (items, ...)."""
+        return values if self.items is None else values[torch.tensor(self.item_of(), device=values.device)]
 
     @property
     def num_features(self) -> int:

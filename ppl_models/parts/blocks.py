@@ -105,6 +105,20 @@ class Blocks(ResponseFamily):
     def num_thresholds(self, num_items: int) -> int:
         return sum(family.num_thresholds(columns) for family, columns in self.parts)
 
+    def num_linear(self, num_items: int) -> int:
+        return sum(family.num_linear(columns) for family, columns in self.parts)
+
+    def whole(self, linear: Tensor, thresholds: Tensor | None) -> Tensor:
+        out, row, gap = [], 0, 0
+        for family, columns in self.parts:
+            rows, gaps = family.num_linear(columns), family.num_thresholds(columns)
+            out.append(family.whole(linear[..., row : row + rows], None if thresholds is None else thresholds[..., gap : gap + gaps]))
+            row, gap = row + rows, gap + gaps
+        return torch.cat(out, -1)
+
+    def linked(self) -> Blocks:
+        return Blocks(*((family.linked(), columns) for family, columns in self.parts))
+
     def category_names(self, num_items: int) -> dict[int, tuple[str, ...]]:
         return {
             columns.start + j: names

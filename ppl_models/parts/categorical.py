@@ -8,6 +8,7 @@ log-density of all rows against all classes stays one matrix product, :math:`(N,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -19,14 +20,29 @@ from ppl_models.parts.probability_tables import Segments, segments_of
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
-__all__ = ["Categorical", "Ordinal", "joined", "log_tables", "table_concentrations", "threshold_limits"]
+__all__ = [
+    "Categorical",
+    "Ordinal",
+    "as_indicators",
+    "expected_answers",
+    "joined",
+    "linear_names",
+    "log_tables",
+    "table_concentrations",
+    "threshold_limits",
+    "threshold_names",
+]
 
+RANK_TOLERANCE = 1e-10  # of a variance of indicators: below, a category is not there
 MANY_CATEGORIES = 8  # an item on average, from which entries are looked up
 
 
 @dataclass(frozen=True)
 class Categorical(ResponseFamily):
-    r"""x in {0, ..., C - 1}, categories without an order; in a :class:`~ppl_models.Mixture` each class has a table of their probabilities.
+    r"""x in {0, ..., C - 1}, categories without an order.
+
+    In a :class:`~ppl_models.Mixture` or a :class:`~ppl_models.HiddenMarkov` each class has a table of their probabilities; in a
+    :class:`~ppl_models.DeepDiscreteEncoder` the log-odds of each category against the first are linear in the latents.
 
     The prior of a table is Dirichlet with all entries ``concentration``. A little above 1 keeps estimates off zero, as the default does; for
     intervals of probabilities near zero or one more weight is better, such as 1 + 1 / (C K) (Galindo Garre and Vermunt 2006,
@@ -113,6 +129,59 @@ class Categorical(ResponseFamily):
 
     def category_names(self, num_items: int) -> dict[int, tuple[str, ...]]:
         return dict(enumerate(self.names(num_items)))
+
+    def num_linear(self, num_items: int) -> int:
+        return sum(size - 1 for size in self.sizes(num_items))
+
+    def whole(self, linear: Tensor, thresholds: Tensor | None) -> Tensor:
+        """Log-odds of all categories against the first, those of the first among them, which are zero."""
+        items = linear.shape[-1] // (self.num_categories - 1) if isinstance(self.num_categories, int) else len(self.num_categories)
+        own = self.segments(items, linear.device)
+        eta = linear.new_zeros(*linear.shape[:-1], own.num_entries)
+        eta[..., own.code > 0] = linear
+        return eta
+
+    def law_of_item(self, linear: Tensor, thresholds: Tensor) -> Tensor:
+        r"""Log-probabilities of the categories of items of one size, (..., C).
+
+        Args:
+            linear: (..., r), the C - 1 log-odds of the categories against the first; of items with a link their one location.
+            thresholds: (..., g), those of items with a link, C - 2; else none.
+        """
+        return torch.nn.functional.pad(linear, (1, 0)).log_softmax(-1)
+
+    def slopes_of_law(self, linear: Tensor, thresholds: Tensor) -> Tensor:
+        """Derivatives of :meth:`law_of_item` by the linear predictors and thresholds, (..., C, r + g)."""
+        chances = self.law_of_item(linear, thresholds).exp()
+        return torch.eye(chances.shape[-1]).to(chances)[:, 1:] - chances[..., None, 1:]
+
+    def of_chances(self, chances: Tensor) -> tuple[Tensor, Tensor]:
+        """Linear predictors (..., :meth:`num_linear`) and thresholds (..., :meth:`num_thresholds`) that give these probabilities, (..., P), all positive."""
+        own = self._of(chances)
+        log = chances.log()
+        return (log - own.spread(log[..., own.code == 0]))[..., own.code > 0], chances[..., :0]
+
+    def indicators(self, x: Tensor) -> Tensor:
+        """Of all categories but the first, NaN where ``x`` (..., J) is."""
+        own = self.segments(x.shape[-1], x.device)
+        shown = self.statistic(x.nan_to_num(0.0)).masked_fill(own.spread(x.isnan()), torch.nan)
+        return shown[..., own.code > 0]
+
+    def scores(self, x: Tensor) -> Tensor:
+        r"""Columns whose correlations say what goes together, for a start, (N, :meth:`num_linear`), NaN where ``x`` (N, J) is.
+
+        The indicators of an item's categories but the first, centred and times :math:`\Sigma^{-1/2}`, :math:`\Sigma = \mathrm{diag}(p) - p p^\top`: as in
+        multiple correspondence analysis, columns of one item do not go together.
+        """
+        out, place = self.indicators(x), 0
+        for size in self.sizes(x.shape[-1]):
+            own = out[..., place : place + size - 1]
+            share = own.nanmean(0)
+            values, vectors = torch.linalg.eigh(share.diag() - torch.outer(share, share))
+            weights = torch.where(values > RANK_TOLERANCE, values, torch.inf).rsqrt()
+            out[..., place : place + size - 1] = (own - share) @ (vectors * weights) @ vectors.mT
+            place += size - 1
+        return out
 
     def spread(self, values: Tensor) -> Tensor:
         return self.segments(values.shape[-1], values.device).spread(values)
@@ -204,6 +273,8 @@ class Ordinal(Categorical):
 
     So a location is the log-odds of leaving the lowest category: of the second category against the first ("adjacent"), or of any higher one ("cumulative").
 
+    In a :class:`~ppl_models.DeepDiscreteEncoder` the location is linear in the latents, and an item without a link has the cumulative one.
+
     Args:
         num_categories, levels, concentration: as :class:`Categorical`; a prior of tables has no meaning under a link.
         link: "cumulative", "adjacent", or None for tables.
@@ -239,6 +310,52 @@ class Ordinal(Categorical):
     def num_thresholds(self, num_items: int) -> int:
         return 0 if self.link is None else sum(size - 2 for size in self.sizes(num_items))
 
+    def linked(self) -> Ordinal:
+        return replace(self, link="cumulative") if self.link is None else self
+
+    def num_linear(self, num_items: int) -> int:
+        return num_items if self.link is not None else super().num_linear(num_items)
+
+    def whole(self, linear: Tensor, thresholds: Tensor | None) -> Tensor:
+        if self.link is None:
+            return super().whole(linear, thresholds)
+        return self.log_chances(linear, linear.new_zeros(0) if thresholds is None else thresholds)
+
+    def law_of_item(self, linear: Tensor, thresholds: Tensor) -> Tensor:
+        return super().law_of_item(linear, thresholds) if self.link is None else self.log_chances_of_item(linear.squeeze(-1), thresholds)
+
+    def slopes_of_law(self, linear: Tensor, thresholds: Tensor) -> Tensor:
+        return super().slopes_of_law(linear, thresholds) if self.link is None else self.slopes_of_item(linear.squeeze(-1), thresholds)
+
+    def of_chances(self, chances: Tensor) -> tuple[Tensor, Tensor]:
+        if self.link is None:
+            return super().of_chances(chances)
+        low, high = self.threshold_range
+        locations, thresholds = [], []
+        for own in chances.split(list(self.sizes(self.num_items(chances.shape[-1]))), -1):
+            if self.link == "adjacent":
+                odds = own.log().diff(dim=-1)  # of each category against the one below
+                location, gaps = odds[..., 0], odds[..., :1] - odds[..., 1:]
+            else:
+                up_to = torch.logit(own.cumsum(-1)[..., :-1].clamp(1e-12, 1 - 1e-12))
+                location, gaps = -up_to[..., 0], up_to.diff(dim=-1)
+            locations.append(location)
+            thresholds.append(gaps.clamp(low, high))
+        return torch.stack(locations, -1), torch.cat(thresholds, -1)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Normal scores of the mid-ranks of the answers, (N, J); the indicators of categories without a link."""
+        if self.link is None:
+            return super().scores(x)
+        columns = []
+        for column in x.unbind(-1):
+            found, place, counts = column[~column.isnan()].unique(return_inverse=True, return_counts=True)
+            share = (counts.cumsum(0) - counts / 2.0) / counts.sum()
+            out = torch.full_like(column, torch.nan)
+            out[~column.isnan()] = torch.special.ndtri(share.to(x))[place]
+            columns.append(out)
+        return torch.stack(columns, -1)
+
     @property
     def threshold_range(self) -> tuple[float, float]:
         """Of a gap, or of a step."""
@@ -252,6 +369,8 @@ class Ordinal(Categorical):
             thresholds: gaps or steps, (..., sum of C_j - 2), item after item; batch dims that broadcast.
         """
         sizes, place, parts = self.sizes(locations.shape[-1]), 0, []
+        if len({*sizes}) == 1 and sizes[0] > 2:  # all items at once
+            return self.log_chances_of_item(locations, thresholds.unflatten(-1, (-1, sizes[0] - 2))).flatten(-2)
         for j, size in enumerate(sizes):
             parts.append(self.log_chances_of_item(locations[..., j], thresholds[..., place : place + size - 2]))
             place += size - 2
@@ -341,6 +460,56 @@ def joined(
             parts.append(own)
         place, entry, first = place + (0 if width else size), entry + width, first + gaps
     return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+def threshold_names(family: ResponseFamily, items: Sequence[str]) -> list[str]:
+    """Names of the thresholds of ordinal items, item after item: both categories that one lies between."""
+    out = []
+    for block, columns, _ in family.blocks(len(items)):
+        if isinstance(block, Ordinal) and block.link is not None:
+            own = items[columns]
+            for item, names in zip(own, block.names(len(own)), strict=True):
+                out += [f"{item}:{low}|{high}" for low, high in zip(names[1:], names[2:], strict=False)]
+    return out
+
+
+def linear_names(family: ResponseFamily, items: Sequence[str]) -> list[str]:
+    """Names of the predictors that are linear in latents: the item, of an item of categories without an order each but the first, as in colour=red."""
+    out: list[str] = []
+    for block, columns, _ in family.blocks(len(items)):
+        own = items[columns]
+        if block.num_categories_of(len(own)):
+            names = block.category_names(len(own))
+            out += [f"{item}={name}" for j, item in enumerate(own) for name in names[j][1:]]
+        else:
+            out += own
+    return out
+
+
+def expected_answers(family: ResponseFamily, num_items: int, shares: Tensor, predictor: Tensor, dispersion: Tensor | None) -> Tensor:
+    """What one expects of every row's items, (..., N, J): a number's mean, the code of the most probable category.
+
+    Args:
+        shares: chances of components or configurations, (..., N, C).
+        predictor: of each, (..., C, P); dispersion: (..., C, D), (D,), or None.
+    """
+    parts = []
+    for (block, columns, dispersed), own in zip(family.blocks(num_items), family.predictors(num_items), strict=True):
+        if isinstance(block, Categorical):
+            items = block.segments(columns.stop - columns.start, shares.device)
+            parts.append(items.padded(shares @ block.mean(predictor[..., own]), -1.0).argmax(-1).to(shares))
+        else:
+            parts.append(shares @ block.expected_response(predictor[..., own], None if dispersion is None else dispersion[..., dispersed]))
+    return torch.cat(parts, -1)
+
+
+def as_indicators(family: ResponseFamily, table: Tensor) -> Tensor:
+    """A table (..., J) whose categories are indicators, of all but the first, NaN where missing."""
+    parts = []
+    for block, columns, _ in family.blocks(table.shape[-1]):
+        own = table[..., columns]
+        parts.append(block.indicators(own) if isinstance(block, Categorical) else own)
+    return torch.cat(parts, -1)
 
 
 def threshold_limits(family: ResponseFamily, num_items: int) -> list[tuple[float, float]]:

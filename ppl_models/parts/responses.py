@@ -86,6 +86,18 @@ class ResponseFamily:
         """How many numbers say what lies between the categories of ordinal items, in all classes alike."""
         return 0
 
+    def num_linear(self, num_items: int) -> int:
+        """How many predictors of ``num_items`` items are linear in latents above them: one an item, but for categories without an order."""
+        return num_items
+
+    def linked(self) -> ResponseFamily:
+        """The same with the cumulative link for ordinal items that have none: where predictors are linear in latents, an order needs one."""
+        return self
+
+    def whole(self, linear: Tensor, thresholds: Tensor | None) -> Tensor:
+        """The predictor vector (..., P) where these predictors are linear in latents, (..., :meth:`num_linear`), and thresholds (..., :meth:`num_thresholds`)."""
+        return linear
+
     def category_names(self, num_items: int) -> dict[int, tuple[str, ...]]:
         """Names of the categories of the items that have some, by their place."""
         return {}

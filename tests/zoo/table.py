@@ -18,6 +18,7 @@ from zoo.rows_attributes import attribute_rows
 from zoo.rows_classifiers import classifier_rows
 from zoo.rows_continuous_options import continuous_rows
 from zoo.rows_encoder import encoders
+from zoo.rows_encoder_categories import encoders_of_categories
 from zoo.rows_encoder_covariates import encoders_given
 from zoo.rows_factorization import factorization_rows
 from zoo.rows_hidden_markov import hidden_markov_rows
@@ -38,6 +39,7 @@ NUM_RESTARTS = 2
 ZOO = (
     *encoders(),
     *encoders_given(),
+    *encoders_of_categories(),
     *bottom_rows(Row),
     *attribute_rows(Row),
     *plain_programs(),

@@ -19,7 +19,15 @@ from inference.base.shared_values import listed
 from inference.programs.program import Params
 from ppl_models.descriptions.component_sites import item_law
 from ppl_models.descriptions.units import column_variances
-from ppl_models.parts.categorical import Categorical, Ordinal, joined, table_concentrations
+from ppl_models.parts.categorical import (
+    Categorical,
+    Ordinal,
+    as_indicators,
+    expected_answers,
+    joined,
+    table_concentrations,
+    threshold_names,
+)
 from ppl_models.parts.probability_tables import Segments, segments_of
 from ppl_models.parts.responses import (
     Bernoulli,
@@ -112,14 +120,7 @@ class ItemLaw(ComponentLaw):
         return new
 
     def expected_rows(self, params: Params, shares: Tensor) -> Tensor:
-        predictor, dispersion, parts = self.predictor(params), params.get("dispersion"), []
-        for (part, columns, own), (_, _, dispersed) in zip(self._own, self.family.blocks(self.about.num_items), strict=True):
-            if isinstance(part, Categorical | Ordinal):
-                items = part.segments(columns.stop - columns.start, shares.device)
-                parts.append(items.padded(shares @ part.mean(predictor[..., own]), -1.0).argmax(-1).to(shares))
-            else:
-                parts.append(shares @ part.expected_response(predictor[..., own], None if dispersion is None else dispersion[..., dispersed]))
-        return torch.cat(parts, -1)
+        return expected_answers(self.family, self.about.num_items, shares, self.predictor(params), params.get("dispersion"))
 
     def patterns(self, data: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
         values = self.answers()
@@ -280,13 +281,7 @@ class ItemLaw(ComponentLaw):
         return [items[j] for j in self._numeric]
 
     def threshold_names(self, items: Sequence[str]) -> list[str]:
-        out = []
-        for part, columns, _ in self._own:
-            if isinstance(part, Ordinal) and part.link is not None:
-                own = items[columns]
-                for item, names in zip(own, part.names(len(own)), strict=True):
-                    out += [f"{item}:{low}|{high}" for low, high in zip(names[1:], names[2:], strict=False)]
-        return out
+        return threshold_names(self.family, items)
 
     def category_chances(self, params: Params) -> Tensor:
         predictor = self.predictor(params)
@@ -294,15 +289,7 @@ class ItemLaw(ComponentLaw):
         return torch.cat(parts, -1) if parts else super().category_chances(params)
 
     def as_numbers(self, table: Tensor) -> Tensor:
-        parts = []
-        for family, columns, _ in self.family.blocks(self.about.num_items):
-            own = table[..., columns]
-            if isinstance(family, Categorical):
-                hidden = family.spread(own.isnan())
-                shown = family.statistic(own.nan_to_num(0.0)).masked_fill(hidden, torch.nan)
-                own = shown[..., family.segments(own.shape[-1], own.device).code > 0]
-            parts.append(own)
-        return torch.cat(parts, -1)
+        return as_indicators(self.family, table)
 
     def faults(
         self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str], weights: Tensor | None = None

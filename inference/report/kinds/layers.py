@@ -27,6 +27,7 @@ from inference.report.verdicts import (
 )
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
+from ppl_models.parts.categorical import Categorical, Ordinal
 from ppl_models.parts.responses import Bernoulli, LogNormal, NegativeBinomial, Normal, Poisson, ResponseFamily, sizes
 from ppl_models.parts.showing import counted
 
@@ -39,7 +40,7 @@ MOST_EDGES_SHOWN = 60  # rows or columns of a graph as a table
 def _(structure: LayeredStructure, subject: Subject) -> Verdict:
     layers, fit = structure.layers, subject.fit
     sizes = " under ".join(counted(layer.num_parents, "yes-no latent") for layer in layers)
-    words = f"{counted(fit.num_rows, 'row')} of {layers[0].num_children} items, which rest on {sizes}."
+    words = f"{counted(fit.num_rows, 'row')} of {layers[0].num_items} items, which rest on {sizes}."
     if structure.given is not None:
         words += f" How likely the {'latents' if len(layers) == 1 else 'deepest latents'} are to be 1 depends on {listed(list(structure.given.names))}."
     if fit.choice is not None:
@@ -92,11 +93,13 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             prior += f"; {int(layer.graph.sum())} of {layer.graph.numel()} {found}, the others are zero"
         rows.append([f"W, layer {d}", layer.loadings, shape_text((layer.num_children, layer.num_features)), prior])
         rows.append([f"b, layer {d}", layer.intercepts, shape_text((layer.num_children,)), bounds])
+        if layer.thresholds is not None:
+            rows.append(["τ", layer.thresholds, shape_text(fit.params[layer.thresholds].shape), _between(layer)])
         if layer.dispersion is not None:
             rows.append(["γ", layer.dispersion, shape_text(fit.params[layer.dispersion].shape), _spreads(layer)])
     numbers = " and ".join(str(layer.num_parents) for layer in layers)
     yield Paragraph(
-        f"{layers[0].num_children} items x rest on {depth} layer{'s' if depth > 1 else ''} of binary latents a, "
+        f"{layers[0].num_items} items x rest on {depth} layer{'s' if depth > 1 else ''} of binary latents a, "
         f"with {numbers} latents from the bottom up; σ is the logistic function."
     )
     yield Equations(lines)
@@ -105,9 +108,16 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     yield Table(("symbol", "name", "size", "prior or range"), rows)
 
 
+def _between(layer: GeneralizedLinearLayer) -> str:
+    """What the thresholds of a layer are."""
+    kinds = {"cumulative": "gaps between neighbouring thresholds", "adjacent": "steps"}
+    own = {family.link: family.threshold_range for family, _, _ in layer.response.blocks(layer.num_items) if isinstance(family, Ordinal) and family.link is not None}
+    return "; ".join(f"{kinds[link]}, flat on [{low:g}, {high:g}]" for link, (low, high) in own.items())
+
+
 def _spreads(layer: GeneralizedLinearLayer) -> str:
     """What the dispersions of a layer are."""
-    is_size = sizes(layer.response, layer.num_children)
+    is_size = sizes(layer.response, layer.num_items)
     words = (["variances"] if not is_size.all() else []) + (["sizes of negative binomial items"] if is_size.any() else [])
     return " and ".join(words)
 
@@ -133,16 +143,23 @@ def _priors(layer: GeneralizedLinearLayer) -> tuple[str, str]:
 
 def _responses(layer: Any, eta: str) -> list[str]:
     """The items' distribution, one line a family."""
-    blocks = layer.response.blocks(layer.num_children)
+    blocks = layer.response.blocks(layer.num_items)
     out = []
     for family, columns, _ in blocks:
         where = "" if len(blocks) == 1 else f", items {columns.start} to {columns.stop - 1}"
-        out.append(_law(family).replace("ETA", eta) + where)
+        by_category = eta.replace(",j}", ",jh}").replace(",jk}", ",jhk}").replace(",jS}", ",jhS}")
+        out.append(_law(family).replace("ETA_h", by_category).replace("ETA", eta) + where)
     return out
 
 
 def _law(family: ResponseFamily) -> str:
-    """Of an item, with ETA for its predictor."""
+    """Of an item, with ETA for its predictor, or ETA_h for that of each category but the first."""
+    if isinstance(family, Ordinal) and family.link == "cumulative":
+        return "Ordinal(P(x_{j} ≥ h) = σ(ETA - τ_{jh}), τ_{j1} = 0 < τ_{j2} < ...)"
+    if isinstance(family, Ordinal) and family.link == "adjacent":
+        return "Ordinal(log P(x_{j} = h) / P(x_{j} = h - 1) = ETA - τ_{jh}, τ_{j1} = 0)"
+    if isinstance(family, Categorical):
+        return "Categorical(log P(x_{j} = h) / P(x_{j} = 0) = ETA_h)"
     laws = {
         Bernoulli: "Bernoulli(σ(ETA))",
         Poisson: "Poisson(exp(ETA))",
@@ -223,7 +240,8 @@ def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         graph = fit.graphs[layer.loadings]
         if bool(graph.all()) or max(graph.shape) > MOST_EDGES_SHOWN:
             continue
-        children = labels_of(fit, dims_of(fit, layer.intercepts, (layer.num_children,))[0], layer.num_children, subject.names)
+        dim = dims_of(fit, layer.intercepts, (layer.num_children,))[0] if layer.items is None else "item"
+        children = labels_of(fit, dim, layer.num_items, subject.names)
         parents = labels_of(fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names)
         rows = [[str(child), *("1" if edge else "0" for edge in line)] for child, line in zip(children, graph.tolist(), strict=True)]
         yield Paragraph(f"Edges of {layer.loadings}: 1 where what stands on the left depends on the latent above.")

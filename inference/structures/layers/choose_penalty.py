@@ -121,7 +121,7 @@ class ChoosePenalty:
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        edges = [sum(int((c.outcome.params[x.loadings][0] != 0).sum()) for x in plain.structure.layers) for c in found]
+        edges = [sum(int(x.by_item(c.outcome.params[x.loadings][0] != 0).sum()) for x in plain.structure.layers) for c in found]
         choice = PenaltyChoice(
             penalties=tuple(penalties),
             penalty=torch.tensor([candidate.penalty for candidate in found]),

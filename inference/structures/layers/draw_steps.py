@@ -24,7 +24,6 @@ from inference.base.draw_steps import Averages
 from inference.base.gibbs import Latents
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
-from inference.structures.layers.curved import curved_by_quadratic, put_curved
 from inference.structures.layers.gibbs import LayeredGibbs, features
 from inference.structures.layers.glm import (
     drawn_statistics,
@@ -33,6 +32,7 @@ from inference.structures.layers.glm import (
     maximise_quadratic,
     with_ones,
 )
+from inference.structures.layers.maximisers.curved import curved_by_quadratic, put_curved
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.sizes import averaged_sizes, size_slopes

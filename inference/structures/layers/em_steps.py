@@ -95,13 +95,13 @@ class LayeredSteps:
         if not (hasattr(model, "layers") and hasattr(model, "root_law")):
             return None
         layers, root = model.layers(), model.root_law()
-        num_items, first = layers[0].num_children, data.reshape(-1, data.shape[-1])[:1]
+        num_items, first = layers[0].num_items, data.reshape(-1, data.shape[-1])[:1]
         one = torch.cat([filled(layers[0].response, first[:, :num_items])[0], first[:, num_items:]], -1)
         return cls(Program(model, one), layers, root, data[..., :num_items], None, chunk_elements, num_newton)._at(data, weights)
 
     def _at(self, data: Tensor, weights: Tensor | None, with_mask: bool = False) -> LayeredSteps:
         """The same steps on a table (..., N, J), or (N, J + P) with the covariates behind the items."""
-        num_items = self.layers[0].num_children
+        num_items = self.layers[0].num_items
         columns, root = data[..., num_items:], self.root
         given = GivenRows.of(columns) if columns.shape[-1] else None
         root = root if given is None else root_of_rows(root, columns, weights)
@@ -225,11 +225,13 @@ def expected_statistics(
     num_restarts, num_values = log_weights.shape[0], log_weights.shape[-1]
     design = torch.nn.functional.pad(values if features is None else features, (1, 0), value=1.0)
     num_items = data.shape[-1]
+    num_entries = family.num_predictors(num_items)
     is_wide = design.shape[1] > num_items + 1  # then sums over rows come before the design
     row_counts = torch.zeros_like(log_weights)
-    cross = log_weights.new_zeros(num_restarts, num_items, design.shape[1])
+    cross = log_weights.new_zeros(num_restarts, num_entries, design.shape[1])
     item_counts = None if mask is None else log_weights.new_zeros(num_restarts, num_items, num_values)
-    sums = None if family.is_canonical else log_weights.new_zeros(num_restarts, num_items, num_values)
+    by_configuration = bool(family.category_names(num_items)) or not family.is_canonical
+    sums = log_weights.new_zeros(num_restarts, num_entries, num_values) if by_configuration else None
     log_likelihood = log_weights.new_zeros(num_restarts)
     chunk = max(1, chunk_elements // (num_restarts * num_values))
     with torch.no_grad():
@@ -258,7 +260,7 @@ def expected_statistics(
             else:
                 row_counts.index_add_(1, owner[start : start + chunk], inverse * likelihood)
             statistic = family.statistic(x)
-            statistic = statistic if m is None else statistic * m
+            statistic = statistic if m is None else statistic * family.spread(m)
             if sums is not None:
                 sums += (statistic * inverse).mT @ likelihood
             cross += (statistic * inverse).mT @ likelihood @ design if is_wide else statistic.mT @ (weighted * inverse)
@@ -266,11 +268,11 @@ def expected_statistics(
                 item_counts += (m * inverse).mT @ likelihood
     squares = None
     if family.num_dispersed(num_items):
-        each = (family.statistic(data) if mask is None else family.statistic(data) * mask).square()
+        each = (family.statistic(data) if mask is None else family.statistic(data) * family.spread(mask)).square()
         squares = each.sum(-2) if weights is None else weights @ each
     counts = row_counts if item_counts is None else item_counts
     items = None
-    if sums is not None:
-        items = family.statistic(data) if mask is None else family.statistic(data).masked_fill(mask == 0, MISSING)
+    if not family.is_canonical:
+        items = family.statistic(data) if mask is None else family.statistic(data).masked_fill(family.spread(mask) == 0, MISSING)
         items = items.mT
     return LayerStatistics(values, counts, cross, squares, row_counts, features, sums, items), log_likelihood

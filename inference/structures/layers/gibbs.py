@@ -43,7 +43,7 @@ class LayeredGibbs:
     def build(cls, model: Any, data: Tensor) -> LayeredGibbs:
         """The sampler of a model that describes its layers, and of a table (N, J), NaN where missing, or (N, J + P)."""
         layers = model.layers()
-        num_items = layers[0].num_children
+        num_items = layers[0].num_items
         root = root_of_rows(model.root_law(), data[..., num_items:])
         complete, observed = filled(layers[0].response, data[..., :num_items])
         statistic = layers[0].response.statistic(complete)

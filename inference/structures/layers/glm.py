@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from inference.structures.layers.cones import cone_step, inside_cone
-from inference.structures.layers.curved import curved_by_counts, put_curved
+from inference.structures.layers.maximisers.categories import maximise_categories
+from inference.structures.layers.maximisers.cones import cone_step, inside_cone
+from inference.structures.layers.maximisers.curved import curved_by_counts, put_curved
+from inference.structures.layers.maximisers.newton import halve, solve
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, products
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.monotone import rises
@@ -53,11 +55,11 @@ class LayerStatistics:
     Args:
         configurations: (C, K), the parent's configurations (distinct draws, where the latents are sampled).
         counts: (R, C), or (R, J, C) where entries are missing: expected number of rows in each configuration.
-        cross: (R, J, 1 + K), expected sum of T(x_j) h.
+        cross: (R, J, 1 + K), expected sum of T(x_j) h; like all that follows with an entry for each category of an item that is one of several.
         squares: (J,) or (R, J), sum of T(x_j)^2; None for families without dispersion.
         row_counts: (R, C), the same as ``counts`` where nothing is missing: what the layers above need.
         features: (C, P), what the predictor is linear in, where that is not the configurations themselves.
-        sums: (R, J, C), expected sum of T(x_j) in each configuration; None where the predictor is the natural parameter of all items.
+        sums: (R, J, C), expected sum of T(x_j) in each configuration; None where the predictor is the natural parameter of all items and none is a category.
         values: (J, N) or (R, J, N), T(x_j) itself, -1 where missing; None as ``sums``.
     """
 
@@ -103,9 +105,10 @@ def drawn_statistics(
     squares = below.square().sum(-1) * scale if layer.dispersion else None
     features = None if layer.terms is None else layer.features(configurations)
     sums = values = None
-    if not layer.response.is_canonical:
+    if layer.tabled or not layer.response.is_canonical:
         sums = parents.new_zeros(1, len(below), len(configurations)).index_add_(2, index, below.unsqueeze(0) * scale)
-        values = below if mask is None else below.masked_fill(mask == 0, MISSING)
+    if not layer.response.is_canonical:
+        values = below if mask is None else below.masked_fill(layer.response.spread(mask.mT).mT == 0, MISSING)
     return LayerStatistics(
         configurations, counts.unsqueeze(0), cross.unsqueeze(0), squares, row_counts.unsqueeze(0), features, sums, values
     )
@@ -131,21 +134,29 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
         num_steps: Newton steps; with 1 or more, the objective does not fall.
 
     Returns:
-        New values of the layer's loadings, intercepts and dispersion, (R, ...).
+        New values of the layer's loadings, intercepts, thresholds and dispersion, (R, ...).
     """
     beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)  # (R, J, 1 + K)
     dispersion = params[layer.dispersion] if layer.dispersion else None
+    thresholds = params[layer.thresholds] if layer.thresholds else beta.new_zeros(len(beta), 0)
     counts = stats.counts if stats.counts.dim() == 3 else stats.counts.unsqueeze(-2)  # (R, J or 1, C)
     new_beta, new_dispersion = [], []
-    for family, columns, part in layer.response.blocks(layer.num_children):
-        own_counts = counts if counts.shape[-2] == 1 else counts[..., columns, :]
+    for own in layer.parts():
+        family, columns, entries, part = own.family, own.rows, own.statistics, own.dispersion
+        if own.tabled:
+            if stats.sums is None:
+                raise ValueError("maximise_layer: sums by configuration were expected for items that are categories")
+            found, thresholds = maximise_categories(layer, own, stats.sums, stats.design, beta, thresholds, num_steps)
+            new_beta.append(found[..., columns, :])
+            continue
+        own_counts = counts if counts.shape[-2] == 1 else counts[..., own.items, :]
         gamma = dispersion[..., part] if dispersion is not None and part.stop > part.start else None
         scale = family.scale(gamma, columns.stop - columns.start)
         steps = 1 if family.is_linear else num_steps
-        cross, own_beta = stats.cross[..., columns, :], beta[..., columns, :]
+        cross, own_beta = stats.cross[..., entries, :], beta[..., columns, :]
         rows = own_counts
         if gamma is not None and stats.sums is not None and not family.is_canonical:
-            own_counts = stats.sums[..., columns, :] + gamma.unsqueeze(-1) * rows
+            own_counts = stats.sums[..., entries, :] + gamma.unsqueeze(-1) * rows
             family = family.given(gamma.unsqueeze(-1))
         if layer.terms is not None and layer.graph is not None and layer.penalty is None:
             own_beta = _maximise_products(layer, columns, family, cross, own_counts, stats, own_beta, scale, steps)
@@ -166,16 +177,18 @@ def maximise_layer(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
         new_beta.append(own_beta)
         if gamma is not None and stats.sums is not None and stats.values is not None and own_counts is not rows:
             eta = own_beta @ stats.design.mT
-            x, often = tally(stats.values[..., columns, :])
+            x, often = tally(stats.values[..., entries, :])
             often = often * (rows.sum(-1) / often.sum(-1)).unsqueeze(-1)  # a row may weigh more than one
-            new_dispersion.append(maximise_sizes(x, often, stats.sums[..., columns, :], rows, eta, gamma))
+            new_dispersion.append(maximise_sizes(x, often, stats.sums[..., entries, :], rows, eta, gamma))
         elif gamma is not None and stats.squares is not None:
             fitted = own_beta @ stats.design.mT  # (R, J, C)
-            residual = stats.squares[..., columns] - 2 * (own_beta * stats.cross[..., columns, :]).sum(-1)
+            residual = stats.squares[..., entries] - 2 * (own_beta * cross).sum(-1)
             residual = residual + (own_counts * fitted.square()).sum(-1)
             new_dispersion.append(_variances(residual, own_counts.sum(-1), gamma))
     updated = put_curved(layer, torch.cat(new_beta, -2), curved_by_counts(layer, stats.cross, counts, stats.configurations, beta, num_steps))
     out = {layer.intercepts: updated[..., 0], layer.loadings: updated[..., 1:]}
+    if layer.thresholds is not None:
+        out[layer.thresholds] = thresholds
     if layer.dispersion is not None:
         out[layer.dispersion] = torch.cat(new_dispersion, -1)
     return out
@@ -270,11 +283,11 @@ def maximise_quadratic(
 
     for _ in range(num_steps):
         gradient = linear - pull(beta)
-        proposal = _in_cones(layer, beta, _solve(beta, gradient, hessian, layer.penalty, fixed, bound), gradient, hessian)
+        proposal = _in_cones(layer, beta, solve(beta, gradient, hessian, layer.penalty, fixed, bound), gradient, hessian)
         if not layer.response.is_linear:  # there the quadratic is an expansion: good near beta
             longest = (proposal - beta).abs().amax(-1, keepdim=True)
             proposal = torch.where(longest > MAX_STEP, beta + (proposal - beta) * (MAX_STEP / longest), proposal)
-        beta, _ = _halve(objective, beta, objective(beta), proposal)
+        beta, _ = halve(objective, beta, objective(beta), proposal)
     return beta
 
 
@@ -313,7 +326,7 @@ def maximise_dispersion(layer: GeneralizedLinearLayer, residual: Tensor, weight:
 
 def precisions(layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
     """Of the normal prior of every child, (J or 1, P, P)."""
-    parts = [columns for _, columns, _ in layer.response.blocks(layer.num_children)]
+    parts = [part.rows for part in layer.parts()]
     own = [(columns, layer.precision(columns, like)) for columns in parts]
     each = [value for _, value in own if value is not None]
     if len(each) == 1:
@@ -389,16 +402,16 @@ def maximise_rows(
             gradient, hessian = gradient * weight, hessian * weight.unsqueeze(-1)
         if precision is not None:
             gradient, hessian = gradient - beta @ precision, hessian + precision
-        proposal = _solve(beta, gradient, hessian, penalty, fixed, bound)
+        proposal = solve(beta, gradient, hessian, penalty, fixed, bound)
         if cone is not None:
             falls = ~inside_cone(proposal, cone)
             if falls.any():
                 proposal[falls] = cone_step(beta[falls], gradient[falls], hessian[falls], cone, bound)
-        proposal, new_value = _halve(objective, beta, value, proposal)
+        proposal, new_value = halve(objective, beta, value, proposal)
         stuck = new_value <= value
         if stuck.any() and cone is None:  # the box or the exact prox may have asked for a jump that the true objective refuses
-            cautious = _solve(beta, gradient, hessian, penalty, fixed, bound, cautious=True)
-            second, second_value = _halve(objective, beta, value, cautious)
+            cautious = solve(beta, gradient, hessian, penalty, fixed, bound, cautious=True)
+            second, second_value = halve(objective, beta, value, cautious)
             better = stuck & (second_value > new_value)  # of stuck children alone: no child's step depends on another's
             proposal = torch.where(better.unsqueeze(-1), second, proposal)
             new_value = torch.where(better, second_value, new_value)
@@ -407,94 +420,3 @@ def maximise_rows(
         if (gain <= tolerance * (1 + value.abs())).all():
             break
     return beta
-
-
-def _halve(objective, beta: Tensor, value: Tensor, proposal: Tensor, num_halvings: int = 12) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
-    """Halve the step of each child until its objective does not fall; keep the old value where none is found."""
-    best, best_value = proposal, objective(proposal)
-    for _ in range(num_halvings):
-        worse = ~(best_value >= value)  # also true for NaN
-        if not worse.any():
-            return best, best_value
-        best = torch.where(worse.unsqueeze(-1), (beta + best) / 2, best)
-        best_value = torch.where(worse, objective(best), best_value)
-    worse = ~(best_value >= value)
-    return torch.where(worse.unsqueeze(-1), beta, best), torch.where(worse, value, best_value)
-
-
-def _solve(
-    beta: Tensor,
-    gradient: Tensor,
-    hessian: Tensor,
-    penalty: Penalty | None,
-    fixed: Tensor | None,
-    bound: float | Tensor,
-    cautious: bool = False,
-) -> Tensor:
-    """Minimise the penalised quadratic model in the box.
-
-    A Newton step on the entries that are away from zero, then coordinate descent on all. The ``cautious`` way, coordinate
-    descent from ``beta`` itself with the penalty's tangent, is slower but always a direction of ascent.
-    """
-    ridge = 1e-8 * hessian.diagonal(dim1=-2, dim2=-1).mean(-1).clamp(min=1e-8)
-    hessian = hessian + torch.diag_embed(ridge.unsqueeze(-1).expand_as(beta))
-    slope = None if penalty is None else torch.nn.functional.pad(penalty.slope(beta[..., 1:]), (1, 0))
-    if cautious:
-        return _coordinate_descent(beta, beta, gradient, hessian, penalty, slope, fixed, bound, num_sweeps=6)
-    still, right = fixed, gradient
-    if slope is not None:
-        zero = beta == 0
-        zero[..., 0] = False
-        still = zero if fixed is None else zero | fixed
-        right = gradient - slope * torch.sign(beta)
-    pushed = (beta.abs() >= bound) & (right * beta > 0)  # on the bound and drawn beyond it
-    if pushed.any():
-        still = pushed if still is None else still | pushed
-    system = hessian
-    if still is not None:
-        system = system.masked_fill(still.unsqueeze(-1) | still.unsqueeze(-2), 0.0)
-        system = system + torch.diag_embed(still.to(beta.dtype))
-        right = right.masked_fill(still, 0.0)
-    newton = beta + torch.linalg.solve_ex(system, right.unsqueeze(-1))[0].squeeze(-1)
-    inside = torch.isfinite(newton).all() and bool((newton.abs() <= bound).all())
-    if penalty is None and inside:
-        return newton
-    edge = bound if isinstance(bound, Tensor) else beta.new_tensor(bound)
-    start = torch.where(torch.isfinite(newton), newton, beta).clamp(-edge, edge)
-    return _coordinate_descent(start, beta, gradient, hessian, penalty, None, fixed, bound)
-
-
-def _coordinate_descent(
-    start: Tensor,
-    beta: Tensor,
-    gradient: Tensor,
-    hessian: Tensor,
-    penalty: Penalty | None,
-    slope: Tensor | None,
-    fixed: Tensor | None,
-    bound: float | Tensor,
-    num_sweeps: int = 2,
-) -> Tensor:
-    """A few sweeps on the quadratic model around ``beta``, from ``start``; ``slope`` makes the penalty a weighted Lasso."""
-    curvatures = hessian.diagonal(dim1=-2, dim2=-1).unbind(-1)
-    columns = hessian.unbind(-1)
-    slopes = None if slope is None else (slope / hessian.diagonal(dim1=-2, dim2=-1)).unbind(-1)
-    limit = bound.squeeze(-1) if isinstance(bound, Tensor) else beta.new_tensor(bound)
-    new = start.clone()
-    residual = gradient - (hessian @ (start - beta).unsqueeze(-1)).squeeze(-1)
-    for _ in range(num_sweeps):
-        before = new.clone()
-        for k, curvature in enumerate(curvatures):
-            target = torch.addcdiv(new[..., k], residual[..., k], curvature)
-            if slopes is not None and k > 0:
-                target = torch.nn.functional.relu(target - slopes[k]) - torch.nn.functional.relu(-target - slopes[k])
-            elif penalty is not None and k > 0:
-                target = penalty.prox(target, curvature)
-            target = target.clamp(-limit, limit)
-            if fixed is not None:
-                target = target.masked_fill(fixed[..., k], 0.0)
-            residual = torch.addcmul(residual, (new[..., k] - target).unsqueeze(-1), columns[k])
-            new[..., k] = target
-        if float((new - before).abs().max()) < 1e-8:
-            break
-    return new

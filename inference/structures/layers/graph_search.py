@@ -13,6 +13,7 @@ Source of the scale: R. E. Kass and A. E. Raftery (1995), doi:10.1080/01621459.1
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,9 @@ from inference.engines.em import EM
 from inference.programs.program import Params
 from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.glm import LayerStatistics, precisions
+from inference.structures.layers.maximisers.categories import curves_of_categories
 from inference.structures.layers.penalty_grid import climb_graphs, part_of
-from ppl_models.descriptions.layers import GeneralizedLinearLayer
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -73,9 +75,9 @@ def search_graphs(
     """
     loose = replace(method, **{name: _looser(getattr(method, name), value) for name, value in LOOSE.items()})
     best = start
-    tried: set[tuple[Any, ...]] = {_key([layer.graph for layer in start.model.layers()])}
+    tried: set[tuple[Any, ...]] = {_key([layer.by_item(layer.graph) for layer in start.model.layers()])}
     for _ in range(max_rounds):
-        graphs = [layer.graph for layer in best.model.layers()]
+        graphs = [layer.by_item(layer.graph) for layer in best.model.layers()]
         singles = [m for m in _moves(plain, best, graphs, num_moves) if _key(_moved(graphs, [m])) not in tried]
         results = _judge(plain, best, [_moved(graphs, [m]) for m in singles], loose, score, progress)
         tried |= {_key(_moved(graphs, [m])) for m in singles}
@@ -141,13 +143,31 @@ def _moves(plain: Problem, at: Found, graphs: Sequence[Tensor], num_moves: int) 
 
 
 def edge_statistics(layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, graph: Tensor) -> Tensor:
-    """Wald statistics of the edges and score statistics of the others, (num_children, num_parents).
+    """Wald statistics of the edges and score statistics of the others, (items, num_parents).
+
+    An edge of an item that has several predictors is all of its loadings on a latent: of these the statistic of all together, less what all but one cost in BIC.
 
     Args:
         layer: the layer's description; stats: its expected statistics, R = 1.
         params: the estimate, without leading dims, zero off the graph.
-        graph: bool (num_children, num_parents).
+        graph: bool (items, num_parents).
     """
+    if layer.tabled:
+        parts = []
+        for part in layer.parts():
+            if part.tabled:
+                parts.append(_of_categories(layer, part, stats, params, graph[part.items]))
+            else:
+                given = params | {name: params[name][part.rows] for name in (layer.intercepts, layer.loadings)}
+                if layer.dispersion:
+                    given[layer.dispersion] = params[layer.dispersion][part.dispersion]
+                parts.append(_of_predictors(*_part_alone(layer, part, stats), given, graph[part.items]))
+        return torch.cat(parts)
+    return _of_predictors(layer, stats, params, graph)
+
+
+def _of_predictors(layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, graph: Tensor) -> Tensor:
+    """The statistics of items of one predictor each."""
     design, counts, cross = stats.design, stats.counts[0], stats.cross[0]  # (C, P), (C,) or (J, C), (J, P)
     beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
     predictor = beta @ design.mT
@@ -179,6 +199,37 @@ def edge_statistics(layer: GeneralizedLinearLayer, stats: LayerStatistics, param
     return torch.where(graph, wald[:, 1:], score[:, 1:])
 
 
+def _part_alone(layer: GeneralizedLinearLayer, part: LayerPart, stats: LayerStatistics) -> tuple[GeneralizedLinearLayer, LayerStatistics]:
+    """The layer of one part alone, whose items have one predictor each, and its statistics."""
+    prior = None
+    if layer.prior is not None:
+        prior = replace(layer.prior, level=layer.prior.level[part.rows], effect=layer.prior.effect[part.rows])
+    dispersion = layer.dispersion if part.dispersion.stop > part.dispersion.start else None
+    size = part.num_items
+    own = replace(layer, response=part.family, num_children=size, items=None, thresholds=None, prior=prior, dispersion=dispersion, graph=None, item_bounds=None)
+    counts = stats.counts if stats.counts.dim() == 2 else stats.counts[:, part.items]
+    sums = None if stats.sums is None or part.family.is_canonical else stats.sums[:, part.statistics]
+    return own, replace(stats, counts=counts, cross=stats.cross[:, part.statistics], sums=sums)
+
+
+def _of_categories(layer: GeneralizedLinearLayer, part: LayerPart, stats: LayerStatistics, params: Params, graph: Tensor) -> Tensor:
+    """The statistics of items that are categories, (items, num_parents)."""
+    out = graph.new_zeros(graph.shape, dtype=stats.cross.dtype)
+    rows = max(1.0, float(stats.counts.sum(-1).max()))
+    for curve in curves_of_categories(layer, part, stats.sums, stats.design, params):
+        absent = curve.loadings[:, ~graph[curve.item]].ravel()
+        inside = torch.ones_like(curve.point, dtype=torch.bool).index_fill(0, absent, False).nonzero().ravel()
+        inverse = torch.zeros_like(curve.hessian)
+        inverse[inside[:, None], inside] = torch.linalg.pinv(curve.hessian[inside[:, None], inside], hermitian=True)
+        left = curve.hessian - curve.hessian @ inverse @ curve.hessian  # information about what is absent
+        for k, at in enumerate(curve.loadings.mT):
+            is_edge = bool(graph[curve.item, k])
+            value, spread = (curve.point, inverse) if is_edge else (curve.gradient, left)
+            statistic = value[at] @ torch.linalg.pinv(spread[at[:, None], at], hermitian=True) @ value[at]
+            out[curve.item, k] = statistic - (len(at) - 1) * math.log(rows)
+    return out
+
+
 def _judge(
     plain: Problem,
     at: Found,
@@ -196,7 +247,7 @@ def _judge(
     for own in graphs:
         params = dict(at.params)
         for layer, graph in zip(plain.structure.layers, own, strict=True):
-            params[layer.loadings] = params[layer.loadings] * graph.to(params[layer.loadings])
+            params[layer.loadings] = params[layer.loadings] * layer.by_child(graph).to(params[layer.loadings])
         starts.append(params)
     state = climb_graphs(plain, models, starts, method, progress)
     if state is None:

@@ -1,4 +1,8 @@
-r"""Graphs read off loadings: :math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and a model restricted to them."""
+r"""Graphs read off loadings: :math:`\hat G_d = 1[|\hat W_d| \ge \tau]`, and a model restricted to them.
+
+The law of an item of C categories without an order changes with a latent as soon as one of its C - 1 loadings differs from zero: there the edge is that of the
+item, and all of its predictors have it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ __all__ = ["estimated_graphs", "thresholded"]
 def estimated_graphs(
     layers: Sequence[GeneralizedLinearLayer], params: Mapping[str, Tensor], threshold: float | None = None
 ) -> tuple[Tensor, ...]:
-    """The graph of each layer, bool (num_children, num_features), bottom-up.
+    """The graph of each layer, bool (num_children, num_features), bottom-up, the same for all predictors of an item.
 
     Args:
         layers: bottom-up.
@@ -28,7 +32,7 @@ def estimated_graphs(
     for layer in layers:
         size = params[layer.loadings].abs()
         least = threshold if threshold is not None else 0.0 if layer.penalty is None else float(layer.penalty.threshold)
-        out.append((size >= least) & (size > 0))
+        out.append(layer.by_child(layer.by_item((size >= least) & (size > 0))))
     return tuple(out)
 
 
@@ -50,6 +54,7 @@ def thresholded(
         if layer.every_child:
             strongest = torch.zeros_like(graph).scatter_(1, size.argmax(1, keepdim=True), True)
             kept = kept | (strongest & ~kept.any(1, keepdim=True))
-        new[layer.loadings] = new[layer.loadings] * kept
-        graphs.append(kept.int().tolist())
+        edges = layer.by_item(kept)
+        new[layer.loadings] = new[layer.loadings] * layer.by_child(edges)
+        graphs.append(edges.int().tolist())
     return model.restricted(graphs), new

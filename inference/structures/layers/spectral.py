@@ -18,7 +18,8 @@ from torch import Tensor
 from inference.programs.alone import isolated
 from inference.structures.layers.glm import Params, drawn_statistics, maximise_layer
 from inference.structures.layers.ideal_responses import ideal_latents
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart, Root
+from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
 
 __all__ = ["LayerFactors", "centred_values", "layer_factors", "leading_values", "missing_gap", "random_start", "spectral_start", "varimax"]
@@ -102,13 +103,12 @@ def _complete(x: Tensor, rank: int, seed: int, num_sweeps: int = 20) -> Tensor:
 
 def linearised(x: Tensor, family: ResponseFamily, rank: int, seed: int, epsilon: float = EPSILON) -> Tensor:
     """The data on the scale of the predictor: denoised by a low-rank approximation, then mapped through the inverse link."""
-    num_items = x.shape[1]
-    statistic = _beside([part.statistic(x[:, columns]) for part, columns, _ in family.blocks(num_items)])
-    statistic = _complete(statistic, rank, seed)
+    blocks = [(part, _scores(part, x[:, columns])) for part, columns, _ in family.blocks(x.shape[1])]
+    widths = [own.shape[1] for _, own in blocks]
+    statistic = _complete(_beside([own for _, own in blocks]), rank, seed)
     pieces = []
-    for part, columns, _ in family.blocks(num_items):
-        block = statistic[:, columns]
-        if not part.is_linear:
+    for (part, _), block in zip(blocks, statistic.split(widths, 1), strict=True):
+        if not (part.is_linear or isinstance(part, Categorical)):
             u, s, v = _leading_svd(block, max(rank, 50 if min(block.shape) > 50 else min(block.shape)), seed)
             keep = max(rank, int((s > 1.01 * math.sqrt(len(block))).sum()))
             block = u[:, :keep].mul_(s[:keep]) @ v[:, :keep].mT
@@ -119,6 +119,11 @@ def linearised(x: Tensor, family: ResponseFamily, rank: int, seed: int, epsilon:
     if len(pieces) > 1:  # one residual scale for all blocks
         pieces = [piece / _residual_scale(piece, rank, seed) for piece in pieces]
     return _beside(pieces)
+
+
+def _scores(family: ResponseFamily, x: Tensor) -> Tensor:
+    """What is approximated: the statistics of the items; of categories their normal scores or indicators, (N, linear predictors)."""
+    return family.scores(x) if isinstance(family, Categorical) else family.statistic(x)
 
 
 def _beside(pieces: list[Tensor]) -> Tensor:
@@ -213,32 +218,53 @@ def leading_values(layer: GeneralizedLinearLayer, data: Tensor, seed: int) -> Te
 def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Params:
     """Maximum-likelihood coefficients of the children on given 0/1 latents, with R = 1."""
     observed = ~torch.isnan(x)
-    family = layer.response
-    parts = family.blocks(layer.num_children)
+    family, parts = layer.response, layer.parts()
     if observed.all():
         mask, statistic = None, family.statistic(x)
     else:
-        fill = torch.cat([x.new_full((c.stop - c.start,), f.fill) for f, c, _ in parts])
-        mask, statistic = observed.to(x.dtype).mT, family.statistic(torch.where(observed, x, fill)).masked_fill_(~observed, 0.0)
+        fill = torch.cat([x.new_full((part.num_items,), part.family.fill) for part in parts])
+        mask = observed.to(x.dtype).mT
+        statistic = family.statistic(torch.where(observed, x, fill)).masked_fill_(~family.spread(observed), 0.0)
     stats = drawn_statistics(layer, statistic.mT, mask, latents.mT)
-    weight = observed.sum(0)
-    mean = (statistic.sum(0) + 0.5 * statistic.sum() / weight.sum()) / (weight + 0.5)
     plain = _without_penalty(layer)
-    limit = plain.bounds(mean)  # no step leads back into the interval
-    start: Params = {
-        layer.intercepts: family.linearise(mean, 1e-3).clamp(-limit, limit).unsqueeze(0),
-        layer.loadings: x.new_zeros(1, layer.num_children, layer.num_features),
-    }
+    start: Params = {layer.loadings: x.new_zeros(1, layer.num_children, layer.num_features)}
+    intercepts, thresholds = _levels(parts, statistic, family.spread(observed).sum(0))
+    limit = plain.bounds(intercepts)  # no step leads back into the interval
+    start[layer.intercepts] = intercepts.clamp(-limit, limit).unsqueeze(0)
+    if layer.thresholds:
+        start[layer.thresholds] = thresholds.unsqueeze(0)
     if layer.dispersion:
-        start[layer.dispersion] = x.new_ones(1, family.num_dispersed(layer.num_children))
+        start[layer.dispersion] = x.new_ones(1, family.num_dispersed(layer.num_items))
     return maximise_layer(plain, stats, start, num_steps=5)
+
+
+def _levels(parts: list[LayerPart], statistic: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Intercepts and thresholds of items that depend on nothing; half a row more than there are keeps them finite.
+
+    Args:
+        parts: of the layer.
+        statistic: (N, P), 0 where missing; weight: rows seen, (P,).
+    """
+    other = statistic.sum() / weight.sum()
+    intercepts, thresholds = [], []
+    for part in parts:
+        own, family, rows = part.statistics, part.family, weight[part.statistics]
+        if isinstance(family, Categorical):
+            segments = family.segments(part.num_items, statistic.device)
+            even = segments.spread(1.0 / segments.total(torch.ones_like(other).expand(segments.num_entries)))
+            level, gaps = family.of_chances((statistic[:, own].sum(0) + 0.5 * even) / (rows + 0.5))
+            thresholds.append(gaps)
+        else:
+            level = family.linearise((statistic[:, own].sum(0) + 0.5 * other) / (rows + 0.5), 1e-3)
+        intercepts.append(level)
+    return torch.cat(intercepts), torch.cat([*thresholds, statistic.new_zeros(0)])
 
 
 def _without_penalty(layer: GeneralizedLinearLayer) -> GeneralizedLinearLayer:
     bounds: list[float] = []
-    for _, columns, part in layer.response.blocks(layer.num_children):
-        own = layer.block_bound(columns)
-        bounds += [own if part.stop > part.start else min(own, START_BOUND)] * len(range(layer.num_children)[columns])
+    for part in layer.parts():
+        own = layer.block_bound(part.rows)
+        bounds += [own if part.dispersion.stop > part.dispersion.start else min(own, START_BOUND)] * (part.rows.stop - part.rows.start)
     return replace(layer, penalty=None, prior=None, bound=max(bounds), item_bounds=tuple(bounds))
 
 
@@ -319,15 +345,14 @@ def random_start(
             if layer.graph is not None:
                 loadings = loadings * layer.graph.to(data)
             if layer.dispersion:
-                for _, columns, part in layer.response.blocks(layer.num_children):
-                    if part.stop > part.start:
-                        loadings[:, columns] *= base[layer.dispersion][:, part].sqrt().unsqueeze(-1)
+                for part in layer.parts():
+                    if part.dispersion.stop > part.dispersion.start:
+                        loadings[:, part.rows] *= base[layer.dispersion][:, part.dispersion].sqrt().unsqueeze(-1)
             elif depth == 0:
                 loadings = loadings / 2
             limit = layer.bounds(loadings)
             params[layer.loadings] = loadings.clamp(-limit[:, None], limit[:, None])
             params[layer.intercepts] = (base[layer.intercepts] - loadings.sum(-1) / 2).clamp(-limit, limit)
-            if layer.dispersion:
-                params[layer.dispersion] = base[layer.dispersion]
+            params |= {name: base[name] for name in (layer.dispersion, layer.thresholds) if name}
         starts.append(params | root.uniform(data))
     return {name: torch.cat([params[name] for params in starts]) for name in starts[0]}

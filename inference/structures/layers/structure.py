@@ -46,6 +46,13 @@ from inference.structures.layers.split import split_latent
 from ppl_models.descriptions.covariate_root import CovariateRoot, root_of_rows
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
+from ppl_models.parts.categorical import (
+    as_indicators,
+    expected_answers,
+    linear_names,
+    threshold_limits,
+    threshold_names,
+)
 from ppl_models.parts.responses import Bernoulli, dispersed_items, filled, num_densities
 from ppl_models.parts.showing import counted
 
@@ -105,30 +112,30 @@ class LayeredStructure(Structure):
 
     def _items(self, data: Tensor) -> Tensor:
         """The columns that are drawn, (..., J)."""
-        return data[..., : self.layers[0].num_children]
+        return data[..., : self.layers[0].num_items]
 
     def measured(self, data: Any, weights: Tensor | None = None) -> Any:
         if self.given is None or self.given.units is not None:
             return self.model
-        return dataclasses.replace(self.model, covariates=self.given.measured(data[:, self.layers[0].num_children :], weights))
+        return dataclasses.replace(self.model, covariates=self.given.measured(data[:, self.layers[0].num_items :], weights))
 
     def standard(self, problem: Problem) -> Standard | None:
         return None if self.given is None else standard_covariates(problem, None, self.given, type(self))
 
     def stand_in(self) -> Tensor | None:
-        return None if self.given is None else torch.ones(1, self.layers[0].num_children + self.num_given, dtype=torch.float64)
+        return None if self.given is None else torch.ones(1, self.layers[0].num_items + self.num_given, dtype=torch.float64)
 
     def column_levels(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         own = self.category_names(names)
         if self.given is not None:
-            own = own | {name: levels for name, levels in zip(names[self.layers[0].num_children :], self.given.levels, strict=False) if levels}
+            own = own | {name: levels for name, levels in zip(names[self.layers[0].num_items :], self.given.levels, strict=False) if levels}
         return own
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
         """Items beside the covariates of the data, with their gaps; None where nothing is given."""
         if self.given is None:
             return None
-        table, root, size = self.model.check_data(data, for_fit=False)[0], self.root, self.layers[0].num_children
+        table, root, size = self.model.check_data(data, for_fit=False)[0], self.root, self.layers[0].num_items
         root = root_of_rows(root, table[:, size:])
         uniform = torch.rand(1, root.num_latents, len(table), generator=torch.Generator().manual_seed(seed ^ OTHER_STREAM), dtype=torch.float64)
         own = {name: value.unsqueeze(0) for name, value in params.items() if name in root.sites()}
@@ -196,13 +203,13 @@ class LayeredStructure(Structure):
         return None if base is None else SetSteps(base)
 
     def draw_steps(self, problem: Problem) -> DrawSteps | None:
-        if not isinstance(problem.data, Tensor):
+        if not isinstance(problem.data, Tensor) or self.layers[0].tabled:
             return None
         return LayeredDraws(LayeredGibbs.build(self.model, problem.data))
 
     def gibbs(self, program: Program) -> Gibbs:
         data = program.args[0]
-        return LayeredGibbs.build(self.model, data) if isinstance(data, Tensor) else super().gibbs(program)
+        return LayeredGibbs.build(self.model, data) if isinstance(data, Tensor) and not self.layers[0].tabled else super().gibbs(program)
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         sizes = self._num_configurations
@@ -245,10 +252,34 @@ class LayeredStructure(Structure):
         return tuple(out)
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
-        return dispersed_items(self.layers[0].response, items[: self.layers[0].num_children])
+        return dispersed_items(self.layers[0].response, items[: self.layers[0].num_items])
+
+    def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        layer = self.layers[0]
+        if len(items) < layer.num_items:
+            return {}
+        return {items[j]: names for j, names in layer.response.category_names(layer.num_items).items()}
+
+    def threshold_names(self, items: Sequence[str]) -> list[str]:
+        return threshold_names(self.layers[0].response, items[: self.layers[0].num_items])
+
+    def expected_rows(self, program: Program, params: Params) -> Tensor | None:
+        layer = self.layers[0]
+        mixture = program.as_mixture(params) if layer.tabled else None
+        if mixture is None:
+            return super().expected_rows(program, params)
+        shares = program.latent_marginals(params)[mixture.latent]  # (N, C)
+        eta = mixture.response.eta.reshape(shares.shape[1], -1)
+        return expected_answers(layer.response, layer.num_items, shares, eta, params.get(layer.dispersion or ""))
+
+    def predictor_names(self, items: Sequence[str]) -> list[str]:
+        return linear_names(self.layers[0].response, items[: self.layers[0].num_items])
+
+    def as_numbers(self, table: Tensor) -> Tensor:
+        return as_indicators(self.layers[0].response, table)
 
     def num_densities(self, num_items: int) -> int:
-        return num_densities(self.layers[0].response, num_items - (self.num_given if num_items > self.layers[0].num_children else 0))
+        return num_densities(self.layers[0].response, num_items - (self.num_given if num_items > self.layers[0].num_items else 0))
 
     def why_no_standard_errors(self, params: Params) -> str | None:
         if any(layer.penalty is not None for layer in self.layers):
@@ -266,6 +297,10 @@ class LayeredStructure(Structure):
                 limit = layer.bounds(value)[(..., None) if name == layer.loadings else ...]
                 for index in (value.abs() >= BOUND_SHARE * limit).nonzero().tolist():
                     found.append(f"{name}{index}")
+            if layer.thresholds is not None:
+                own = params[layer.thresholds]
+                low, high = own.new_tensor(threshold_limits(layer.response, layer.num_items)).unbind(-1)
+                found += [f"{layer.thresholds}[{i}]" for i in ((own <= low + (1 - BOUND_SHARE) * low.abs()) | (own >= BOUND_SHARE * high)).nonzero().ravel().tolist()]
         return found
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
@@ -276,7 +311,7 @@ class LayeredStructure(Structure):
     def _on_separation(self, problem: Problem, params: Params) -> list[str]:
         if self.given is None:
             return []
-        found = open_coefficients(self.given, params[SITE], problem.data[:, self.layers[0].num_children :], problem.weights, apart=True)
+        found = open_coefficients(self.given, params[SITE], problem.data[:, self.layers[0].num_items :], problem.weights, apart=True)
         if not found:
             return []
         return [
@@ -343,7 +378,7 @@ class LayeredStructure(Structure):
         out = {}
         for layer, graph in zip(self.layers, estimated_graphs(self.layers, params), strict=True):
             edges = graph if layer.terms is None else (graph.to(params[layer.loadings]) @ layer.terms.to(params[layer.loadings])) > 0
-            out[layer.loadings] = edges.long()
+            out[layer.loadings] = layer.by_item(edges).long()
         return out
 
     def num_possible(self, params: Params) -> int:
@@ -374,7 +409,7 @@ class LayeredStructure(Structure):
             return
         layer = self.layers[0]
         complete, mask = filled(layer.response, self._items(problem.data))
-        statistic = layer.response.statistic(complete) if mask is None else layer.response.statistic(complete) * mask
+        statistic = layer.response.statistic(complete) if mask is None else layer.response.statistic(complete) * layer.response.spread(mask)
         centred = statistic - statistic.mean(0)
         values = torch.linalg.eigvalsh(centred.mT @ centred if len(centred) > centred.shape[1] else centred @ centred.mT)
         rank = int((values > RANK_TOLERANCE * values.max()).sum())

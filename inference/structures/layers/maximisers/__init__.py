@@ -1,0 +1,1 @@
+"""Maximisers of the children of a layer, given expected statistics."""
