@@ -155,11 +155,27 @@ class ItemLaw(ComponentLaw):
         x, mask = filled(self.family, data)
         return self.family.statistic(x), None if mask is None else self.family.spread(mask)
 
+    def _places(self, data: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        """Where the category of every entry stands among the statistics, and which entries are there; None where one-hot vectors are as quick."""
+        if not isinstance(self.family, Categorical) or data.dim() != 2 or not bool(self._tabled.all()):
+            return None
+        x, mask = filled(self.family, data)
+        places = self.family.places(x)
+        return None if places is None else (places, mask)
+
+    def centre(self, data: Tensor) -> Tensor:
+        found = self._places(data)
+        if found is None:
+            return super().centre(data)
+        return torch.bincount(found[0].flatten(), minlength=self.family.num_predictors(self.about.num_items)).to(data) / len(data)
+
     def scales(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
+        if not self._dispersed:
+            return data.new_zeros(0)
         values, _ = self.statistic(data)
         values = torch.where(self.family.spread(data.isnan()), torch.nan, values)
         scales = [column_variances(values[:, own], weights) * part.is_canonical for part, own in self._dispersed]  # a size has no scale
-        return torch.cat(scales) if scales else values.new_zeros(0)
+        return torch.cat(scales)
 
     @cached_property
     def _dispersed(self) -> list[tuple[ResponseFamily, slice]]:
@@ -173,11 +189,9 @@ class ItemLaw(ComponentLaw):
         return item_law(self.about, self.predictor(params).unsqueeze(-3), dispersion).log_prob(data.unsqueeze(-2))
 
     def statistics(self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None) -> ItemStatistics:
-        if isinstance(self.family, Categorical) and data.dim() == 2 and bool(self._tabled.all()):
-            x, there = filled(self.family, data)
-            places = self.family.places(x)
-            if places is not None:
-                return self._tallies(places, there, responsibilities, centre)
+        found = self._places(data)
+        if found is not None:
+            return self._tallies(*found, responsibilities, centre)
         statistic, mask = self.statistic(data)
         t = statistic - centre
         t = t if mask is None else t * mask

@@ -63,6 +63,10 @@ class ComponentLaw:
         """The columns that means are taken of, and which entries are there (None if all), each as ``data``."""
         return data, None
 
+    def centre(self, data: Tensor) -> Tensor:
+        """The mean of these columns over rows (N, J), about which sums are taken, or variances would drown in rounding."""
+        return self.statistic(data)[0].mean(0)
+
     def scales(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
         """The variance of every column whose variance has a floor, over all components, (D,).
 

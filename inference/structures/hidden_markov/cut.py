@@ -14,7 +14,7 @@ __all__ = ["Block", "Cut", "cut_of"]
 
 SHORTEST = 8  # steps of a piece
 IN_CACHE = 2**17  # numbers that matrices of all pieces may be, a K x K of them a piece
-DEAR = 80_000  # multiplications a step, from which on going step by step is quicker than matrices of pieces
+DEAR = 250_000  # what a step of all sequences costs by matrices, from which on going step by step is quicker
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +125,6 @@ def spread(rows: Tensor, place: Tensor, num: int) -> Tensor:
 def _piece_length(lengths: Tensor, num_states: int) -> int:
     """Steps of the pieces that sequences of these lengths (B,) are cut into."""
     longest, numbers = int(lengths.max()), num_states**2
-    if longest <= 2 * SHORTEST or len(lengths) * numbers * (num_states + 8) > DEAR:
+    if longest <= 2 * SHORTEST or len(lengths) * numbers * (num_states + 40) > DEAR:
         return longest
     return min(longest, max(SHORTEST, int(lengths.sum()) * numbers // IN_CACHE))

@@ -121,8 +121,8 @@ class HiddenMarkovSteps(Steps):
 
     @cached_property
     def centre(self) -> Tensor:
-        """Sums are taken about the overall mean, or variances would drown in rounding, (J,)."""
-        return self.law.statistic(self.cut.rows)[0].mean(0) if self.given_centre is None else self.given_centre
+        """Sums are taken about the overall mean, (P,)."""
+        return self.law.centre(self.cut.rows) if self.given_centre is None else self.given_centre
 
     def e_step(self, params: Params) -> tuple[MoveCounts, Tensor, Tensor]:
         own, initial, transitions = emission_of(params), initial_of(self.about, params), params["transitions"]

@@ -28,6 +28,7 @@ from ppl_models.sequences.hidden_chain import MOST_EXPONENT, RESCALE, log_chain_
 
 __all__ = ["Smoothed", "smoothed_blocks"]
 
+LEAST_EXPONENT = {torch.float64: -460.0, torch.float32: -70.0}  # of a weight; with smaller ones processors take a hundred times as long, and no chance changes
 Densities = Callable[[Params, Tensor], Tensor]  # (R, n, K), of rows (n, J) in every state
 
 
@@ -114,7 +115,7 @@ def _weights(block: Block, length: int, initial: Tensor, found: Tensor) -> _Weig
         own = (values[0] + initial.log().unsqueeze(-1)).amax(1)  # the largest with its chance, which may be tiny elsewhere
         peak[0] = torch.where(block.is_first, own, peak[0])
     peak = torch.where(peak.isfinite(), peak, 0.0)
-    values.sub_(peak.unsqueeze(2)).clamp_(max=MOST_EXPONENT.get(values.dtype, 70.0)).exp_()
+    values.sub_(peak.unsqueeze(2)).clamp_(LEAST_EXPONENT.get(values.dtype, -70.0), MOST_EXPONENT.get(values.dtype, 70.0)).exp_()
     return _Weights(values, peak.double().sum(0))
 
 
@@ -122,11 +123,15 @@ def _matrices(weights: _Weights, block: Block, initial: Tensor, transitions: Ten
     """From the state before each piece to the one at its end, (R, q, K, K), up to a factor."""
     values, turned = weights.values, transitions.mT
     length, restarts, size, num = values.shape
-    product = torch.diag_embed(values[0].movedim(1, -1)).movedim(1, -1)  # (R, K now, K first, q)
+    product = torch.eye(size).to(values)[None, :, :, None].repeat(restarts, 1, 1, num)  # (R, K now, K first, q)
+    logs = values[0].log()  # what each first state's chances were divided by, (R, K first, q)
     for t in range(1, length):
         product = (turned @ product.reshape(restarts, size, -1)).reshape(restarts, size, size, num).mul_(values[t].unsqueeze(2))
         if t % RESCALE == 0 or t == length - 1:
-            product.div_(product.amax((1, 2), keepdim=True))
+            largest = product.amax(1)
+            product.div_(largest.unsqueeze(1))
+            logs.add_(largest.log_())
+    product.mul_(logs.sub_(logs.amax(1, keepdim=True)).exp_().unsqueeze(1))
     within = product.permute(0, 3, 2, 1)  # (R, q, K first, K now)
     into = torch.where(block.is_first[:, None, None], initial[:, None, None], transitions[:, None])  # (R, q, K before, K first)
     return into @ within

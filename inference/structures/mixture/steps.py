@@ -69,8 +69,8 @@ class MixtureSteps(Steps):
 
     @cached_property
     def centre(self) -> Tensor:
-        """Sums are taken about the overall mean, or variances would drown in rounding, (J,)."""
-        return self.law.statistic(self._items)[0].mean(0) if self.given_centre is None else self.given_centre
+        """Sums are taken about the overall mean, (P,)."""
+        return self.law.centre(self._items) if self.given_centre is None else self.given_centre
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor | None]:

@@ -126,7 +126,7 @@ def test_a_long_sequence_is_cut_and_many_are_not() -> None:
     truth = truth_of(model, 7)
     long, short = drawn(model, truth, [3000], seed=8, missing=0.1), drawn(model, truth, [20] * 100, seed=9)
     assert cut_of(long, 3).num_pieces > 10
-    assert cut_of(short, 20).num_pieces == 100
+    assert cut_of(short, 30).num_pieces == 100
     densities = step_densities(NORMALS, {name: value.numpy() for name, value in truth.items()}, long[0].numpy())
     alpha = np.log(truth["initial"].numpy()) + densities[0]
     for density in densities[1:]:
