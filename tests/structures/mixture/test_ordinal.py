@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from inference import EM, Fit, fit
 from inference.base.component_laws.ordinal import maximise_ordinal
 from inference.plots import plot_categories
-from ppl_models import Bernoulli, Categorical, DeepDiscreteEncoder, HiddenMarkov, Mixture, Ordinal
+from ppl_models import Bernoulli, Categorical, HiddenMarkov, Mixture, Ordinal
 
 F64 = torch.float64
 LINKS = ("cumulative", "adjacent")
@@ -127,7 +127,6 @@ def test_two_categories_are_bernoulli_items(link: str, answers) -> None:
     [
         (lambda: Ordinal(3, link="logit"), "link must be 'cumulative', 'adjacent' or None"),
         (lambda: Ordinal((3, 1), link="adjacent"), "at least two categories"),
-        (lambda: DeepDiscreteEncoder(6, (2,), response=Ordinal(3, link="adjacent")), "Ordinal"),
         (lambda: HiddenMarkov(2, Ordinal(3, link="adjacent"), 2), "without a link"),
         (lambda: Mixture(2, Ordinal((3, 3), link="adjacent"), 3), "categories of 2 items are given"),
     ],
