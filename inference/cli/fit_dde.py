@@ -26,14 +26,13 @@ from inference.cli.app import (
     deliver,
     fit_app,
     one_line_errors,
-    read_frame,
-    response_of,
     run,
     shape_of,
     sizes_of,
 )
+from inference.cli.fit_mixture import CATEGORIES, ORDERED, Orders, items_of_layers
 
-__all__ = ["fit_dde"]
+__all__ = ["ItemFamilies", "fit_dde", "penalty_of"]
 
 
 class Start(StrEnum):
@@ -51,17 +50,26 @@ class Bottom(StrEnum):
     gdm = "gdm"
 
 
+ItemFamilies = Annotated[
+    str | None,
+    typer.Option(
+        "--response",
+        help=f"Family of the items: {', '.join((*RESPONSES, *ORDERED, CATEGORIES))}; or column by column, q1=ordinal,age=normal; or in blocks, ordinal:9,normal:3. "
+        "ordinal is the graded response model, partial-credit has adjacent categories. What is not said is taken as it looks: 0 and 1 as bernoulli, counts with zeros "
+        "among them as poisson, texts as categorical, other numbers as normal.",
+    ),
+]
+
+
 @fit_app.command("dde")
 def fit_dde(
     data: Table,
-    response: Annotated[
-        str,
-        typer.Option(help=f"Family of the items: {', '.join(RESPONSES)}; or blocks: poisson:9,normal:3."),
-    ],
     latents: Annotated[
         str, typer.Option(metavar="K1,K2,...", help="Sizes of the latent layers, bottom-up and falling: 6,2.")
     ],
     out: Out,
+    response: ItemFamilies = None,
+    order: Orders = None,
     penalty: Annotated[
         str,
         typer.Option(
@@ -104,13 +112,13 @@ def fit_dde(
         check_out(out, overwrite, checkpoint)
         sizes = sizes_of(latents, "--latents")
         shape = shape_of(image_shape)
-        frame = read_frame(data, columns, can_choose=True)
+        frame, family = items_of_layers(data, columns, response, order)
         check_image(shape, frame.shape[1])
         graphs: Any = None if graph is None else (read_table(graph).values, *[None] * (len(sizes) - 1))
         model: Any = DeepDiscreteEncoder(
             num_items=frame.shape[1],
             latent_sizes=sizes,
-            response=response_of(response),
+            response=family,
             penalty=penalty_of(penalty),
             graphs=graphs,
             bottom=ExpDINA() if bottom is Bottom.dina else ExpGDM() if bottom is Bottom.gdm else Additive(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from itertools import groupby
 from operator import itemgetter
@@ -20,6 +21,7 @@ from inference.cli.app import (
     Seed,
     Table,
     Verbose,
+    blocks_of,
     check_out,
     columns_of,
     deliver,
@@ -43,12 +45,20 @@ if TYPE_CHECKING:
 
     from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["AS_CATEGORIES", "CATEGORIES", "asked_of", "component_of", "fit_mixture"]
+__all__ = ["AS_CATEGORIES", "CATEGORIES", "ORDERED", "Orders", "asked_of", "component_of", "fit_mixture", "items_of_layers"]
 
 ROW_LAWS = {"multivariate-normal": "MultivariateNormal", "multivariate-t": "MultivariateT", "skew-normal": "SkewNormal"}
 CATEGORIES = "categorical"
 AS_CATEGORIES = ", or say --response {name}=categorical if it holds names of categories"
 FAMILIES = (*RESPONSES, CATEGORIES)
+ORDERED = {"ordinal": "cumulative", "partial-credit": "adjacent"}  # and their links
+Orders = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--order", metavar="LOW,...,HIGH",
+        help="Names of the categories of ordinal columns of texts, from the lowest to the highest: never,rarely,often,always. Once for each scale.",
+    ),
+]  # fmt: skip
 KINDS = {
     "bernoulli": "yes or no (Bernoulli)", "poisson": "counts (Poisson)", CATEGORIES: "categories (Categorical)", "normal": "measurements (Normal)",
 }  # fmt: skip
@@ -200,21 +210,69 @@ def _blocks(frame: pd.DataFrame, kinds: list[str]) -> ResponseFamily:
         for name in names:
             if kind == CATEGORIES and frame[name].nunique() > max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(frame) // 2)):
                 raise ValueError(f"column {name!r} holds {frame[name].nunique():,} different texts, too many for categories; leave it out with --columns")
-            if kind != CATEGORIES and holds_texts(frame[name]):
+            if kind != CATEGORIES and kind not in ORDERED and holds_texts(frame[name]):
                 raise ValueError(f"--response: column {name!r} holds texts, which {kind} items cannot be; leave it out with --columns, or say {name}={CATEGORIES}")
-        runs.append((ppl_models.Categorical.from_frame(frame[names]) if kind == CATEGORIES else getattr(ppl_models, RESPONSES[kind])(), len(names)))
+        family: ResponseFamily
+        if kind in ORDERED:
+            family = ppl_models.Ordinal.from_frame(frame[names], link=ORDERED[kind])  # type: ignore[arg-type]
+        else:
+            family = ppl_models.Categorical.from_frame(frame[names]) if kind == CATEGORIES else getattr(ppl_models, RESPONSES[kind])()
+        runs.append((family, len(names)))
     return runs[0][0] if len(runs) == 1 else ppl_models.Blocks(*runs)
 
 
-def asked_of(text: str) -> dict[str, str]:
-    """Families by column, NAME=FAMILY,NAME=FAMILY."""
+def items_of_layers(data: str, columns: str | None, response: str | None, orders: list[str] | None) -> tuple[pd.DataFrame, ResponseFamily]:
+    """The table of the items, and their family where predictors are linear in latents: categories, in order or not, beside numbers.
+
+    Args:
+        data: the file; columns: text of ``--columns``; response: text of ``--response``; orders: texts of ``--order``.
+    """
+    by_column = response is None or "=" in response
+    blocks = [] if response is None or by_column else blocks_of(response, "--response")
+    for name, _ in blocks:
+        if name not in (*FAMILIES, *ORDERED):
+            raise ValueError(f"--response: {', '.join((*FAMILIES, *ORDERED))}, or blocks of them, were expected, got {name!r}")
+    if response is not None and not by_column and all(name in RESPONSES for name, _ in blocks):
+        return read_frame(data, columns, can_choose=True), response_of(response)
+    names = list(columns_of(data)) if columns is None else names_of(columns, "--columns")
+    asked = {} if response is None else asked_of(response, ORDERED) if by_column else _of_blocks(blocks, names)
+    frame = read_mixed(data, names, [name for name, family in asked.items() if family == CATEGORIES], AS_CATEGORIES)
+    for name, family in asked.items():
+        if family in ORDERED and name in frame.columns and holds_texts(frame[name]):
+            frame[name] = _in_order(frame[name], [names_of(text, "--order") for text in orders or ()])
+    family = component_of(None, asked, frame)
+    return frame, family
+
+
+def _of_blocks(blocks: list[tuple[str, int | None]], names: list[str]) -> dict[str, str]:
+    """Families by column of blocks of columns, or of one family for all."""
+    kinds = [family for family, number in blocks for _ in range(len(names) if number is None else number)]
+    if len(kinds) != len(names):
+        raise ValueError(f"--response: the blocks hold {len(kinds)} columns, and the table has {len(names)}: {_listed(names)}")
+    return dict(zip(names, kinds, strict=True))
+
+
+def _in_order(column: pd.Series, orders: list[list[str]]) -> pd.Series:
+    """A column of texts as categories in the order that knows all of them."""
+    import pandas as pd
+
+    held = {str(value) for value in column.dropna().unique()}
+    for order in orders:
+        if held <= set(order):
+            return pd.Series(pd.Categorical(column, [name for name in order if name in held], ordered=True), column.index)
+    words = f"--order: column {column.name!r} holds {_listed(sorted(held))}, whose order is not known"
+    raise ValueError(f"{words}: give them from the lowest to the highest, as in --order never,rarely,often,always")
+
+
+def asked_of(text: str, others: Collection[str] = ()) -> dict[str, str]:
+    """Families by column, NAME=FAMILY,NAME=FAMILY; ``others`` are families that the command knows beside the usual ones."""
     out: dict[str, str] = {}
     for part in names_of(text, "--response"):
         name, _, family = part.rpartition("=")
         if not name:
             raise ValueError(f"--response: {part!r} should read COLUMN=FAMILY")
-        if family not in FAMILIES:
-            raise ValueError(f"--response: column {name!r}: one of {', '.join(FAMILIES)} was expected, got {family!r}")
+        if family not in (*FAMILIES, *others):
+            raise ValueError(f"--response: column {name!r}: one of {', '.join((*FAMILIES, *others))} was expected, got {family!r}")
         if name in out:
             raise ValueError(f"--response: column {name!r} is named twice")
         out[name] = family

@@ -83,8 +83,13 @@ def _rows(fit: Fit, data: str, read_as: dict[str, Any]) -> pd.DataFrame:
     are_numbers = named == [str(j) for j in range(len(named))]
     has_names = Path(data.rpartition(":")[0] or data).suffix.lower() not in (".npy", ".npz")
     if has_names and not are_numbers:
-        return read_mixed(data, named, list(fit.structure.column_levels(fit.item_names)))
+        levels = fit.structure.column_levels(fit.item_names)  # whole numbers are read as numbers: a column with gaps may hold 1.0 for 1
+        return read_mixed(data, named, [name for name, own in levels.items() if not all(_is_whole(level) for level in own)])
     return _by_place(data, read_frame(data), named)
+
+
+def _is_whole(level: str) -> bool:
+    return level.removeprefix("-").isdecimal() and str(int(level)) == level
 
 
 def _by_place(data: str, frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:

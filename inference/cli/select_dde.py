@@ -18,14 +18,14 @@ from inference.cli.app import (
     check_out,
     one_line_errors,
     range_of,
-    read_frame,
     select_app,
     warn,
     write_csv,
     write_json,
     write_picture,
 )
-from inference.cli.fit_dde import penalty_of, response_of
+from inference.cli.fit_dde import ItemFamilies, penalty_of
+from inference.cli.fit_mixture import Orders, items_of_layers
 from ppl_models.parts.showing import counted
 
 __all__ = ["Rule", "select_dde"]
@@ -45,11 +45,12 @@ class Rule(StrEnum):
 @select_app.command("dde")
 def select_dde(
     data: Table,
-    response: Annotated[str, typer.Option(help="Family of the items, as for fit dde.")],
     latents: Annotated[
         str, typer.Option(metavar="K1,K2,...", help="Sizes of the layers, bottom-up, one of them a range: 4:8,2.")
     ],
     out: Out,
+    response: ItemFamilies = None,
+    order: Orders = None,
     criterion: Annotated[Rule, typer.Option(help="What chooses; spectral fits nothing.")] = Rule.ebic,
     penalty: Annotated[str, typer.Option(metavar="auto|none|SLOPE,THRESHOLD", help="As for fit dde, for each size.")] = "auto",
     restarts: Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Starts of each fit.")] = 1,
@@ -75,8 +76,8 @@ def select_dde(
         if min(others) < 0:
             raise ValueError(f"--latents: whole numbers and one range were expected, got {latents!r}")
         check_out(out, overwrite)
-        frame = read_frame(data, columns, can_choose=True)
-        family, sparsity = response_of(response), penalty_of(penalty)
+        frame, family = items_of_layers(data, columns, response, order)
+        sparsity = penalty_of(penalty)
 
         def model(size: int) -> Any:
             sizes = tuple(size if place in ranged else other for place, other in enumerate(others))

@@ -227,7 +227,7 @@ def frame_with(**columns: object) -> pd.DataFrame:
         (answers(), {"response": "lognormal"}, "column 'calm': LogNormal items are positive, found 0"),
         (frame_with(loud=np.inf), {"response": "normal"}, "got an infinity in row 0"),
         (frame_with(loud=np.nan), {}, "column 'loud' has no observed entry"),
-        (answers(), {"response": "binomial"}, "bernoulli, poisson, normal, lognormal, negative-binomial, or blocks of them, were expected, got 'binomial'"),
+        (answers(), {"response": "binomial"}, "bernoulli, poisson, normal, lognormal, negative-binomial, categorical, ordinal, partial-credit, or blocks of them, were expected, got 'binomial'"),
         (answers(), {"response": "bernoulli:6,poisson:x"}, "--response: blocks are written NAME:NUMBER,NAME:NUMBER"),
         (answers(), {"response": "bernoulli:2,poisson:2"}, "the parts hold 4 columns, but there are num_items = 6"),
         (answers(), {"latents": "two"}, "--latents: whole numbers separated by commas were expected, got 'two'"),

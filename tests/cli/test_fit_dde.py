@@ -1,4 +1,4 @@
-"""``ppl-models fit dde`` with a Q-matrix."""
+"""``ppl-models fit dde`` with a Q-matrix, and with a table of texts."""
 
 from __future__ import annotations
 
@@ -31,3 +31,42 @@ def test_the_command_line_fits_with_a_q_matrix(bottom: str, tmp_path: Path) -> N
     loaded = Fit.load(tmp_path / "out" / "fit")
     assert loaded.model == encoder(LONG, ExpDINA() if bottom == "dina" else ExpGDM())
     assert "Π<sub>k∈S</sub>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_table_of_texts(tmp_path: Path) -> None:
+    """Likert answers in words, colours and a number: taken as they look, in the order that is given, and found again in new rows."""
+    rng = np.random.default_rng(5)
+    bits = rng.random((400, 2)) < 0.5
+    scale = np.array(["never", "rarely", "often", "always"])
+    table = {f"q{j}": scale[np.digitize(2.5 * bits[:, j % 2] - 0.4 + rng.logistic(size=400), (0.0, 1.0, 2.5))] for j in range(5)}
+    table["colour"] = np.where(rng.random(400) < 0.2 + 0.6 * bits[:, 0], "red", "blue")
+    table["age"] = 40 + 9 * bits[:, 1] + 4 * rng.normal(size=400)
+    pd.DataFrame(table).to_csv(tmp_path / "answers.csv", index=False)
+    laws = ",".join(f"q{j}=ordinal" for j in range(5))
+    common = ["fit", "dde", str(tmp_path / "answers.csv"), "--latents", "2", "--no-progress", "--penalty", "none", "--response", laws]
+    refused = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "no")])
+    assert refused.exit_code == 2
+    assert "--order: column 'q0' holds always, never, often, rarely, whose order is not known" in refused.output
+    result = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "yes"), "--order", "no,yes", "--order", "never,rarely,often,always"])
+    assert result.exit_code == 0, result.output
+    assert "colour as categories (Categorical); age as measurements (Normal)" in result.output
+    fitted = Fit.load(tmp_path / "yes" / "fit")
+    assert fitted.category_names == {f"q{j}": tuple(scale) for j in range(5)} | {"colour": ("blue", "red")}
+    pd.DataFrame(table).head(3).to_csv(tmp_path / "new.csv", index=False)
+    rows = CliRunner().invoke(app, ["predict", str(tmp_path / "yes"), str(tmp_path / "new.csv"), "--out", str(tmp_path / "rows.csv")])
+    assert rows.exit_code == 0, rows.output
+    assert len(pd.read_csv(tmp_path / "rows.csv")) == 3
+
+
+def test_codes_of_answers_with_gaps(tmp_path: Path) -> None:
+    """Codes 1 to 4 keep their names where a gap turns them into 1.0, ... in the file, in new rows too."""
+    rng = np.random.default_rng(6)
+    bits = rng.random(300) < 0.5
+    table = pd.DataFrame({f"q{j}": 1.0 + np.digitize(2.5 * bits + rng.logistic(size=300), (0.5, 1.5, 3.0)) for j in range(4)})
+    table.loc[3, "q1"] = np.nan
+    table.to_csv(tmp_path / "answers.csv", index=False)
+    result = CliRunner().invoke(app, ["fit", "dde", str(tmp_path / "answers.csv"), "--latents", "1", "--no-progress", "--response", "partial-credit", "--penalty", "none", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert Fit.load(tmp_path / "out" / "fit").category_names["q1"] == ("1", "2", "3", "4")
+    rows = CliRunner().invoke(app, ["predict", str(tmp_path / "out"), str(tmp_path / "answers.csv"), "--out", str(tmp_path / "rows.csv")])
+    assert rows.exit_code == 0, rows.output
