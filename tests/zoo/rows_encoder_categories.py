@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from scipy import stats
 from scipy.special import expit, logsumexp
 from zoo.row import F64, Params, Row
+from zoo.rows_encoder_covariates import KNOWN
 
 from ppl_models import Bernoulli, Blocks, Categorical, DeepDiscreteEncoder, Normal, Ordinal, Poisson, TruncatedLasso
 
@@ -107,6 +109,37 @@ def row_of(
     return Row(name, model, truth, shapes, functools.partial(log_likelihood, tuple(items), sizes), missing, recovery_rows)
 
 
+def log_likelihood_given(items: Sequence[Item], sizes: tuple[int, ...], params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    """One row at a time, the chances of its deepest latents by its covariates, which stand behind the items."""
+    out = []
+    for row in data:
+        chances = expit(params["coefficients"] @ np.array([1.0, row[len(items)], row[len(items) + 1] == 1]))
+        out.append(log_likelihood(items, sizes, {**params, "proportions": chances}, row[None, : len(items)])[0])
+    return np.array(out)
+
+
+def row_given(base: Row, name: str, items: Sequence[Item], missing: float) -> Row:
+    """The same items below latents that depend on a number and a category."""
+    assert isinstance(base.model, DeepDiscreteEncoder)
+    sizes = base.model.latent_sizes
+    truth = {site: value for site, value in base.truth.items() if site != "proportions"}
+    truth["coefficients"] = torch.tensor([[-0.9, 0.8, 1.0], [0.7, -0.6, 0.4]], dtype=F64)[: sizes[-1]]
+    shapes = {site: shape for site, shape in base.event_shapes.items() if site != "proportions"}
+    shapes |= {"coefficients": (sizes[-1], 3), "items": (len(items) + len(KNOWN.names),)}
+
+    def rows(num_rows: int, seed: int) -> torch.Tensor:
+        rng = np.random.default_rng(seed)
+        given = np.stack([rng.normal(1.0, 1.5, num_rows).round(1), rng.integers(0, 2, num_rows)], 1)
+        columns = [rng.normal(size=num_rows) if item.kind == "Normal" else rng.integers(0, max(2, item.size), num_rows) for item in items]
+        table = np.stack(columns, 1).astype(float)
+        gone = rng.random(table.shape) < missing
+        gone[np.arange(num_rows), np.arange(num_rows) % len(items)] = False
+        return torch.from_numpy(np.concatenate([np.where(gone, np.nan, table), given], 1))
+
+    model = replace(base.model, penalty=None, covariates=KNOWN)
+    return Row(name, model, truth, shapes, functools.partial(log_likelihood_given, tuple(items), sizes), missing, data=rows)
+
+
 def encoders_of_categories() -> list[Row]:
     likert = [Item("cumulative", size) for size in (4, 3, 3, 2, 3)]
     steps = [Item("adjacent", size) for size in (3, 4, 2, 3, 3)]
@@ -115,7 +148,9 @@ def encoders_of_categories() -> list[Row]:
     beside = Blocks((Ordinal(3), 2), (Bernoulli(), 1), (Categorical(3), 1), (Poisson(), 1), (Normal(), 1), (Ordinal(4, link="adjacent"), 1))
     graphs = (((1, 0), (0, 1), (1, 0), (1, 1), (0, 1), (1, 0), (1, 1)), ((1,), (1,)))
     sizes = tuple(item.size for item in likert)
+    above = row_of("", mixed, (2, 1), beside, 91)
     return [
+        row_given(above, "encoder-categories-covariates", mixed, 0.2),
         row_of("encoder-Ordinal", likert, (2, 1), Ordinal(sizes), 81),
         row_of("encoder-Ordinal-missing", likert, (3,), Ordinal(sizes), 82, missing=0.2),
         row_of("encoder-adjacent", steps, (2,), Ordinal(tuple(item.size for item in steps), link="adjacent"), 83, missing=0.15),

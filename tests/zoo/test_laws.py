@@ -308,7 +308,7 @@ def test_a_fit_reports_the_objective_of_every_iteration(accelerate: bool) -> Non
 
 def layer_statistics_by_hand(row: Row, restart: int) -> dict[str, dict[str, Tensor]]:
     """The statistics of every layer from the joint posterior of all latents, row by row."""
-    by_hand, (data, given) = truth_by_hand(row, restart), data_of(row).tensor_split([row.model.layers()[0].num_children], 1)
+    by_hand, (data, given) = truth_by_hand(row, restart), data_of(row).tensor_split([row.model.layers()[0].num_items], 1)
     out = {}
     for depth, layer in enumerate(row.model.layers()):
         parent = by_hand.values[layer.parent]  # (C, K)
