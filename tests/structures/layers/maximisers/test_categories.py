@@ -43,7 +43,8 @@ def test_the_optimum_is_that_of_a_general_optimiser(response: object) -> None:
     names = [name for name in (layer.intercepts, layer.loadings, layer.thresholds) if name]
     shapes = [start[name].shape for name in names]
     precision = layer.precision(slice(0, 1), found[layer.loadings])
-    assert precision is not None and stats.sums is not None
+    assert precision is not None
+    assert stats.sums is not None
 
     def value(flat: Tensor) -> Tensor:
         parts = [part.reshape(shape) for part, shape in zip(flat.split([shape.numel() for shape in shapes]), shapes, strict=True)]
