@@ -15,6 +15,7 @@ from inference.base.outcome import (
     DegenerateWarning,
     EstimateWarning,
     PenaltyChoice,
+    RowsWarning,
     StartsWarning,
 )
 from inference.bootstrap import Bootstrap
@@ -90,6 +91,7 @@ __all__ = [
     "Pursuit",
     "Restarts",
     "RowBlocks",
+    "RowsWarning",
     "ScoreFunctionSVI",
     "Shrinkage",
     "StartsWarning",

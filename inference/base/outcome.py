@@ -12,7 +12,7 @@ from inference.programs.program import Params
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import ColumnsWarning
 
-__all__ = ["Outcome", "PenaltyChoice", "ConvergenceWarning", "BoundWarning", "ColumnsWarning", "DegenerateWarning", "EstimateWarning", "StartsWarning"]
+__all__ = ["Outcome", "PenaltyChoice", "ConvergenceWarning", "BoundWarning", "ColumnsWarning", "DegenerateWarning", "EstimateWarning", "RowsWarning", "StartsWarning"]
 
 
 @shows_briefly
@@ -108,6 +108,10 @@ class BoundWarning(UserWarning):
 
 class DegenerateWarning(UserWarning):
     """Every start ended in a solution that is no proper optimum: a spike, an empty component, or copies of one component."""
+
+
+class RowsWarning(UserWarning):
+    """Rows were left out of a fit."""
 
 
 class StartsWarning(UserWarning):

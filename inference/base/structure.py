@@ -32,6 +32,7 @@ from inference.base.starts import StartSearch
 from inference.programs.data import checks_data, first_tensor, map_tensors
 from inference.programs.program import Params, Program
 from inference.programs.replicates import tables_of
+from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.showing import shows_briefly
 
@@ -127,6 +128,11 @@ class Structure:
     def num_given(self) -> int:
         """Columns at the end of a table that are given and not drawn, such as labels of groups."""
         return 0
+
+    @property
+    def covariates(self) -> Covariates | None:
+        """Columns at the end of a table on which the latents of its rows depend; None where they depend on none."""
+        return None
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> Structure | None:

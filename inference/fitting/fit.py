@@ -25,6 +25,7 @@ from inference.base.structure import Method, Problem, Standard, is_method, sampl
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
 from inference.engines.start_search import search_starts
+from inference.fitting.left_out import Missing, complete_covariates
 from inference.fitting.problem import check_blocks, in_blocks, problem_of, problem_of_blocks
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
@@ -56,6 +57,7 @@ def fit(
     progress: bool = False,
     checkpoint: str | Path | None = None,
     weights: Any = None,
+    covariates_missing: Missing = "refuse",
 ) -> Fit:
     """Fit a model to data.
 
@@ -88,6 +90,9 @@ def fit(
             sum of the weights for the number of rows, so scale weights of a survey to the size of the sample. :class:`~inference.engines.em.EM` of
             mixtures, hidden Markov models (one weight a sequence), encoders, latent attribute and noisy-OR models takes them; all others refuse. Standard errors, and pages about the rows, are not worked out for weighted rows.
 
+        covariates_missing: of a model with covariates, "refuse" rows that lack one, naming the first, or "drop" them: they are left out of the fit, which says how many and
+            which. What is asked of the fit afterwards refuses such rows in either case, for nothing is known of them.
+
     Raises:
         ValueError: for data the model cannot have made (see the model), or settings out of range; before any work.
 
@@ -95,6 +100,7 @@ def fit(
         ConvergenceWarning, BoundWarning: see there.
         DegenerateWarning: if no start ended in a proper optimum, saying what is wrong with the best of them.
         StartsWarning: if a plain call found its best optimum only once.
+        RowsWarning: if rows that lack a covariate were dropped.
     """
     if num_restarts is not None and not is_integer(num_restarts):
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
@@ -108,6 +114,7 @@ def fit(
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     began = time.monotonic()
     with listening() as caught, torch.enable_grad(), np.errstate(all="warn", under="ignore"):  # whatever the caller has set
+        data, weights = complete_covariates(model, data, weights, covariates_missing)
         taken, start_given = in_blocks(model, data, method), not (init is None or isinstance(init, str))
         problem = (problem_of_blocks if isinstance(taken, RowBlocks) else problem_of)(model, taken, seed, start_given, weights)
         search = None

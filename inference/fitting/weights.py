@@ -55,7 +55,7 @@ def row_weights(weights: Any, data: Any, tensors: Any, structure: Structure) -> 
             f"weights: numbers that count rows were expected, and these add up to {values.sum():.3g}: scale them to the size of the sample, as "
             "weights / weights.mean()"
         )
-    return torch.from_numpy(values).to(like)
+    return torch.tensor(values).to(like)  # a copy: arrays of pandas may be read-only
 
 
 def check_weighing(method: Method) -> None:

@@ -41,8 +41,8 @@ def _(structure: LayeredStructure, subject: Subject) -> Verdict:
     layers, fit = structure.layers, subject.fit
     sizes = " under ".join(counted(layer.num_parents, "yes-no latent") for layer in layers)
     words = f"{counted(fit.num_rows, 'row')} of {layers[0].num_items} items, which rest on {sizes}."
-    if structure.given is not None:
-        words += f" How likely the {'latents' if len(layers) == 1 else 'deepest latents'} are to be 1 depends on {listed(list(structure.given.names))}."
+    if structure.covariates is not None:
+        words += f" How likely the {'latents' if len(layers) == 1 else 'deepest latents'} are to be 1 depends on {listed(list(structure.covariates.names))}."
     if fit.choice is not None:
         words += f" Which items depend on which latents was found in this fit: {sum(int(graph.sum()) for graph in fit.graphs.values())} edges."
     step = "Ask whether this is the right number of latents: fit several numbers and compare them (ppl-models select dde, or inference.selection.select_dimension)."
@@ -75,9 +75,9 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     lines = [f"a_{{{depth},k}} ~ {each}" if "_k" in root.law else f"a_{{{depth}}} ~ {each}"]
     own = root.sites()
     rows = [["π" if len(own) == 1 else "", name, shape_text(shape), "probabilities" if len(own) == 1 else f"of the law of a_{depth}"] for name, shape in own.items()]
-    if structure.given is not None:
-        terms = ", ".join(structure.given.terms)
-        rows = [["β", name, shape_text(shape), f"log-odds: {terms}; N(0, {structure.given.scale:g}²), covariates in standard deviations"] for name, shape in own.items()]
+    if structure.covariates is not None:
+        terms = ", ".join(structure.covariates.terms)
+        rows = [["β", name, shape_text(shape), f"log-odds: {terms}; N(0, {structure.covariates.scale:g}²), covariates in standard deviations"] for name, shape in own.items()]
     for d in range(depth, 0, -1):
         layer = layers[d - 1]
         eta = f"b_{{{d},j}} + Σ_{{k}} W_{{{d},jk}} a_{{{d},k}}"
@@ -103,8 +103,8 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         f"with {numbers} latents from the bottom up; σ is the logistic function."
     )
     yield Equations(lines)
-    if structure.given is not None:
-        yield Paragraph(f"The deepest latents depend on the covariates z: {listed(list(structure.given.names))}. Given the latents, the items do not depend on them.")
+    if structure.covariates is not None:
+        yield Paragraph(f"The deepest latents depend on the covariates z: {listed(list(structure.covariates.names))}. Given the latents, the items do not depend on them.")
     yield Table(("symbol", "name", "size", "prior or range"), rows)
 
 
@@ -172,7 +172,7 @@ def _law(family: ResponseFamily) -> str:
 
 @middle.register
 def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
-    covariates = [] if structure.given is None else [Section("covariates", "What the deepest latents depend on", _covariates(structure, subject))]
+    covariates = [] if structure.covariates is None else [Section("covariates", "What the deepest latents depend on", _covariates(structure, subject))]
     return [
         *covariates,
         Section("loadings", "Loadings", _loadings(structure, subject)),

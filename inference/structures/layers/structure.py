@@ -101,39 +101,39 @@ class LayeredStructure(Structure):
         return (str(self.layers[0].child),)
 
     @property
-    def given(self) -> Covariates | None:
-        """What the deepest latents depend on; None where they have one law for all rows."""
+    def covariates(self) -> Covariates | None:
+        """What the deepest latents depend on."""
         root = self.root
         return root.covariates if isinstance(root, CovariateRoot) else None
 
     @property
     def num_given(self) -> int:
-        return 0 if self.given is None else len(self.given.names)
+        return 0 if self.covariates is None else len(self.covariates.names)
 
     def _items(self, data: Tensor) -> Tensor:
         """The columns that are drawn, (..., J)."""
         return data[..., : self.layers[0].num_items]
 
     def measured(self, data: Any, weights: Tensor | None = None) -> Any:
-        if self.given is None or self.given.units is not None:
+        if self.covariates is None or self.covariates.units is not None:
             return self.model
-        return dataclasses.replace(self.model, covariates=self.given.measured(data[:, self.layers[0].num_items :], weights))
+        return dataclasses.replace(self.model, covariates=self.covariates.measured(data[:, self.layers[0].num_items :], weights))
 
     def standard(self, problem: Problem) -> Standard | None:
-        return None if self.given is None else standard_covariates(problem, None, self.given, type(self))
+        return None if self.covariates is None else standard_covariates(problem, None, self.covariates, type(self))
 
     def stand_in(self) -> Tensor | None:
-        return None if self.given is None else torch.ones(1, self.layers[0].num_items + self.num_given, dtype=torch.float64)
+        return None if self.covariates is None else torch.ones(1, self.layers[0].num_items + self.num_given, dtype=torch.float64)
 
     def column_levels(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         own = self.category_names(names)
-        if self.given is not None:
-            own = own | {name: levels for name, levels in zip(names[self.layers[0].num_items :], self.given.levels, strict=False) if levels}
+        if self.covariates is not None:
+            own = own | {name: levels for name, levels in zip(names[self.layers[0].num_items :], self.covariates.levels, strict=False) if levels}
         return own
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
         """Items beside the covariates of the data, with their gaps; None where nothing is given."""
-        if self.given is None:
+        if self.covariates is None:
             return None
         table, root, size = self.model.check_data(data, for_fit=False)[0], self.root, self.layers[0].num_items
         root = root_of_rows(root, table[:, size:])
@@ -149,7 +149,7 @@ class LayeredStructure(Structure):
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
         """The items alone, for the covariates are given."""
-        if self.given is None:
+        if self.covariates is None:
             return super().as_tables(program, values)
         return {name: self.as_numbers(self._items(value)) for name, value in values.items()}
 
@@ -189,7 +189,7 @@ class LayeredStructure(Structure):
     @property
     def takes_blocks(self) -> bool:  # type: ignore[override]
         """As :attr:`takes_weights`; coefficients of covariates are read from the rows once more."""
-        return self.takes_weights and self.given is None
+        return self.takes_weights and self.covariates is None
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
         if not isinstance(problem.data, Tensor):
@@ -197,7 +197,7 @@ class LayeredStructure(Structure):
         return LayeredSteps.build(self.model, problem.data, chunk_elements, num_inner, problem.weights)
 
     def set_steps(self, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int) -> Steps | None:
-        if self.given is not None:
+        if self.covariates is not None:
             return None
         base = LayeredSteps.build(self.model, sets, chunk_elements, num_inner)
         return None if base is None else SetSteps(base)
@@ -309,9 +309,9 @@ class LayeredStructure(Structure):
         return [*self._upside_down(problem, params), *self._go_together(problem, params), *self._on_separation(problem, params)]
 
     def _on_separation(self, problem: Problem, params: Params) -> list[str]:
-        if self.given is None:
+        if self.covariates is None:
             return []
-        found = open_coefficients(self.given, params[SITE], problem.data[:, self.layers[0].num_items :], problem.weights, apart=True)
+        found = open_coefficients(self.covariates, params[SITE], problem.data[:, self.layers[0].num_items :], problem.weights, apart=True)
         if not found:
             return []
         return [
@@ -323,7 +323,7 @@ class LayeredStructure(Structure):
     def _go_together(self, problem: Problem, params: Params) -> list[str]:
         """One layer of independent latents under a graph that was given, where the data say that some depend on each other."""
         (layer, *deeper), size = self.layers, self.layers[0].num_parents
-        if deeper or self.given is not None or size < 2 or size > MOST_TABLED or layer.graph is None or getattr(self.model, "graphs_estimated", False):
+        if deeper or self.covariates is not None or size < 2 or size > MOST_TABLED or layer.graph is None or getattr(self.model, "graphs_estimated", False):
             return []
         if problem.num_rows * 2**size > MOST_CELLS or problem.weights is not None:
             return []

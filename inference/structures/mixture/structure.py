@@ -33,6 +33,7 @@ from inference.structures.mixture.chances import (
 from inference.structures.mixture.steps import MixtureSetSteps, MixtureSteps
 from inference.structures.mixture.tables import most_classes, table_too_small
 from ppl_models.descriptions.components import MixtureComponents
+from ppl_models.descriptions.covariates import Covariates
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -161,6 +162,10 @@ class MixtureStructure(Structure):
     def regresses(self) -> bool:
         """Whether the components depend on covariates."""
         return self.about.covariates is not None and self.about.num_components > 1
+
+    @property
+    def covariates(self) -> Covariates | None:
+        return self.about.covariates
 
     @property
     def num_given(self) -> int:
