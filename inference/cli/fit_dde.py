@@ -30,6 +30,15 @@ from inference.cli.app import (
     shape_of,
     sizes_of,
 )
+from inference.cli.covariates import (
+    CovariateColumns,
+    CovariatesMissing,
+    Gaps,
+    item_columns,
+    joined,
+    read_covariates,
+    with_covariates,
+)
 from inference.cli.fit_mixture import CATEGORIES, ORDERED, Orders, items_of_layers
 
 __all__ = ["ItemFamilies", "fit_dde", "penalty_of"]
@@ -97,6 +106,8 @@ def fit_dde(
         typer.Option(help="How items depend on latents: each alone, all of --graph together, or with every interaction."),
     ] = Bottom.additive,
     columns: Columns = None,
+    covariates: CovariateColumns = None,
+    covariates_missing: CovariatesMissing = Gaps.refuse,
     image_shape: ImageShape = None,
     checkpoint: CheckpointFile = None,
     no_progress: NoProgress = False,
@@ -112,15 +123,20 @@ def fit_dde(
         check_out(out, overwrite, checkpoint)
         sizes = sizes_of(latents, "--latents")
         shape = shape_of(image_shape)
-        frame, family = items_of_layers(data, columns, response, order)
-        check_image(shape, frame.shape[1])
+        given = read_covariates(data, covariates)
+        frame, family = items_of_layers(data, item_columns(data, columns, given), response, order)
+        frame, given = with_covariates(frame, given, covariates_missing)
+        num_items = frame.shape[1]
+        check_image(shape, num_items)
+        frame, known = joined(frame, given)
         graphs: Any = None if graph is None else (read_table(graph).values, *[None] * (len(sizes) - 1))
         model: Any = DeepDiscreteEncoder(
-            num_items=frame.shape[1],
+            num_items=num_items,
             latent_sizes=sizes,
             response=family,
             penalty=penalty_of(penalty),
             graphs=graphs,
+            covariates=known,
             bottom=ExpDINA() if bottom is Bottom.dina else ExpGDM() if bottom is Bottom.gdm else Additive(),
         )
         chosen = None

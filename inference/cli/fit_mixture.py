@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from enum import StrEnum
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,8 +36,17 @@ from inference.cli.app import (
     write_csv,
     write_rows,
 )
+from inference.cli.covariates import (
+    CovariateColumns,
+    CovariatesMissing,
+    Gaps,
+    item_columns,
+    joined,
+    listed,
+    read_covariates,
+    with_covariates,
+)
 from ppl_models.parts.frames import holds_texts, kind_of_column
-from ppl_models.parts.showing import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,15 +70,7 @@ Orders = Annotated[
 KINDS = {
     "bernoulli": "yes or no (Bernoulli)", "poisson": "counts (Poisson)", CATEGORIES: "categories (Categorical)", "normal": "measurements (Normal)",
 }  # fmt: skip
-MOST_NAMED = 6
 FEW_CATEGORIES, MOST_CATEGORIES = 10, 50  # of a column of texts: so many always may be, and never more (else half of the rows)
-
-
-class Gaps(StrEnum):
-    """What becomes of rows that lack a covariate."""
-
-    refuse = "refuse"
-    drop = "drop"
 
 
 @fit_app.command("mixture")
@@ -90,13 +90,8 @@ def fit_mixture(
         ),
     ] = None,
     columns: Columns = None,
-    covariates: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,...", help="Columns, beside those of --columns, that the group of a row depends on; those of texts count as categories."),
-    ] = None,
-    covariates_missing: Annotated[
-        Gaps, typer.Option("--covariates-missing", help="Where rows lack a covariate: refuse the table, or drop these rows and say how many.")
-    ] = Gaps.refuse,
+    covariates: CovariateColumns = None,
+    covariates_missing: CovariatesMissing = Gaps.refuse,
     restarts: Restarts = None,
     seed: Seed = 0,
     checkpoint: CheckpointFile = None,
@@ -109,7 +104,6 @@ def fit_mixture(
     For example: ppl-models fit mixture data.csv --components 3 --columns age,visits,smokes --out groups
     """
     with one_line_errors(checkpoint, verbose, can_resume=True):
-        from ppl_models.descriptions.covariates import Covariates
         from ppl_models.mixture import Mixture
 
         if (components is None) == (choose is None):
@@ -119,18 +113,15 @@ def fit_mixture(
         sizes = None if choose is None else range_of(choose, "--choose")
         check_out(out, overwrite, checkpoint)
         asked = None if response is None or "=" not in response else asked_of(response)
-        given = None if covariates is None else read_mixed(data, names_of(covariates, "--covariates"))
-        frame = _read(data, columns if given is None else _others(data, columns, list(given)), response, asked)
-        if given is not None and covariates_missing is Gaps.drop:
-            kept = given.notna().all(axis=1)
-            typer.echo(f"{counted(int((~kept).sum()), 'row')} of {len(kept):,} that lack a covariate {'is' if (~kept).sum() == 1 else 'are'} left out.")
-            frame, given = frame[kept], given[kept]
+        given = read_covariates(data, covariates)
+        frame = _read(data, item_columns(data, columns, given), response, asked)
+        frame, given = with_covariates(frame, given, covariates_missing)
         component = component_of(response, asked, frame)
         for text in _doubts(frame):
             warn(text)
 
-        known, num_items = None if given is None else Covariates.from_frame(given), frame.shape[1]
-        frame = frame if given is None else frame.assign(**{str(name): given[name] for name in given})
+        num_items = frame.shape[1]
+        frame, known = joined(frame, given)
 
         def model(size: int) -> Any:
             return Mixture(size, component, num_items, covariates=known)
@@ -159,15 +150,6 @@ def fit_mixture(
 # ---------------------------------------------------------------- what the columns are
 
 
-def _others(data: str, columns: str | None, given: list[str]) -> list[str]:
-    """The columns of the items: those asked for, or all but the covariates."""
-    names = list(columns_of(data)) if columns is None else names_of(columns, "--columns")
-    both = [name for name in given if name in names]
-    if columns is not None and both:
-        raise ValueError(f"--covariates: {_listed(both)} cannot be among --columns too: what a group depends on is not what it is made of")
-    return [name for name in names if name not in given]
-
-
 def _read(data: str, columns: str | list[str] | None, response: str | None, asked: dict[str, str] | None) -> pd.DataFrame:
     """The table; columns of texts are categories, unless a law of numbers is asked for all columns."""
     if response == CATEGORIES:
@@ -191,10 +173,10 @@ def component_of(text: str | None, asked: dict[str, str] | None, frame: pd.DataF
     asked = asked or {}
     for name in asked:
         if name not in frame.columns:
-            raise ValueError(f"--response: {name!r} is no column of the table; the columns used are {_listed(list(frame.columns))}")
+            raise ValueError(f"--response: {name!r} is no column of the table; the columns used are {listed(list(frame.columns))}")
     kinds = [asked.get(name) or kind_of_column(frame[name]) for name in frame.columns]
     left = [(name, kind) for name, kind in zip(frame.columns, kinds, strict=True) if name not in asked]
-    said = [f"{_listed([name for name, own in left if own == kind])} as {words}" for kind, words in KINDS.items() if any(own == kind for _, own in left)]
+    said = [f"{listed([name for name, own in left if own == kind])} as {words}" for kind, words in KINDS.items() if any(own == kind for _, own in left)]
     if said:
         typer.echo(f"By their values, the columns are taken as follows (--response says otherwise): {'; '.join(said)}.")
     return _blocks(frame, kinds)
@@ -221,11 +203,11 @@ def _blocks(frame: pd.DataFrame, kinds: list[str]) -> ResponseFamily:
     return runs[0][0] if len(runs) == 1 else ppl_models.Blocks(*runs)
 
 
-def items_of_layers(data: str, columns: str | None, response: str | None, orders: list[str] | None) -> tuple[pd.DataFrame, ResponseFamily]:
+def items_of_layers(data: str, columns: str | list[str] | None, response: str | None, orders: list[str] | None) -> tuple[pd.DataFrame, ResponseFamily]:
     """The table of the items, and their family where predictors are linear in latents: categories, in order or not, beside numbers.
 
     Args:
-        data: the file; columns: text of ``--columns``; response: text of ``--response``; orders: texts of ``--order``.
+        data: the file; columns: text of ``--columns``, or names; response: text of ``--response``; orders: texts of ``--order``.
     """
     by_column = response is None or "=" in response
     blocks = [] if response is None or by_column else blocks_of(response, "--response")
@@ -234,7 +216,7 @@ def items_of_layers(data: str, columns: str | None, response: str | None, orders
             raise ValueError(f"--response: {', '.join((*FAMILIES, *ORDERED))}, or blocks of them, were expected, got {name!r}")
     if response is not None and not by_column and all(name in RESPONSES for name, _ in blocks):
         return read_frame(data, columns, can_choose=True), response_of(response)
-    names = list(columns_of(data)) if columns is None else names_of(columns, "--columns")
+    names = list(columns_of(data)) if columns is None else names_of(columns, "--columns") if isinstance(columns, str) else columns
     asked = {} if response is None else asked_of(response, ORDERED) if by_column else _of_blocks(blocks, names)
     frame = read_mixed(data, names, [name for name, family in asked.items() if family == CATEGORIES], AS_CATEGORIES)
     for name, family in asked.items():
@@ -248,7 +230,7 @@ def _of_blocks(blocks: list[tuple[str, int | None]], names: list[str]) -> dict[s
     """Families by column of blocks of columns, or of one family for all."""
     kinds = [family for family, number in blocks for _ in range(len(names) if number is None else number)]
     if len(kinds) != len(names):
-        raise ValueError(f"--response: the blocks hold {len(kinds)} columns, and the table has {len(names)}: {_listed(names)}")
+        raise ValueError(f"--response: the blocks hold {len(kinds)} columns, and the table has {len(names)}: {listed(names)}")
     return dict(zip(names, kinds, strict=True))
 
 
@@ -260,7 +242,7 @@ def _in_order(column: pd.Series, orders: list[list[str]]) -> pd.Series:
     for order in orders:
         if held <= set(order):
             return pd.Series(pd.Categorical(column, [name for name in order if name in held], ordered=True), column.index)
-    words = f"--order: column {column.name!r} holds {_listed(sorted(held))}, whose order is not known"
+    words = f"--order: column {column.name!r} holds {listed(sorted(held))}, whose order is not known"
     raise ValueError(f"{words}: give them from the lowest to the highest, as in --order never,rarely,often,always")
 
 
@@ -289,7 +271,3 @@ def _doubts(frame: pd.DataFrame) -> list[str]:
         if not holds_texts(frame[name]) and len(values) > 2 and (values == values[0] + np.arange(len(values))).all():
             out.append(f"column {name!r} counts the rows; it says nothing of groups, and --columns leaves it out")
     return out
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")

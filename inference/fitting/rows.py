@@ -194,6 +194,8 @@ def reconstruct(fit: FitRecord, data: Any) -> Tensor:
         if own is None and (mixture := program.as_mixture(fit.params)) is not None:
             weights = program.latent_marginals(fit.params)[mixture.latent]  # (n, C)
             own = weights @ mixture.response.mean.reshape(weights.shape[1], -1)
+            given = program.args[0][..., own.shape[-1] :]  # covariates stand behind the items, as they are
+            own = torch.cat([own, given.to(own)], -1)
         if own is None:
             raise ValueError(
                 f"reconstruct: what to expect of a row is known for mixtures, hidden Markov models and models of binary latents over independent items, and not "

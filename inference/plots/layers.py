@@ -235,14 +235,15 @@ def plot_reconstructions(
         ValueError: if ``image_shape`` does not hold the items, or a row is not in the data.
     """
     values = as_matrix(fit, data)
-    shape = check_image_shape(image_shape, values.shape[1], "plot_reconstructions")
+    num_items = values.shape[1] - fit.structure.num_given
+    shape = check_image_shape(image_shape, num_items, "plot_reconstructions")
     if rows is None:
         rows = np.unique(np.linspace(0, len(values) - 1, 10).astype(int)).tolist()
     if not len(rows) or min(rows) < 0 or max(rows) >= len(values):
         raise ValueError(f"plot_reconstructions: rows must lie in 0..{len(values) - 1}, got {list(rows)}")
     ax = _axes(ax, 1.1 * len(rows) + 1.2, 2.9 * shape[0] / shape[1] + 0.5)
     picked = torch.as_tensor(values[list(rows)])
-    rebuilt = fit.reconstruct(picked).detach().cpu().numpy()
+    rebuilt, values = fit.reconstruct(picked).detach().cpu().numpy()[:, :num_items], values[:, :num_items]
     seen = values[np.isfinite(values)]
     cmap = colormaps["gray_r"].with_extremes(bad="#f1b24a")
     limits = float(min(seen.min(), rebuilt.min())), float(max(seen.max(), rebuilt.max()))

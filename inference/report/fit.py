@@ -74,7 +74,7 @@ def write_report(
         data = as_fitted(fit, data)
         checked(fit.model, data)
     if image_shape is not None and fit.item_names:
-        check_image_shape(image_shape, len(fit.item_names), "write_report")
+        check_image_shape(image_shape, len(fit.item_names) - fit.structure.num_given, "write_report")
     subject, structure = Subject(fit, data, image_shape, names, identifiability), fit.structure
     sections = [
         Section("verdict", "Verdict", [verdict(structure, subject)]),

@@ -13,7 +13,8 @@ from zoo.rows_measurement import LONG
 
 from inference import Fit
 from inference.cli import app
-from ppl_models import ExpDINA, ExpGDM
+from inference.report import read_results
+from ppl_models import Covariates, ExpDINA, ExpGDM
 
 
 @pytest.mark.parametrize("bottom", ["dina", "gdm"])
@@ -70,3 +71,31 @@ def test_codes_of_answers_with_gaps(tmp_path: Path) -> None:
     assert Fit.load(tmp_path / "out" / "fit").category_names["q1"] == ("1", "2", "3", "4")
     rows = CliRunner().invoke(app, ["predict", str(tmp_path / "out"), str(tmp_path / "answers.csv"), "--out", str(tmp_path / "rows.csv")])
     assert rows.exit_code == 0, rows.output
+
+
+def test_latents_that_depend_on_covariates_come_back_from_the_folder(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    age, town = rng.normal(40.0, 10.0, 300).round(), rng.choice(["Bonn", "Ulm"], 300)
+    skill = rng.random(300) < 1 / (1 + np.exp(4.0 - 0.1 * age))
+    table = pd.DataFrame((rng.random((300, 4)) < np.where(skill[:, None], 0.85, 0.2)).astype(int), columns=list("abcd"))
+    table.insert(1, "town", town)
+    table["age"] = age
+    table.to_csv(tmp_path / "answers.csv", index=False)
+    common = ["fit", "dde", str(tmp_path / "answers.csv"), "--response", "bernoulli", "--latents", "1", "--penalty", "none", "--no-progress"]
+    done = CliRunner().invoke(app, [*common, "--covariates", "age,town", "--image-shape", "2,2", "--out", str(tmp_path / "out")], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    fit, frame, _ = read_results(tmp_path / "out")
+    assert fit.model.covariates == Covariates(("age", "town"), ((), ("Bonn", "Ulm")))
+    assert fit.item_names == (*"abcd", "age", "town")
+    assert frame["town"].tolist() == town.tolist()
+    assert 0.04 < float(fit.params["coefficients"][0, 1]) < 0.2
+    assert "odds ratio" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    again = CliRunner().invoke(app, ["predict", str(tmp_path / "out"), str(tmp_path / "answers.csv"), "--out", str(tmp_path / "new.csv")], catch_exceptions=False)
+    assert again.exit_code == 0, again.stderr
+    assert len(pd.read_csv(tmp_path / "new.csv")) == 300
+    table.assign(town=table["town"].where(table.index != 1)).to_csv(tmp_path / "answers.csv", index=False)
+    asked = [*common, "--covariates", "town", "--columns", "a,b,c,d", "--out", str(tmp_path / "gaps")]
+    assert "covariate 'town' is missing in row 1 (1 of 300 rows" in CliRunner().invoke(app, asked).stderr
+    done = CliRunner().invoke(app, [*asked, "--covariates-missing", "drop"], catch_exceptions=False)
+    assert "1 row of 300 that lack a covariate is left out." in done.stdout
+    assert Fit.load(tmp_path / "gaps" / "fit").num_rows == 299

@@ -103,6 +103,10 @@ def test_names_reach_the_summary_arviz_files_and_predictions_of_other_columns(ex
     assert torch.equal(again.posterior_latents(other)["latents_1"], found.posterior_latents(frame)["latents_1"])
     assert torch.equal(again.log_likelihood_rows(other), found.log_likelihood_rows(frame))
     assert found.num_parameters == 6 + 16
+    gaps = frame.assign(q3=frame["q3"].where(frame.index != 2))
+    filled = found.fill_missing(gaps)
+    assert filled.loc[2, "q3"] == float(found.reconstruct(gaps)[2, 3])
+    assert filled.drop(index=2).equals(gaps.drop(index=2))
     drawn = found.structure.simulate_like(found.params, frame[[*ITEMS, "age", "sex"]], 3)
     assert drawn is not None
     assert torch.equal(drawn["items"][:, 8], torch.tensor(frame["age"].to_numpy()))
