@@ -12,7 +12,10 @@ from inference.cli.app import (
     RESPONSES,
     CheckpointFile,
     Columns,
+    CovariateColumns,
+    CovariatesMissing,
     Engine,
+    Gaps,
     ImageShape,
     NoProgress,
     Out,
@@ -25,18 +28,13 @@ from inference.cli.app import (
     check_out,
     deliver,
     fit_app,
+    item_columns,
+    joined,
     one_line_errors,
+    read_covariates,
     run,
     shape_of,
     sizes_of,
-)
-from inference.cli.covariates import (
-    CovariateColumns,
-    CovariatesMissing,
-    Gaps,
-    item_columns,
-    joined,
-    read_covariates,
     with_covariates,
 )
 from inference.cli.fit_mixture import CATEGORIES, ORDERED, Orders, items_of_layers

@@ -25,12 +25,11 @@ from inference.base.structure import Method, Problem, Standard, is_method, sampl
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
 from inference.engines.start_search import search_starts
-from inference.fitting.left_out import Missing, complete_covariates
 from inference.fitting.problem import check_blocks, in_blocks, problem_of, problem_of_blocks
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.fitting.units import in_units_of_the_data
-from inference.fitting.weights import check_weighing
+from inference.fitting.weights import Missing, check_weighing, complete_covariates
 from inference.programs.alone import isolated, listening
 from inference.programs.data import checks_data
 from inference.programs.program import Params, Program
