@@ -5,14 +5,15 @@ A description is derived from the same fields as the program and never holds a f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 
+from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.distributions import BinaryVector
 
 if TYPE_CHECKING:
@@ -104,6 +105,13 @@ class LayerPart(NamedTuple):
         return bool(self.family.category_names(self.num_items))
 
 
+def _places(parts: Sequence[LayerPart]) -> tuple[list[int], list[int], list[int]]:
+    """Children, statistics and items of some parts, by number."""
+    slices = [[part.rows for part in parts], [part.statistics for part in parts], [part.items for part in parts]]
+    rows, entries, items = ([i for own in each for i in range(own.start, own.stop)] for each in slices)
+    return rows, entries, items
+
+
 @dataclass(frozen=True, eq=False)
 class GeneralizedLinearLayer:
     r"""One layer ``child_j | parent ~ response(eta_j, dispersion_j)``, ``eta = intercepts + loadings @ features``.
@@ -177,6 +185,31 @@ class GeneralizedLinearLayer:
     def tabled(self) -> bool:
         """Whether some items are categories."""
         return any(part.tabled for part in self.parts())
+
+    def without_categories(self) -> tuple[GeneralizedLinearLayer, list[int], list[int], list[int]] | None:
+        """The layer of the items that are no categories, and their children, statistics and items by number; None where there are none."""
+        parts = [part for part in self.parts() if not part.tabled]
+        if not parts:
+            return None
+        rows, entries, items = _places(parts)
+        if len(items) == self.num_items:
+            return self, rows, entries, items
+        prior = self.prior
+        if prior is not None:
+            prior = replace(prior, level=tuple(prior.level[i] for i in rows), effect=tuple(prior.effect[i] for i in rows))
+        response = parts[0].family if len(parts) == 1 else Blocks(*((part.family, part.num_items) for part in parts))
+        own = replace(
+            self,
+            num_children=len(rows),
+            items=None,
+            thresholds=None,
+            response=response,
+            dispersion=self.dispersion if response.num_dispersed(len(items)) else None,
+            graph=None if self.graph is None else self.graph[..., rows, :],
+            item_bounds=None if self.item_bounds is None else tuple(self.item_bounds[i] for i in rows),
+            prior=prior,
+        )
+        return own, rows, entries, items
 
     def item_of(self) -> list[int]:
         """The item of each child, (num_children,)."""

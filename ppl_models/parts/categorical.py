@@ -155,6 +155,15 @@ class Categorical(ResponseFamily):
         chances = self.law_of_item(linear, thresholds).exp()
         return torch.eye(chances.shape[-1]).to(chances)[:, 1:] - chances[..., None, 1:]
 
+    def log_chance_of(self, code: Tensor, linear: Tensor, thresholds: Tensor) -> Tensor:
+        """Log-probabilities of the answers of n items of one size, (R, n, N).
+
+        Args:
+            code: (n, N) of whole numbers; linear: (R, n, r, N); thresholds: (R, n, g).
+        """
+        law = self.law_of_item(linear.mT, thresholds.unsqueeze(-2))  # (R, n, N, C)
+        return law.gather(-1, code.long().expand(law.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+
     def of_chances(self, chances: Tensor) -> tuple[Tensor, Tensor]:
         """Linear predictors (..., :meth:`num_linear`) and thresholds (..., :meth:`num_thresholds`) that give these probabilities, (..., P), all positive."""
         own = self._of(chances)
@@ -326,6 +335,16 @@ class Ordinal(Categorical):
 
     def slopes_of_law(self, linear: Tensor, thresholds: Tensor) -> Tensor:
         return super().slopes_of_law(linear, thresholds) if self.link is None else self.slopes_of_item(linear.squeeze(-1), thresholds)
+
+    def log_chance_of(self, code: Tensor, linear: Tensor, thresholds: Tensor) -> Tensor:
+        if self.link != "cumulative":
+            return super().log_chance_of(code, linear, thresholds)
+        pad, place = torch.nn.functional.pad, code.long().expand(len(linear), *code.shape)
+        cuts = pad(thresholds.cumsum(-1), (1, 0))
+        upper, lower = pad(cuts, (0, 1), value=torch.inf).gather(-1, place), pad(cuts, (1, 0), value=-torch.inf).gather(-1, place)
+        between = pad((-torch.expm1(-thresholds)).log(), (1, 1)).gather(-1, place)
+        eta, sigma = linear.squeeze(-2), torch.nn.functional.logsigmoid
+        return sigma(upper - eta) + sigma(eta - lower) + between
 
     def of_chances(self, chances: Tensor) -> tuple[Tensor, Tensor]:
         if self.link is None:

@@ -34,6 +34,8 @@ def random_params(model: Any, seed: int = 0, size: float = 1.0) -> dict[str, tor
     }
     if layer.graph is not None:
         params["loadings_1"] *= layer.graph
+    if layer.thresholds:
+        params["thresholds"] = 0.3 + torch.rand(model.response.num_thresholds(model.num_items), generator=generator, dtype=F64)
     if layer.dispersion:
         params["dispersion"] = 0.5 + torch.rand(layer.num_children, generator=generator, dtype=F64)
     return params

@@ -24,6 +24,7 @@ from inference.base.draw_steps import Averages
 from inference.base.gibbs import Latents
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
+from inference.structures.layers.category_draws import plain_part
 from inference.structures.layers.gibbs import LayeredGibbs, features
 from inference.structures.layers.glm import (
     drawn_statistics,
@@ -32,8 +33,9 @@ from inference.structures.layers.glm import (
     maximise_quadratic,
     with_ones,
 )
+from inference.structures.layers.maximisers.categories import expansions, groups_of, maximise_expansions
 from inference.structures.layers.maximisers.curved import curved_by_quadratic, put_curved
-from ppl_models.descriptions.layers import GeneralizedLinearLayer
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.sizes import averaged_sizes, size_slopes
 
@@ -75,6 +77,13 @@ class LayeredDraws:
             intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
             beta = torch.cat([intercepts.unsqueeze(-1), loadings], -1)
             h = with_ones(features(layer, latents))
+            if layer.tabled:
+                out |= self._of_categories(params, beta, h)
+                plain = plain_part(layer, beta.device)
+                if plain is None:
+                    continue
+                layer, beta, below = plain.layer, beta[:, plain.rows], below[plain.entries]
+                mask = None if mask is None else mask[plain.items]
             dispersion = params[layer.dispersion] if layer.dispersion else None
             gradient, hessian = _expansion(layer.response, beta, below, mask, h, self.stride, dispersion)
             out[f"{layer.loadings}/linear"] = gradient + (hessian @ beta.unsqueeze(-1)).squeeze(-1)
@@ -87,6 +96,24 @@ class LayeredDraws:
         latent = self.gibbs.root.latent
         out[latent] = self.gibbs.root.drawn(latents[latent], chances[latent], self.scale, params)
         return out, self.log_joint(params, latents)
+
+    def _of_categories(self, params: Params, beta: Tensor, design: Tensor) -> Averages:
+        """Expansions of the items that are categories, whose coordinates are loadings, intercepts and thresholds."""
+        out: Averages = {}
+        for name, part in self._tabled():
+            found = expansions(self.layers[0], part, self.gibbs.statistic, design.mT, beta, self._thresholds(params), self.stride)
+            for g, (linear, hessian) in enumerate(found):
+                out[f"{name}/{g}/linear"], out[f"{name}/{g}/hessian"] = linear, hessian
+        return out
+
+    def _tabled(self) -> list[tuple[str, LayerPart]]:
+        """The items that are categories, and the names of their averages."""
+        layer = self.layers[0]
+        return [(f"{layer.loadings}/categories {b}", part) for b, part in enumerate(layer.parts()) if part.tabled]
+
+    def _thresholds(self, params: Params) -> Tensor:
+        layer = self.layers[0]
+        return params[layer.thresholds] if layer.thresholds else params[layer.intercepts][:, :0]
 
     def log_joint(self, params: Params, latents: Latents) -> Tensor:
         few = {name: value[..., :: self.stride] for name, value in latents.items()}
@@ -104,18 +131,27 @@ class LayeredDraws:
         return new if old is None else {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
 
     def maximise(self, averages: Averages, params: Params) -> Params:
-        new = dict(params)
+        new, plain = dict(params), None
         for depth, layer in enumerate(self.layers):
-            linear, hessian = averages[f"{layer.loadings}/linear"], averages[f"{layer.loadings}/hessian"]
             beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
+            squares = self.gibbs.statistic.square().sum(-1) * self.scale
+            if layer.tabled:
+                beta, new = self._maximise_categories(averages, params, beta)
+                plain = plain_part(layer, beta.device)
+                if plain is None:
+                    continue
+                layer, beta, squares = plain.layer, beta[:, plain.rows], squares[plain.entries]
+            linear, hessian = averages[f"{layer.loadings}/linear"], averages[f"{layer.loadings}/hessian"]
             dispersion = params[layer.dispersion] if layer.dispersion else None
             scale = layer.response.scale(dispersion, layer.num_children)
             curved = curved_by_quadratic(layer, linear, hessian, beta)
             beta = maximise_quadratic(layer, linear, hessian, beta, scale)
             beta = put_curved(layer, beta, curved)
-            new[layer.intercepts], new[layer.loadings] = beta[..., 0], beta[..., 1:]
+            if depth == 0 and plain is not None:
+                new[layer.intercepts][:, plain.rows], new[layer.loadings][:, plain.rows] = beta[..., 0], beta[..., 1:]
+            else:
+                new[layer.intercepts], new[layer.loadings] = beta[..., 0], beta[..., 1:]
             if layer.dispersion is not None and depth == 0:
-                squares = self.gibbs.statistic.square().sum(-1) * self.scale
                 fitted = (beta.unsqueeze(-2) @ hessian @ beta.unsqueeze(-1)).flatten(-3)
                 weight = hessian[..., 0, 0].expand(fitted.shape)  # rows seen, where the family is linear
                 sizes = None
@@ -126,6 +162,16 @@ class LayeredDraws:
                     layer, squares - 2 * (beta * linear).sum(-1) + fitted, weight, params[layer.dispersion], sizes
                 )
         return new | self.gibbs.root.maximise(averages[self.gibbs.root.latent], params)
+
+    def _maximise_categories(self, averages: Averages, params: Params, beta: Tensor) -> tuple[Tensor, Params]:
+        """Coefficients of the bottom layer with those of categories renewed, and all parameters with these among them."""
+        layer, thresholds = self.layers[0], self._thresholds(params)
+        for name, part in self._tabled():
+            num = len(groups_of(part, beta.device))
+            pairs = [(averages[f"{name}/{g}/linear"], averages[f"{name}/{g}/hessian"]) for g in range(num)]
+            beta, thresholds = maximise_expansions(layer, part, pairs, beta, thresholds)
+        new = params | {layer.intercepts: beta[..., 0].clone(), layer.loadings: beta[..., 1:].clone()}
+        return beta, new | ({layer.thresholds: thresholds} if layer.thresholds else {})
 
     def maximise_draw(self, params: Params, latents: Latents, chances: Latents) -> Params:
         restarts, root = [], self.gibbs.root

@@ -13,6 +13,7 @@ from torch import Tensor
 from inference.base.gibbs import CHUNK_ELEMENTS, FORWARD, GenericGibbs, Latents, Scan, drawn_bits, uniform_like
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params, Program
+from inference.structures.layers.category_draws import CategoryConditionals, plain_part
 from ppl_models.descriptions.covariate_root import part_of_root, root_of_rows
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
@@ -47,7 +48,7 @@ class LayeredGibbs:
         root = root_of_rows(model.root_law(), data[..., num_items:])
         complete, observed = filled(layers[0].response, data[..., :num_items])
         statistic = layers[0].response.statistic(complete)
-        statistic = statistic if observed is None else statistic * observed
+        statistic = statistic if observed is None else statistic * layers[0].response.spread(observed)
         mask = None if observed is None else observed.mT.contiguous()
         return cls(model, layers, root, data, statistic.mT.contiguous(), mask)
 
@@ -74,8 +75,9 @@ class LayeredGibbs:
             mask = self.mask if depth == 0 else None
             prior = self._prior(depth, params, state)
             uniform = scan.uniform(layer.parent, latents[layer.parent], generator)
+            codes = self.codes if depth == 0 and layer.tabled else None
             new[layer.parent], chances[layer.parent] = _sweep_layer(
-                layer, params, state, below, mask, prior, uniform, scan
+                layer, params, state, below, mask, prior, uniform, scan, codes
             )
         return new, chances
 
@@ -89,6 +91,11 @@ class LayeredGibbs:
 
     def log_joint_rows(self, params: Params, latents: Latents) -> Tensor:
         return self._whole.log_joint_rows(params, latents)
+
+    @functools.cached_property
+    def codes(self) -> Tensor:
+        """The answers, (J, N), 0 where missing."""
+        return self.data[:, : self.layers[0].num_items].nan_to_num(0.0).mT.contiguous()
 
     @functools.cached_property
     def _whole(self) -> GenericGibbs:
@@ -117,32 +124,49 @@ def _sweep_layer(
     prior: Prior,
     uniform: Tensor,
     scan: Scan,
+    codes: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Draw the parents of one layer: their new values and the chances they were drawn with, (R, K, N)."""
+    """Draw the parents of one layer: their new values and the chances they were drawn with, (R, K, N); ``codes`` (J, N) are answers that are categories."""
     parents = latents[layer.parent]
     num_rows, kind = parents.shape[-1], parents.dtype
     new, chances = torch.empty_like(parents), torch.empty_like(parents)
     dispersion = params[layer.dispersion] if layer.dispersion else None
-    scale = layer.response.scale(dispersion, layer.num_children)  # (R, C)
+    plain = plain_part(layer, parents.device)
+    scale = None if plain is None else plain.layer.response.scale(dispersion, plain.layer.num_children)  # (R, C)
     if isinstance(layer.response, Bernoulli):  # log-odds within a few hundred: single precision is ample, and twice as fast
         kind = torch.float32
     scale = None if scale is None else scale.to(kind)
     intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
-    conditionals = (_Conditionals if layer.terms is None else _ProductConditionals)(
-        layer, loadings.to(kind), intercepts.to(kind), scale, dispersion
-    )
-    rows = max(1, elements_at_once(parents, CHUNK_ELEMENTS) // (conditionals.num_moved * len(parents)))
+    conditionals: list[_Conditionals | _ProductConditionals | CategoryConditionals] = []
+    if plain is not None:
+        own_loadings, own_intercepts = (loadings, intercepts) if codes is None else (loadings[:, plain.rows], intercepts[:, plain.rows])
+        kind_of = _Conditionals if layer.terms is None else _ProductConditionals
+        conditionals.append(kind_of(plain.layer, own_loadings.to(kind), own_intercepts.to(kind), scale, dispersion))
+    if codes is not None:
+        thresholds = params[layer.thresholds] if layer.thresholds else intercepts[:, :0]
+        conditionals.append(CategoryConditionals(layer, loadings, intercepts, thresholds))
+    rows = max(1, elements_at_once(parents, CHUNK_ELEMENTS) // (sum(each.num_moved for each in conditionals) * len(parents)))
     for start in range(0, num_rows, rows):
         part = slice(start, start + rows)
         own = None if mask is None else mask[:, part].to(kind)
-        conditionals.begin(parents[..., part].to(kind), below[..., part].to(kind), own)
+        for each in conditionals:
+            if isinstance(each, CategoryConditionals):
+                assert codes is not None
+                each.begin(parents[..., part], codes[:, part], own)
+            elif codes is None or plain is None:
+                each.begin(parents[..., part].to(kind), below[..., part].to(kind), own)
+            else:
+                each.begin(parents[..., part].to(kind), below[plain.entries, part].to(kind), None if own is None else own[plain.items])
         for k in scan.order(range(parents.shape[1])):
-            odds = prior(k, conditionals.parents, part).to(kind)
-            chance = torch.sigmoid(conditionals.logit(k, odds))  # (R, n)
+            logit = prior(k, conditionals[0].parents, part).to(kind)
+            for each in conditionals:
+                logit = each.logit(k, logit)
+            chance = torch.sigmoid(logit)  # (R, n)
             draw = (uniform[:, k, part] < chance).to(kind)
             new[:, k, part], chances[:, k, part] = draw, chance
             if not scan.synchronous:
-                conditionals.put(k, draw)
+                for each in conditionals:
+                    each.put(k, draw)
     return new, chances
 
 

@@ -203,13 +203,13 @@ class LayeredStructure(Structure):
         return None if base is None else SetSteps(base)
 
     def draw_steps(self, problem: Problem) -> DrawSteps | None:
-        if not isinstance(problem.data, Tensor) or self.layers[0].tabled:
+        if not isinstance(problem.data, Tensor):
             return None
         return LayeredDraws(LayeredGibbs.build(self.model, problem.data))
 
     def gibbs(self, program: Program) -> Gibbs:
         data = program.args[0]
-        return LayeredGibbs.build(self.model, data) if isinstance(data, Tensor) and not self.layers[0].tabled else super().gibbs(program)
+        return LayeredGibbs.build(self.model, data) if isinstance(data, Tensor) else super().gibbs(program)
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         sizes = self._num_configurations

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.small_encoders import RESPONSES, example, name_of
+from support.small_encoders import CATEGORIES, RESPONSES, example, name_of
 
 from inference import SAEM
 from inference.fitting.problem import problem_of
 from inference.structures.layers.draw_steps import LayeredDraws
 from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.glm import LayerStatistics, maximise_layer
-from ppl_models import Bernoulli, Normal, Poisson, TruncatedLasso
+from ppl_models import Bernoulli, Categorical, Normal, Ordinal, Poisson, TruncatedLasso
 
 F64 = torch.float64
 
@@ -33,6 +33,21 @@ def test_curvature_of_some_rows_does_not_move_the_fixed_point(response):
         ends.append(now)
     for name in ("loadings_1", "intercepts_1", "loadings_2", "intercepts_2"):
         assert torch.allclose(ends[0][name], ends[1][name], atol=1e-6)
+
+
+@pytest.mark.parametrize("response", [CATEGORIES, Ordinal(3), Categorical(3)], ids=name_of)
+def test_expansions_of_categories_end_at_the_maximiser(response):
+    """Of one draw, whose latents stay: the steps of averages and those of EM have one fixed point, thresholds too."""
+    model, params, data = example(response, num_rows=120)
+    steps = LayeredDraws(LayeredGibbs.build(model, data), max_rows=60)
+    state = steps.gibbs.begin(params, torch.Generator().manual_seed(1))
+    now = exact = params
+    for _ in range(80):
+        now = steps.maximise(steps.statistics(now, state, state)[0], now)
+    for _ in range(40):
+        exact = steps.maximise_draw(exact, state, state)
+    for name in params:
+        assert torch.allclose(now[name], exact[name], atol=1e-5), name
 
 
 def test_rare_counts_do_not_throw_an_estimate_away():

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 from support.measured_items import random_params, simulated
-from support.small_encoders import MIXED, RESPONSES, example, name_of
+from support.small_encoders import CATEGORIES, MIXED, RESPONSES, example, name_of
 from zoo.rows_measurement import Q
 
 from inference.base.gibbs import GenericGibbs, Scan
 from inference.programs.program import Program
 from inference.structures.layers.gibbs import LayeredGibbs
-from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, ExpDINA, ExpGDM, Normal
+from ppl_models import Bernoulli, Blocks, Categorical, DeepDiscreteEncoder, ExpDINA, ExpGDM, Normal, Ordinal
 
 F64 = torch.float64
 
@@ -22,7 +22,7 @@ def samplers(model, data):
     return LayeredGibbs.build(model, data), GenericGibbs(Program(model, data))
 
 
-@pytest.mark.parametrize("response", RESPONSES, ids=name_of)
+@pytest.mark.parametrize("response", [*RESPONSES, CATEGORIES, Ordinal(4), Categorical(3)], ids=name_of)
 @pytest.mark.parametrize("sizes", [(3,), (3, 1), (4, 2, 1)], ids=str)
 @pytest.mark.parametrize("flags", [{}, {"synchronous": True}, {"backwards": True}], ids=str)
 def test_layers_and_program_draw_the_same(response, sizes, flags):
@@ -39,7 +39,7 @@ def test_layers_and_program_draw_the_same(response, sizes, flags):
     )
 
 
-@pytest.mark.parametrize("response", [Bernoulli(), MIXED], ids=name_of)
+@pytest.mark.parametrize("response", [Bernoulli(), MIXED, CATEGORIES], ids=name_of)
 def test_a_conditional_is_a_ratio_of_joints(response):
     model, params, data = example(response)
     layered, generic = samplers(model, data)
@@ -98,8 +98,9 @@ def test_sweeps_skip_children_without_an_edge_and_find_the_same():
 
 
 @pytest.mark.parametrize("bottom", [ExpDINA(), ExpGDM()], ids=repr)
-def test_gibbs_draws_with_the_programs_own_odds(bottom: Any) -> None:
-    blocks = Blocks((Bernoulli(), 2), (Normal(), 3))
+@pytest.mark.parametrize("first", [Bernoulli(), Ordinal(4), Categorical(3)], ids=name_of)
+def test_gibbs_draws_with_the_programs_own_odds(bottom: Any, first: Any) -> None:
+    blocks = Blocks((first, 2), (Normal(), 3))
     model = DeepDiscreteEncoder(5, (3,), blocks, graphs=(Q,), bottom=bottom)
     params = random_params(model) | {"dispersion": torch.tensor([0.5, 1.0, 2.0], dtype=F64)}
     data = simulated(model, params, 25)

@@ -15,7 +15,7 @@ quadratic by its Schur complement, what is left is solved as for every other fam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,13 +26,13 @@ from inference.programs.program import Params
 from inference.structures.layers.maximisers.newton import halve, solve
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
 from ppl_models.parts.categorical import Categorical, Ordinal
-from ppl_models.parts.penalties import Penalty
 
-__all__ = ["Curve", "ItemGroup", "curves_of_categories", "groups_of", "maximise_categories"]
+__all__ = ["Curve", "ItemGroup", "curves_of_categories", "expansions", "groups_of", "maximise_categories", "maximise_expansions"]
 
 TOLERANCE = 1e-10  # of Q, relatively
 CHUNK_ELEMENTS = 2**23
 RIDGE = 1e-9
+MAX_STEP = 1.0  # of a coordinate, where only an expansion is maximised
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +49,11 @@ class ItemGroup:
     rows: Tensor
     entries: Tensor
     gaps: Tensor
+
+    def part(self, start: int, stop: int) -> ItemGroup:
+        """Some of the items."""
+        own = slice(start, stop)
+        return ItemGroup(self.family, self.items[own], self.rows[own], self.entries[own], self.gaps[own])
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -92,21 +97,60 @@ def maximise_categories(
         The same of the whole layer, with the part's own in their places.
     """
     beta, thresholds = beta.clone(), thresholds.clone()
-    free = None if layer.graph is None else layer.graph.to(beta.device)
     for group in groups_of(part, beta.device):
         each = len(beta) * len(design) * group.entries.shape[1] * (group.rows.shape[1] + group.gaps.shape[1])
         step = max(1, CHUNK_ELEMENTS // each)
-        for rows, entries, gaps in zip(group.rows.split(step), group.entries.split(step), group.gaps.split(step), strict=True):
-            q = _Objective(
-                group,
-                sums[:, entries],
-                design,
-                layer.penalty,
-                layer.precision(part.rows, beta),
-                None if free is None else free[..., rows, :],
-                layer.block_bound(part.rows),
-            )
-            beta[:, rows], thresholds[:, gaps] = q.climbed(beta[:, rows], thresholds[:, gaps], num_steps)
+        for start in range(0, len(group.items), step):
+            own = group.part(start, start + step)
+            known = Coordinates(layer, part, own, beta)
+            z = _climbed(_Objective(known, sums[:, own.entries], design), known.of(beta, thresholds), num_steps)
+            beta[:, own.rows], thresholds[:, own.gaps] = known.split(z)
+    return beta, thresholds
+
+
+def expansions(
+    layer: GeneralizedLinearLayer, part: LayerPart, statistic: Tensor, design: Tensor, beta: Tensor, thresholds: Tensor, stride: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Of drawn latents, group by group: :math:`r = g + I z` (R, n, D) and I (R, n, D, D), summed over rows; I over every so many, scaled up.
+
+    Args:
+        layer, part: as for :func:`maximise_categories`.
+        statistic: one-hot answers, (P, N), 0 where missing; design: h of every row, (R, N, 1 + K).
+        beta, thresholds: of the whole layer.
+        stride: rows from one that is taken for I to the next.
+    """
+    num_rows = design.shape[-2]
+    for group in groups_of(part, beta.device):
+        known = Coordinates(layer, part, group, beta, bare=True)
+        z, width = known.of(beta, thresholds), group.rows.shape[1] + group.gaps.shape[1]
+        gradient, information = torch.zeros_like(z), z.new_zeros(*z.shape, z.shape[-1])
+        rows = max(stride, CHUNK_ELEMENTS // (len(z) * group.entries.numel() * width) // stride * stride)
+        for start in range(0, num_rows, rows):
+            h, seen = design[:, None, start : start + rows], statistic[group.entries, start : start + rows].unsqueeze(0)
+            gradient += _Objective(known, seen, h).gradient(z)
+            information += _Objective(known, seen[..., ::stride], h[..., ::stride, :]).information(z)
+        information *= num_rows / len(range(0, num_rows, stride))
+        yield gradient + (information @ z.unsqueeze(-1)).squeeze(-1), information
+
+
+def maximise_expansions(
+    layer: GeneralizedLinearLayer, part: LayerPart, averages: Sequence[tuple[Tensor, Tensor]], beta: Tensor, thresholds: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Coefficients and thresholds that maximise averages of :func:`expansions` with prior and penalty, as far as these are to be trusted."""
+    beta, thresholds = beta.clone(), thresholds.clone()
+    for group, (linear, hessian) in zip(groups_of(part, beta.device), averages, strict=True):
+        known = Coordinates(layer, part, group, beta)
+        z = known.of(beta, thresholds)
+
+        def value(z: Tensor, known: Coordinates = known, linear: Tensor = linear, hessian: Tensor = hessian) -> Tensor:
+            return ((linear - (hessian @ z.unsqueeze(-1)).squeeze(-1) / 2) * z).sum(-1) + known.log_prior(z)
+
+        gradient = linear - (hessian @ z.unsqueeze(-1)).squeeze(-1)
+        proposal = known.proposal(z, *known.with_prior(z, gradient, hessian))
+        longest = (proposal - z).abs().amax(-1, keepdim=True)
+        proposal = torch.where(longest > MAX_STEP, z + (proposal - z) * (MAX_STEP / longest), proposal)
+        z, _ = halve(value, z, value(z), proposal)
+        beta[:, group.rows], thresholds[:, group.gaps] = known.split(z)
     return beta, thresholds
 
 
@@ -126,7 +170,7 @@ class Curve(NamedTuple):
 
 
 def curves_of_categories(layer: GeneralizedLinearLayer, part: LayerPart, sums: Tensor | None, design: Tensor, params: Params) -> Iterator[Curve]:
-    """Q at an estimate, item by item.
+    """Q at an estimate, item by item, without penalty.
 
     Args:
         layer, part: as for :func:`maximise_categories`; sums: with R = 1; design: as there.
@@ -134,121 +178,141 @@ def curves_of_categories(layer: GeneralizedLinearLayer, part: LayerPart, sums: T
     """
     if sums is None:
         raise ValueError("curves_of_categories: sums by configuration were expected")
-    beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
+    beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1).unsqueeze(0)
+    thresholds = params[layer.thresholds].unsqueeze(0) if layer.thresholds else beta.new_zeros(1, 0)
     for group in groups_of(part, beta.device):
-        q = _Objective(group, sums[:, group.entries], design, None, layer.precision(part.rows, beta), None, layer.block_bound(part.rows))
-        gaps = params[layer.thresholds][group.gaps] if layer.thresholds else beta.new_zeros(len(group.items), 0)
-        z = torch.cat([beta[group.rows].flatten(-2), gaps], -1)[..., q.order].unsqueeze(0)
-        gradient, hessian = q.derivatives(z)
-        loadings = torch.arange(1, q.num_main, device=beta.device).reshape(q.num_rows, -1)
+        known = Coordinates(layer, part, group, beta)
+        q, z = _Objective(known, sums[:, group.entries], design), known.of(beta, thresholds)
+        gradient, hessian = known.with_prior(z, q.gradient(z), q.information(z))
+        loadings = torch.arange(1, known.num_main, device=beta.device).reshape(known.num_rows, -1)
         for i, item in enumerate(group.items):
             yield Curve(item, loadings, z[0, i], gradient[0, i], hessian[0, i])
 
 
-class _Objective:
-    """Q of n items of one kind, in the order z of coordinates: the first intercept, all loadings, the other intercepts, the thresholds.
+class Coordinates:
+    """The D coordinates z of each of n items: the first intercept, all loadings, the other intercepts, the thresholds; with prior, penalty and limits.
 
     Args:
-        group: the items.
-        counts: (R, n, H, C); design: (C, P).
-        penalty, precision, bound: of each linear predictor; free: bool ([R], n, r, P - 1), or None.
+        layer: the layer's description; part, group: the items.
+        beta: of the whole layer, (R, num_children, P), for sizes and the device.
+        bare: whether nothing but the places matters.
     """
 
-    def __init__(
-        self, group: ItemGroup, counts: Tensor, design: Tensor, penalty: Penalty | None, precision: Tensor | None, free: Tensor | None, bound: float
-    ) -> None:
-        self.family, self.limits = group.family, group.limits
-        self.counts, self.design, self.penalty, self.precision, self.bound = counts.mT, design, penalty, precision, bound  # (R, n, C, H)
-        self.num_rows, self.num_gaps, self.size = group.rows.shape[1], group.gaps.shape[1], design.shape[1]
-        r, p = self.num_rows, self.size
-        place = torch.arange(r * p, device=design.device).reshape(r, p)
-        rest = torch.arange(r * p, r * p + self.num_gaps, device=design.device)
+    def __init__(self, layer: GeneralizedLinearLayer, part: LayerPart, group: ItemGroup, beta: Tensor, bare: bool = False) -> None:
+        self.group, self.num_rows, self.size = group, group.rows.shape[1], beta.shape[-1]
+        r, p, num_gaps = self.num_rows, self.size, group.gaps.shape[1]
+        place = torch.arange(r * p, device=beta.device).reshape(r, p)
+        rest = torch.arange(r * p, r * p + num_gaps, device=beta.device)
         self.order = torch.cat([place[0, :1], place[:, 1:].reshape(-1), place[1:, 0], rest])
         self.back = self.order.argsort()
         self.num_main = 1 + r * (p - 1)
-        self.free = None if free is None else free.expand(*counts.shape[:2], *free.shape[-2:])
+        self.penalty, self.bound = layer.penalty, layer.block_bound(part.rows)
+        ends = [(-self.bound, self.bound)] * (r - 1) + [group.limits] * num_gaps
+        self.low, self.high = beta.new_tensor(ends).reshape(-1, 2).unbind(-1)
+        precision = None if bare else layer.precision(part.rows, beta)
+        self.precision = None
+        if precision is not None:
+            whole = torch.block_diag(*[precision] * r, torch.zeros(num_gaps, num_gaps).to(precision))
+            self.precision = whole[self.order][:, self.order]
+        self.fixed: Tensor | None = None
+        if layer.graph is not None and not bare:
+            absent = ~layer.graph.to(beta.device)[..., group.rows, :].flatten(-2)  # ([R], n, r (P - 1))
+            self.fixed = torch.nn.functional.pad(absent, (1, 0)).expand(len(beta), len(group.items), -1)
+
+    def of(self, beta: Tensor, thresholds: Tensor) -> Tensor:
+        """z (R, n, D) of the values of the whole layer; zero where a loading is not free."""
+        z = torch.cat([beta[:, self.group.rows].flatten(-2), thresholds[:, self.group.gaps]], -1)[..., self.order]
+        return z if self.fixed is None else torch.cat([z[..., : self.num_main].masked_fill(self.fixed, 0.0), z[..., self.num_main :]], -1)
 
     def split(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Coefficients (R, n, r, P) and thresholds (R, n, g)."""
         plain = z[..., self.back]
         return plain[..., : self.num_rows * self.size].unflatten(-1, (self.num_rows, self.size)), plain[..., self.num_rows * self.size :]
 
-    def value(self, z: Tensor) -> Tensor:
-        """(R, n)."""
-        beta, gaps = self.split(z)
-        out = (self.counts * self.family.law_of_item(self.design @ beta.mT, gaps.unsqueeze(-2))).sum((-2, -1))
-        if self.precision is not None:
-            out = out - ((beta @ self.precision) * beta).sum((-2, -1)) / 2
+    def log_prior(self, z: Tensor) -> Tensor:
+        """Of the normal prior, less the penalty, up to a constant, (R, n)."""
+        out = z.new_zeros(z.shape[:-1]) if self.precision is None else -((z @ self.precision) * z).sum(-1) / 2
         return out if self.penalty is None else out - self.penalty(z[..., 1 : self.num_main]).sum(-1)
 
-    def derivatives(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradient (R, n, D) and information (R, n, D, D), the penalty's left out."""
-        (beta, gaps), r, h = self.split(z), self.num_rows, self.design
-        linear, own = h @ beta.mT, gaps.unsqueeze(-2)  # (R, n, C, r)
-        slopes = self.family.slopes_of_law(linear, own)  # (R, n, C, H, r + g)
-        chances = self.family.law_of_item(linear, own).exp()
-        first = (self.counts.unsqueeze(-2) @ slopes).squeeze(-2)  # (R, n, C, r + g)
-        weight = self.counts.sum(-1, keepdim=True) * chances
-        second = (slopes * weight.unsqueeze(-1)).mT @ slopes  # (R, n, C, r + g, r + g)
-        of_beta = first[..., :r].mT @ h  # (R, n, r, P)
-        squares = torch.einsum("...cij,cp,cq->...ipjq", second[..., :r, :r], h, h)
-        if self.precision is not None:
-            of_beta = of_beta - beta @ self.precision
-            squares = squares + torch.einsum("ij,pq->ipjq", torch.eye(r).to(h), self.precision)
-        cross = torch.einsum("...cig,cp->...ipg", second[..., :r, r:], h).flatten(-3, -2)
-        gradient = torch.cat([of_beta.flatten(-2), first[..., r:].sum(-2)], -1)
-        squares = squares.flatten(-4, -3).flatten(-2)
-        hessian = torch.cat([torch.cat([squares, cross], -1), torch.cat([cross.mT, second[..., r:, r:].sum(-3)], -1)], -2)
-        return gradient[..., self.order], hessian[..., self.order, :][..., self.order]
+    def with_prior(self, z: Tensor, gradient: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
+        """With those of the normal prior."""
+        return (gradient, hessian) if self.precision is None else (gradient - z @ self.precision, hessian + self.precision)
 
-    def climbed(self, beta: Tensor, gaps: Tensor, num_steps: int) -> tuple[Tensor, Tensor]:
-        """Coefficients and thresholds after some steps."""
-        fixed = None
-        if self.free is not None:
-            fixed = torch.nn.functional.pad(~self.free.flatten(-2), (1, 0))
-            beta = torch.cat([beta[..., :1], beta[..., 1:] * self.free], -1)
-        z = torch.cat([beta.flatten(-2), gaps], -1)[..., self.order]
-        value = self.value(z)
-        for _ in range(num_steps):
-            gradient, hessian = self.derivatives(z)
-            new, new_value = halve(self.value, z, value, self._proposal(z, gradient, hessian, fixed))
-            for alternative in ("main", "rest"):  # a limit, or the exact prox, may have asked for a jump that Q refuses
-                stuck = new_value <= value
-                if not stuck.any():
-                    break
-                second, second_value = halve(self.value, z, value, self._proposal(z, gradient, hessian, fixed, alternative))
-                better = stuck & (second_value > new_value)
-                new, new_value = torch.where(better.unsqueeze(-1), second, new), torch.where(better, second_value, new_value)
-            gain, z, value = new_value - value, new, new_value
-            if (gain <= TOLERANCE * (1 + value.abs())).all():
-                break
-        return self.split(z)
-
-    def _proposal(self, z: Tensor, gradient: Tensor, hessian: Tensor, fixed: Tensor | None, only: str = "") -> Tensor:
+    def proposal(self, z: Tensor, gradient: Tensor, hessian: Tensor, only: str = "") -> Tensor:
         """The maximiser of the penalised quadratic model, inside the limits; of one half of the coordinates alone where ``only`` is "main" or "rest"."""
         m = self.num_main
         main, rest, of_main, of_rest = z[..., :m], z[..., m:], gradient[..., :m], gradient[..., m:]
         system, across, inner = hessian[..., :m, :m], hessian[..., :m, m:], hessian[..., m:, m:]
         if only == "main" or not rest.shape[-1]:
-            return torch.cat([solve(main, of_main, system, self.penalty, fixed, self.bound, cautious=only == "main"), rest], -1)
-        low, high = self._ends(z)
-        still = ((rest <= low) & (of_rest < 0)) | ((rest >= high) & (of_rest > 0))  # on a limit and drawn beyond it
+            return torch.cat([solve(main, of_main, system, self.penalty, self.fixed, self.bound, cautious=only == "main"), rest], -1)
+        still = ((rest <= self.low) & (of_rest < 0)) | ((rest >= self.high) & (of_rest > 0))  # on a limit and drawn beyond it
         inner = inner.masked_fill(still.unsqueeze(-1) | still.unsqueeze(-2), 0.0)
         ridge = RIDGE * inner.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True).clamp(min=1e-6)
         inner = inner + torch.diag_embed(torch.where(still, 1.0, ridge))
         of_rest, across = of_rest.masked_fill(still, 0.0), across.masked_fill(still.unsqueeze(-2), 0.0)
         if only == "rest":
-            step = torch.linalg.solve_ex(inner, of_rest.unsqueeze(-1))[0].squeeze(-1)
-            return torch.cat([main, (rest + step).nan_to_num(0.0).clamp(low, high)], -1)
-        pulled = torch.linalg.solve_ex(inner, torch.cat([of_rest.unsqueeze(-1), across.mT], -1))[0]  # (R, n, D - m, 1 + m)
-        reduced = of_main - (across @ pulled[..., :1]).squeeze(-1)
-        new = solve(main, reduced, system - across @ pulled[..., 1:], self.penalty, fixed, self.bound)
-        step = pulled[..., 0] - (pulled[..., 1:] @ (new - main).unsqueeze(-1)).squeeze(-1)
-        return torch.cat([new, torch.where(torch.isfinite(step), rest + step, rest).clamp(low, high)], -1)
+            new, step = main, torch.linalg.solve_ex(inner, of_rest.unsqueeze(-1))[0].squeeze(-1)
+        else:
+            pulled = torch.linalg.solve_ex(inner, torch.cat([of_rest.unsqueeze(-1), across.mT], -1))[0]  # (R, n, D - m, 1 + m)
+            reduced = of_main - (across @ pulled[..., :1]).squeeze(-1)
+            new = solve(main, reduced, system - across @ pulled[..., 1:], self.penalty, self.fixed, self.bound)
+            step = pulled[..., 0] - (pulled[..., 1:] @ (new - main).unsqueeze(-1)).squeeze(-1)
+        return torch.cat([new, torch.where(torch.isfinite(step), rest + step, rest).clamp(self.low, self.high)], -1)
 
-    def _ends(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Limits of the other intercepts and of the thresholds, (D - m,)."""
-        more = self.num_rows - 1
-        low = [-self.bound] * more + [self.limits[0]] * self.num_gaps
-        high = [self.bound] * more + [self.limits[1]] * self.num_gaps
-        return z.new_tensor(low), z.new_tensor(high)
+
+class _Objective:
+    """The expected log-density of n items in their coordinates.
+
+    Args:
+        known: the coordinates.
+        counts: (R or 1, n, H, C); design: (C, P), or (R, 1, C, P) of drawn latents.
+    """
+
+    def __init__(self, known: Coordinates, counts: Tensor, design: Tensor) -> None:
+        self.known, self.counts, self.design = known, counts.mT, design  # (R, n, C, H)
+
+    def _predictors(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Linear (R, n, C, r) and thresholds (R, n, 1, g)."""
+        beta, gaps = self.known.split(z)
+        return self.design @ beta.mT, gaps.unsqueeze(-2)
+
+    def value(self, z: Tensor) -> Tensor:
+        """With prior and penalty, (R, n)."""
+        own = (self.counts * self.known.group.family.law_of_item(*self._predictors(z))).sum((-2, -1))
+        return own + self.known.log_prior(z)
+
+    def gradient(self, z: Tensor) -> Tensor:
+        """Without the prior, (R, n, D)."""
+        r, slopes = self.known.num_rows, self.known.group.family.slopes_of_law(*self._predictors(z))  # (R, n, C, H, r + g)
+        first = (self.counts.unsqueeze(-2) @ slopes).squeeze(-2)  # (R, n, C, r + g)
+        return torch.cat([(first[..., :r].mT @ self.design).flatten(-2), first[..., r:].sum(-2)], -1)[..., self.known.order]
+
+    def information(self, z: Tensor) -> Tensor:
+        """Without the prior, (R, n, D, D)."""
+        predictors, family, r, h = self._predictors(z), self.known.group.family, self.known.num_rows, self.design
+        slopes = family.slopes_of_law(*predictors)
+        weight = self.counts.sum(-1, keepdim=True) * family.law_of_item(*predictors).exp()
+        second = (slopes * weight.unsqueeze(-1)).mT @ slopes  # (R, n, C, r + g, r + g)
+        squares = torch.einsum("...cij,...cp,...cq->...ipjq", second[..., :r, :r], h, h).flatten(-4, -3).flatten(-2)
+        cross = torch.einsum("...cig,...cp->...ipg", second[..., :r, r:], h).flatten(-3, -2)
+        whole = torch.cat([torch.cat([squares, cross], -1), torch.cat([cross.mT, second[..., r:, r:].sum(-3)], -1)], -2)
+        return whole[..., self.known.order, :][..., self.known.order]
+
+
+def _climbed(q: _Objective, z: Tensor, num_steps: int) -> Tensor:
+    """Coordinates after some steps."""
+    value, known = q.value(z), q.known
+    for _ in range(num_steps):
+        curve = known.with_prior(z, q.gradient(z), q.information(z))
+        new, new_value = halve(q.value, z, value, known.proposal(z, *curve))
+        for alternative in ("main", "rest"):  # a limit, or the exact prox, may have asked for a jump that Q refuses
+            stuck = new_value <= value
+            if not stuck.any():
+                break
+            second, second_value = halve(q.value, z, value, known.proposal(z, *curve, alternative))
+            better = stuck & (second_value > new_value)
+            new, new_value = torch.where(better.unsqueeze(-1), second, new), torch.where(better, second_value, new_value)
+        gain, z, value = new_value - value, new, new_value
+        if (gain <= TOLERANCE * (1 + value.abs())).all():
+            break
+    return z
