@@ -22,6 +22,11 @@ S = TypeVar("S")
 class Steps(Protocol):
     """What the EM loop asks of a model; a base to inherit from. Parameters carry a leading dim of R restarts."""
 
+    @property
+    def known_sites(self) -> frozenset[str]:
+        """Parameters whose estimates the data give whatever the others are: one M-step is all they need, and nothing looks ahead of it."""
+        return frozenset()
+
     def e_step(self, params: Params) -> tuple[Any, Tensor, Tensor]:
         """Expected statistics of the rows, their log-likelihood (R,), and log-prior (R,) at ``params``.
 

@@ -130,7 +130,9 @@ class EM:
         Steps are extrapolated in the sites whose ``supports`` are given, and asked for where that is wanted; None: in none.
         """
         relaxed = None if start_given else steps.relax()
-        scale = NaturalScale(supports(), start) if supports is not None and self.acceleration is not None else None
+        scale = None
+        if supports is not None and self.acceleration is not None:
+            scale = NaturalScale({name: support for name, support in supports().items() if name not in steps.known_sites}, start)
         ahead = Extrapolation(scale, self.acceleration == "auto") if scale is not None and scale.size else None
         state = None if store is None else store.load(EMState)
         if state is None:

@@ -105,6 +105,10 @@ class OptionSteps(Steps):
         value = mode(counts, prior.concentration)
         return _Environment(counts, value, self.plan.log_moves(value[None])[0].sum(), prior.log_prob(value[None])[0])
 
+    @property
+    def known_sites(self) -> frozenset[str]:
+        return frozenset() if self._environment is None else frozenset({self.chain.environment})
+
     def _log_prior_of(self, name: str, params: Params) -> Tensor:
         prior = self._priors[name]
         value = params[name].flatten(1) if prior.num_dims == 1 else params[name]
