@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.steps import add_statistics
+from inference.base.steps import Steps, add_statistics
 from inference.programs.program import Program
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
 from ppl_models.descriptions.covariate_root import root_of_rows
@@ -62,7 +62,7 @@ class TowerStatistics:
 
 
 @dataclass(frozen=True)
-class LayeredSteps:
+class LayeredSteps(Steps):
     """EM for binary layers with generalised-linear children: small statistics, batched Newton, rows in chunks.
 
     Args:
