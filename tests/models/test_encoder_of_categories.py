@@ -10,10 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from inference import Fit, RowBlocks, fit
+from inference import EM, Fit, RowBlocks, fit
 from inference.identifiability import check_identifiability
 from inference.predictive import predictive_check
-from ppl_models import Bernoulli, Blocks, Categorical, DeepDiscreteEncoder, Normal, Ordinal
+from inference.programs.program import Program
+from inference.structures.layers.alignment import relabel
+from inference.structures.registry import structure_of
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    Categorical,
+    DeepDiscreteEncoder,
+    ExpDINA,
+    ExpGDM,
+    Normal,
+    Ordinal,
+)
 
 LIKERT = ("never", "rarely", "often", "always")
 COLOURS = ("blue", "green", "red")
@@ -117,9 +129,6 @@ def test_an_order_without_a_link_is_a_graded_response() -> None:
 
 def test_both_names_of_a_latent_are_one_law() -> None:
     """Flips and other orders leave the density of the rows as it is, thresholds too."""
-    from inference.structures.layers.alignment import relabel
-    from inference.structures.registry import structure_of
-
     model = DeepDiscreteEncoder(5, (2,), response=Blocks((Ordinal(4), 2), (Categorical(3), 2), (Ordinal(3, link="adjacent"), 1)), penalty=None)
     generator = torch.Generator().manual_seed(1)
     params: dict[str, Tensor] = {"proportions": torch.tensor([0.3, 0.6], dtype=torch.float64)}
@@ -131,8 +140,6 @@ def test_both_names_of_a_latent_are_one_law() -> None:
     other = relabel(params, structure.layers, structure.root, {"latents_1": torch.tensor([1, 0])}, {"latents_1": torch.tensor([True, False])})
 
     def density(own: dict[str, Tensor]) -> Tensor:
-        from inference.programs.program import Program
-
         return Program(model, rows).log_marginal({name: value[None] for name, value in own.items()})
 
     torch.testing.assert_close(density(other), density(params))
@@ -146,3 +153,27 @@ def test_what_is_refused() -> None:
         DeepDiscreteEncoder(3, (2,), response=Categorical(4), graphs=(((1, 0),) * 9,))
     with pytest.raises(ValueError, match="codes 0 to 2, found 3"):
         fit(DeepDiscreteEncoder(2, (1,), response=Ordinal(3)), torch.tensor([[0.0, 1.0], [3.0, 2.0], [1.0, 0.0]]))
+
+
+def test_a_category_that_no_row_has_is_named() -> None:
+    rows = torch.tensor([[0.0, 1.0, 0.0], [1.0, 3.0, 1.0], [1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 3.0, 0.0]], dtype=torch.float64).repeat(12, 1)
+    with pytest.warns(UserWarning, match="no row has 1 = 2, 2 = 2: how likely such an answer is comes from the prior alone"):
+        found = fit(DeepDiscreteEncoder(3, (1,), response=Blocks((Ordinal(2), 1), (Ordinal(4), 1), (Categorical(3), 1)), penalty=None), rows)
+    assert all(bool(torch.isfinite(value).all()) for value in found.params.values())
+
+
+@pytest.mark.parametrize("bottom", [ExpDINA(), ExpGDM()], ids=repr)
+def test_items_may_ask_for_features_together(answers: pd.DataFrame, bottom: object) -> None:
+    """The estimate is where the slope of the program's own log-posterior is zero."""
+    items = answers[["q0", "q1", "q2", "q3", "c0", "c1"]]
+    graph = ((1, 0), (0, 1), (1, 0), (1, 1), (1, 0), (1, 1))
+    response = Blocks((Ordinal.from_frame(items.filter(like="q")), 4), (Categorical.from_frame(items.filter(like="c")), 2))
+    model = DeepDiscreteEncoder(6, (2,), response=response, graphs=(graph,), bottom=bottom)  # type: ignore[arg-type]
+    found = fit(model, items, EM(tolerance=1e-12, parameter_tolerance=1e-7), num_restarts=2)
+    program = Program(found.model, model.check_data(items)[0])
+    leaves = {name: value.unsqueeze(0).requires_grad_() for name, value in found.params.items()}
+    slopes = torch.autograd.grad((program.log_marginal(leaves) + program.log_prior(leaves)).sum(), list(leaves.values()))
+    free = model.layers()[0].graph
+    assert free is not None
+    for name, slope in zip(leaves, slopes, strict=True):
+        assert float((slope[0][free] if name == "loadings_1" else slope[0]).abs().max()) < 1e-2, name

@@ -13,7 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ppl_models.descriptions.layers import GeneralizedLinearLayer
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
+from ppl_models.parts.categorical import Ordinal
 from ppl_models.parts.distributions import binary_configurations
 
 __all__ = ["ideal_latents"]
@@ -26,7 +27,7 @@ CHUNK_ELEMENTS = 2**22
 def ideal_latents(
     layer: GeneralizedLinearLayer, data: Tensor, generator: torch.Generator, profiles: Tensor | None = None
 ) -> Tensor | None:
-    """0/1 latents (N, K) of the rows; None for a layer without a graph, or with too many latents to list.
+    """0/1 latents (N, K) of the rows; None for a layer without a graph, with too many latents to list, or whose answers are all categories without an order.
 
     Args:
         layer: the bottom layer's description.
@@ -45,10 +46,11 @@ def ideal_latents(
     if layer.terms is not None and layer.graph is not None:  # items with one product have it as their answer
         single = (layer.graph.sum(-1) == 1).to(data.device)
         ideal = torch.where(single, layer.features(configurations) @ layer.graph.to(data).mT, ideal)
-    observed = ~torch.isnan(data)
+    statistic = torch.cat([_in_order(part, data[:, part.items]) for part in layer.parts()], 1)  # (N, children)
+    observed = ~torch.isnan(statistic)
+    if not bool(observed.any()):
+        return None
     seen = observed.to(data.dtype)
-    pieces = [family.statistic(data[:, c]) for family, c, _ in layer.response.blocks(layer.num_children)]
-    statistic = torch.cat(pieces, 1)
     low, high = (torch.nanquantile(statistic, q, dim=0) for q in EDGES)
     least, most = statistic.nan_to_num(nan=torch.inf).amin(0), statistic.nan_to_num(nan=-torch.inf).amax(0)
     low, high = (torch.where(high > low, edge, end) for edge, end in ((low, least), (high, most)))
@@ -61,3 +63,11 @@ def ideal_latents(
         ties = torch.rand(distance.shape, generator=generator, dtype=torch.float64, device=generator.device).to(distance)
         latents[part] = configurations[(distance + 1e-6 * ties).argmin(-1)]
     return latents
+
+
+def _in_order(part: LayerPart, x: Tensor) -> Tensor:
+    """Numbers that go up with the answers, (N, children), NaN where missing and for categories without an order."""
+    if not part.tabled:
+        return part.family.statistic(x)
+    size = part.rows.stop - part.rows.start
+    return x if isinstance(part.family, Ordinal) else x.new_full((len(x), size), torch.nan)

@@ -300,13 +300,31 @@ class LayeredStructure(Structure):
             if layer.thresholds is not None:
                 own = params[layer.thresholds]
                 low, high = own.new_tensor(threshold_limits(layer.response, layer.num_items)).unbind(-1)
-                found += [f"{layer.thresholds}[{i}]" for i in ((own <= low + (1 - BOUND_SHARE) * low.abs()) | (own >= BOUND_SHARE * high)).nonzero().ravel().tolist()]
+                found += [f"{layer.thresholds}[{i}]" for i in ((own >= BOUND_SHARE * high) | ((low < 0) & (own <= BOUND_SHARE * low))).nonzero().ravel().tolist()]
         return found
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """0/1 items whose slip and guess add up to more than one, latents that the model holds to be independent though they go together, and covariates that
-        separate the values of a latent."""
-        return [*self._upside_down(problem, params), *self._go_together(problem, params), *self._on_separation(problem, params)]
+        """0/1 items whose slip and guess add up to more than one, latents that the model holds to be independent though they go together, covariates that
+        separate the values of a latent, and categories that no row has."""
+        return [*self._upside_down(problem, params), *self._go_together(problem, params), *self._on_separation(problem, params), *self._never_given(problem)]
+
+    def _never_given(self, problem: Problem) -> list[str]:
+        """Categories that no row has."""
+        layer = self.layers[0]
+        if not layer.tabled or problem.rows is not None:
+            return []
+        data = self._items(problem.data)
+        items = problem.item_names or tuple(str(j) for j in range(layer.num_items))
+        found = [
+            f"{items[j]} = {name}" for j, names in layer.response.category_names(layer.num_items).items() for h, name in enumerate(names) if not bool((data[:, j] == h).any())
+        ]
+        if not found:
+            return []
+        shown = ", ".join(found[:MOST_SHOWN]) + (f" and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else "")
+        return [
+            f"no row has {shown}: how likely such an answer is comes from the prior alone. Join the category to a neighbour, or leave it out "
+            "(from_frame takes the categories that rows have)"
+        ]
 
     def _on_separation(self, problem: Problem, params: Params) -> list[str]:
         if self.covariates is None:
@@ -353,12 +371,13 @@ class LayeredStructure(Structure):
         guess = params[layer.intercepts].sigmoid()
         slip = 1 - (params[layer.intercepts] + gain).sigmoid()
         is_bit = torch.zeros_like(gain, dtype=torch.bool)
-        for family, columns, _ in layer.response.blocks(layer.num_children):
-            is_bit[columns] = isinstance(family, Bernoulli)
+        for part in layer.parts():
+            is_bit[part.rows] = isinstance(part.family, Bernoulli)
         wrong = (is_bit & (gain < 0)).nonzero().ravel().tolist()
         if not wrong:
             return []
-        names = problem.item_names or tuple(str(j) for j in range(layer.num_children))
+        items = problem.item_names or tuple(str(j) for j in range(layer.num_items))
+        names = [items[j] for j in layer.item_of()]
         shown = "; ".join(f"{names[j]} (slip {slip[j]:.2f} + guess {guess[j]:.2f})" for j in wrong[:MOST_SHOWN])
         more = f" and {len(wrong) - MOST_SHOWN} more" if len(wrong) > MOST_SHOWN else ""
         return [
