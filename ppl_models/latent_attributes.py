@@ -130,6 +130,8 @@ class LatentAttributeModel:
         item_names: J names that the columns of the data must have; None for those of ``q_matrix``, else any.
         q_estimated: whether ``q_matrix`` was read off data, as :meth:`restricted` says of its own where none was given: its attributes have no names of
             their own then, and are compared between fits under every order. Additive items only.
+        covariates: None. The laws of the attributes are the same for all rows; where attributes depend on covariates,
+            ``DeepDiscreteEncoder(J, (K,), graphs=(Q,), bottom=ExpDINA(), covariates=...)`` is the model in which they are independent given these.
 
     Raises:
         ValueError: for a Q-matrix that is not a table of 0 and 1, or has an empty row or column; for sizes that do not agree; for a
@@ -154,9 +156,15 @@ class LatentAttributeModel:
     item_names: tuple[str, ...] | None = None
     monotone: bool = False
     q_estimated: bool = False
+    covariates: None = None
 
     def __post_init__(self) -> None:
         plain_fields(self)
+        if self.covariates is not None:
+            raise ValueError(
+                f"{OWNER}: covariates={self.covariates!r}: the laws of the attributes are the same for all rows, so that there are none to give. DeepDiscreteEncoder(num_items, "
+                "(num_attributes,), graphs=(q_matrix,), bottom=ExpDINA(), covariates=...) has attributes that depend on covariates; so it has with Additive() or ExpGDM()"
+            )
         check_penalty(OWNER, "penalty", self.penalty)
         check_flag(OWNER, "monotone", self.monotone)
         if self.monotone and self.q_matrix is None:

@@ -371,13 +371,13 @@ class Program:
         trace = self._trace(params, enumerate_latents=False, fixed=fixed)
         return sum(self._log_probs(trace, "latent", "local", "observed"), torch.zeros(()))
 
-    def local_terms(self, params: Params, fixed: Params | None = None, first: int = 0) -> LocalTerms:
-        """The log-density of every site that is no parameter, of those from the ``first`` on, at all values of the latents or at ``fixed`` ones."""
+    def local_terms(self, params: Params, fixed: Params | None = None, first: int = 0, unread: str | None = None) -> LocalTerms:
+        """The log-density of every site that is no parameter, of those from the ``first`` on, at all values of the latents or at ``fixed`` ones; zero for one that nobody reads."""
         trace = self._trace(params, fixed is None, fixed)
         log_probs = {}
         for site in [site for site in self.sites if site.kind != "parameter"][first:]:
             node = trace.nodes[site.name]
-            log_prob = self._log_prob(node)
+            log_prob = torch.zeros(()) if site.name == unread else self._log_prob(node)
             log_probs[site.name] = log_prob if node["mask"] is None or site.kind == "latent" else scale_and_mask(log_prob, mask=node["mask"])
         scales = {name: float(trace.nodes[name]["scale"]) for name in log_probs}
         if len(set(scales.values())) > 1:
@@ -387,8 +387,8 @@ class Program:
     def _factors(self, params: Params) -> Factors | ChainFactors:
         return self._eliminated(params) if self.chain is None else self.chain.factors(params, self._num_restarts(params) is not None)
 
-    def _eliminated(self, params: Params) -> Factors:
-        run = self.local_terms(params)
+    def _eliminated(self, params: Params, unread: str | None = None) -> Factors:
+        run = self.local_terms(params, unread=unread)
         trace = run.trace
         for name in self.names("parameter"):
             trace.remove_node(name)
@@ -500,7 +500,7 @@ class Program:
         if len(observed) != 1 or self.names("local") or self.is_chain or not (self._num_restarts(params) is None or self.is_own or self.broadcasts()):
             return None
         with torch.no_grad():
-            factors = self._eliminated(params)
+            factors = self._eliminated(params, unread=observed[0])
         if factors.scale != 1.0:
             return None
         response = factors.trace.nodes[observed[0]]["fn"]

@@ -21,7 +21,7 @@ from ppl_models.descriptions.layers import Params, Root
 from ppl_models.descriptions.logit import distinct_rows, maximise_coefficients
 from ppl_models.parts.distributions import BinaryVector
 
-__all__ = ["CovariateRoot", "part_of_root", "root_of_rows"]
+__all__ = ["CovariateRoot", "part_of_root", "root_of_rows", "root_with_columns"]
 
 SURE = 0.9  # how sure a start is of the latents that it guessed
 
@@ -151,6 +151,11 @@ class CovariateRoot:
 def root_of_rows(root: Root, columns: Tensor, weights: Tensor | None = None) -> Root:
     """The law of the deepest latents of rows with these columns behind their items, (N, P); any other law is the same for all rows."""
     return root.of_rows(columns, weights) if isinstance(root, CovariateRoot) else root
+
+
+def root_with_columns(root: Root, columns: Tensor) -> Root:
+    """The law of other rows, with these columns (N, P), of a fit whose rows it knows."""
+    return replace(root, columns=columns) if isinstance(root, CovariateRoot) else root
 
 
 def part_of_root(root: Root, index: Tensor | slice) -> Root:

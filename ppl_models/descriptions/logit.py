@@ -71,7 +71,11 @@ def maximise_coefficients(known: Covariates, cross: Tensor, rows: Tensor, often:
 
 def _objective(known: Covariates, cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> Tensor:
     """Q of every restart, (R,)."""
-    own = torch.cat([torch.zeros_like(design[:, :1]).expand(len(beta), -1, 1), design @ beta.mT], -1).logsumexp(-1)  # (R, G)
+    logits = design @ beta.mT
+    if beta.shape[1] == 1:
+        own = torch.logaddexp(logits.squeeze(-1), logits.new_zeros(()))
+    else:
+        own = torch.cat([torch.zeros_like(logits[..., :1]), logits], -1).logsumexp(-1)  # (R, G)
     squares = beta.square().sum((-2, -1)) - beta.sum(-2).square().sum(-1) / (beta.shape[1] + 1)
     return (cross * beta).sum((-2, -1)) - own @ often - squares / known.scale**2
 
@@ -92,9 +96,9 @@ def data_curve(cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> tu
     gradient, information = cross.clone(), beta.new_zeros(restarts, num, num_terms, num, num_terms)
     step = max(1, CHUNK_ELEMENTS // (restarts * num * num_terms))
     for u, w in zip(design.split(step), often.split(step), strict=True):
-        p = chances_of_design(u, beta).exp()[..., 1:] * w.unsqueeze(-1)  # (R, g, K - 1)
+        q = (u @ beta.mT).sigmoid() if num == 1 else chances_of_design(u, beta).exp()[..., 1:]  # (R, g, K - 1)
+        p = q * w.unsqueeze(-1)
         gradient = gradient - p.mT @ u
-        q = p / w.clamp(min=1e-300).unsqueeze(-1)
         for k in range(num):
             for other in range(k + 1):
                 weight = p[..., k] * ((1.0 if k == other else 0.0) - q[..., other])  # (R, g)

@@ -12,7 +12,7 @@ from torch import Tensor
 from inference.base.steps import Steps, add_statistics
 from inference.programs.program import Program
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
-from ppl_models.descriptions.covariate_root import root_of_rows
+from ppl_models.descriptions.covariate_root import root_of_rows, root_with_columns
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import ResponseFamily, filled
@@ -39,11 +39,14 @@ class GivenRows:
         """Of covariates (N, P)."""
         return cls(*torch.unique(columns, dim=0, return_inverse=True))
 
-    def parts(self, num: int) -> Iterator[tuple[Tensor, slice, Tensor]]:
-        """Rows of at most so many values at a time: these, (g, P), the rows, and which value each has, (n,)."""
+    def parts(self, num: int) -> Iterator[tuple[Tensor, slice, Tensor | None]]:
+        """Rows of at most so many values at a time: these, (g, P), the rows, and which value each has, (n,); None where every row brings its own, few being alike."""
         step = len(self.owner) if len(self.values) <= num else num
         for start in range(0, len(self.owner), step):
             rows = slice(start, min(start + step, len(self.owner)))
+            if 2 * len(self.values) > len(self.owner):
+                yield self.values[self.owner[rows]], rows, None
+                continue
             which, owner = torch.unique(self.owner[rows], return_inverse=True)
             yield self.values[which], rows, owner
 
@@ -115,20 +118,21 @@ class LayeredSteps(Steps):
         num = max(1, GROUP_ELEMENTS // (len(total) * max(2**layer.num_parents for layer in self.layers)))
         for groups, rows, owner in self.given.parts(num):
             part = replace(
-                self, root=root_of_rows(self.root, groups), data=self.data[rows], given=None,
+                self, root=root_with_columns(self.root, groups), data=self.data[rows], given=None,
                 mask=None if self.mask is None else self.mask[rows], weights=None if self.weights is None else self.weights[rows],
             )  # fmt: skip
             items = self.data[rows.start : rows.start + 1].expand(len(groups), -1)  # any: the weights are those of latents
-            statistics, log_likelihood, log_prior = part._e_step_of(params, self.program.with_data(torch.cat([items, groups], -1)), owner)
+            statistics, log_likelihood, log_prior = part._e_step_of(params, self.program.with_data(torch.cat([items, groups], -1)), True, owner)
             parts.append(statistics)
             total = total + log_likelihood
         return add_statistics(parts), total, log_prior
 
-    def _e_step_of(self, params: Params, program: Program, owner: Tensor | None = None) -> tuple[TowerStatistics, Tensor, Tensor]:
+    def _e_step_of(self, params: Params, program: Program, by_value: bool = False, owner: Tensor | None = None) -> tuple[TowerStatistics, Tensor, Tensor]:
         """The E-step of these rows.
 
         Args:
-            program: on one row; or on one for each value of the covariates, with ``owner``, the value that each row has, (N,).
+            program: on one row; or, ``by_value``, on one for each value of the covariates.
+            owner: the value that each row has, (N,); None where every row has its own.
         """
         mixture = program.as_mixture(params)
         if mixture is None:
@@ -139,7 +143,7 @@ class LayeredSteps(Steps):
             self.mask,
             family,
             mixture.response,
-            mixture.log_weights.detach() if owner is None else mixture.log_weights.detach().reshape(len(mixture.log_weights), -1, len(mixture.values)),
+            mixture.log_weights.detach() if not by_value else mixture.log_weights.detach().reshape(len(mixture.log_weights), -1, len(mixture.values)),
             mixture.values,
             self.chunk_elements,
             None if self.layers[0].terms is None else self.layers[0].features(mixture.values),
@@ -148,7 +152,7 @@ class LayeredSteps(Steps):
         )
         counts = bottom.counts if bottom.row_counts is None else bottom.row_counts
         posteriors = mixture.upper_posteriors(counts.reshape(mixture.log_weights.shape))
-        if owner is not None:  # of the rows with each value of the covariates, (R, G, C)
+        if by_value:  # of the rows with each value of the covariates, (R, G, C)
             bottom = replace(bottom, row_counts=counts.sum(1), counts=counts.sum(1) if self.mask is None else bottom.counts)
         layers = {self.layers[0].loadings: bottom}
         child_values = mixture.values
@@ -161,7 +165,7 @@ class LayeredSteps(Steps):
             cross = expected.mT @ torch.nn.functional.pad(values, (1, 0), value=1.0)
             layers[layer.loadings] = LayerStatistics(values, own_counts, cross)
             child_values, counts = values, own_counts
-        if owner is not None:
+        if by_value:
             counts = posteriors[self.root.latent].reshape(len(child_values), len(counts), -1).permute(1, 2, 0)  # (R, G, C)
         statistics = TowerStatistics(layers, self.root.expected(child_values, counts, params))
         return statistics, log_likelihood, self._relaxed_prior(params) if self.relaxed else mixture.log_prior
@@ -217,12 +221,12 @@ def expected_statistics(
         log_weights: (R, C), or (R, G, C) of G groups of rows; values: (C, K).
         features: (C, P), what the predictor is linear in; ``values`` if None.
         weights: how often each row counts, (N,), of families whose predictor is the natural parameter; None for once.
-        owner: the group of each row, (N,); None for one group, without a dim of its own.
+        owner: the group of each row, (N,); None where every row has its own, or all are one, without a dim.
 
     Returns:
         The statistics, their ``row_counts`` (and ``counts``, where nothing is missing) (R, G, C) of groups, and the log-likelihood (R,).
     """
-    num_restarts, num_values = log_weights.shape[0], log_weights.shape[-1]
+    num_restarts, num_values, is_one = log_weights.shape[0], log_weights.shape[-1], log_weights.dim() == 2
     design = torch.nn.functional.pad(values if features is None else features, (1, 0), value=1.0)
     num_items = data.shape[-1]
     num_entries = family.num_predictors(num_items)
@@ -241,7 +245,8 @@ def expected_statistics(
             inner, log_partition, base = response.log_prob_terms(x, m)
             shape = (num_values, num_restarts, -1)  # dims of latents further up are 1
             logits = inner.reshape(shape).movedim(0, -1)  # (R, n, C)
-            of_groups = log_weights.unsqueeze(-2) if owner is None else log_weights[:, owner[start : start + chunk]]
+            part: Any = slice(start, start + chunk) if owner is None else owner[start : start + chunk]
+            of_groups = log_weights.unsqueeze(-2) if is_one else log_weights[:, part]
             offset = of_groups - log_partition.reshape(shape).movedim(0, -1)
             likelihood = logits.add_(offset) if logits.is_contiguous() else (logits + offset).contiguous()
             peak = likelihood.amax(-1, keepdim=True)
@@ -255,10 +260,12 @@ def expected_statistics(
                 often = weights[start : start + chunk]
                 log_likelihood += of_rows @ often
                 inverse = inverse * often.unsqueeze(-1)
-            if owner is None:
+            if is_one:
                 row_counts += (inverse.mT @ likelihood).squeeze(-2)
+            elif owner is None:
+                row_counts[:, part] = inverse * likelihood
             else:
-                row_counts.index_add_(1, owner[start : start + chunk], inverse * likelihood)
+                row_counts.index_add_(1, part, inverse * likelihood)
             statistic = family.statistic(x)
             statistic = statistic if m is None else statistic * family.spread(m)
             if sums is not None:

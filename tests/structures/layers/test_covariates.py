@@ -22,7 +22,7 @@ from inference.structures.layers import em_steps
 from inference.structures.layers.alignment import align_layers, relabel
 from inference.structures.layers.em_steps import LayeredSteps
 from inference.uncertainty import standard_errors
-from ppl_models import Bernoulli, Blocks, Covariates, DeepDiscreteEncoder, Normal
+from ppl_models import Bernoulli, Blocks, Covariates, DeepDiscreteEncoder, ExpDINA, ExpGDM, LatentAttributeModel, Normal
 from ppl_models.descriptions.covariate_root import CovariateRoot
 from ppl_models.descriptions.covariates import LatentCoefficients
 
@@ -246,6 +246,20 @@ def test_what_no_covariate_can_be_is_refused(change: Any, words: str) -> None:
         fit(model_of(), change(pupils(40, 8)))
 
 
+@pytest.mark.parametrize("bottom", [ExpDINA(), ExpGDM()], ids=repr)
+def test_skills_of_a_q_matrix_depend_on_covariates(bottom: Any) -> None:
+    rng, frame = np.random.default_rng(3), pupils(600, 9)
+    q_matrix = np.array([[1, 0], [0, 1], [1, 1], [1, 0], [0, 1], [1, 1], [1, 0], [0, 1]])
+    chances = expit(np.c_[np.ones(600), frame["age"], frame["sex"] == "male"] @ TRUTH.T)
+    ideal = ((rng.random((600, 2)) < chances)[:, None, :] >= q_matrix).all(-1)
+    frame[ITEMS] = (rng.random(ideal.shape) < np.where(ideal, 0.9, 0.15)).astype(float)
+    found = fit(DeepDiscreteEncoder(8, (2,), graphs=(q_matrix,), bottom=bottom, covariates=FLAT), frame, EM())
+    errors = standard_errors(found, frame).standard_errors["coefficients"]
+    assert float(((found.params["coefficients"] - torch.tensor(TRUTH)) / errors).abs().max()) < 3.5
+
+
 def test_settings_of_covariates_are_checked() -> None:
     with pytest.raises(ValueError, match="DeepDiscreteEncoder: covariates must be names of columns"):
         DeepDiscreteEncoder(4, (2,), covariates=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"LatentAttributeModel: covariates='age'.*DeepDiscreteEncoder"):
+        LatentAttributeModel([[1, 0], [0, 1]], covariates="age")  # type: ignore[arg-type]
