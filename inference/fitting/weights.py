@@ -114,8 +114,7 @@ def complete_covariates(model: Any, data: Any, weights: Any, covariates_missing:
     gone = [row for row, kept in enumerate(seen) if not kept]
     rows = ", ".join(map(str, gone[:MOST_NAMED])) + (f" and {len(gone) - MOST_NAMED:,} more" if len(gone) > MOST_NAMED else "")
     warnings.warn(
-        f"{counted(len(gone), 'row')} of {len(seen):,} {'lacks' if len(gone) == 1 else 'lack'} a covariate and {'is' if len(gone) == 1 else 'are'} left out of the fit: "
-        f"{rows}, counted from 0. Where such rows differ from the others, the fit is one of the others",
+        f"{counted(len(gone), 'row')} of {len(seen):,} left out of the fit, for lack of a covariate: {rows}, counted from 0. Where such rows differ from the others, the fit is one of the others",
         RowsWarning,
         stacklevel=3,
     )

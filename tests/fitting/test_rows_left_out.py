@@ -35,7 +35,7 @@ def table(num_rows: int = 240) -> pd.DataFrame:
 def test_a_fit_without_such_rows_is_that_of_the_others_and_says_so(model: Any) -> None:
     frame, weights = table(), pd.Series(1.0 + np.arange(240) % 2, index=[f"row {i}" for i in range(240)])
     complete = frame.dropna(subset=["age", "sex"])
-    with pytest.warns(RowsWarning, match=r"3 rows of 240 lack a covariate and are left out of the fit: 3, 17, 20, counted from 0") as caught:
+    with pytest.warns(RowsWarning, match=r"3 rows of 240 left out of the fit, for lack of a covariate: 3, 17, 20, counted from 0") as caught:
         found = fit(model, frame, QUICK, weights=weights, covariates_missing="drop")
     again = fit(model, complete, QUICK, weights=weights.to_numpy()[frame[["age", "sex"]].notna().all(axis=1)])
     assert found.num_rows == 237
