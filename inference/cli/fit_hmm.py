@@ -27,7 +27,13 @@ from inference.cli.app import (
 )
 from inference.cli.fit_mixture import AS_CATEGORIES, CATEGORIES, asked_of, component_of
 
-__all__ = ["fit_hmm", "read_sequences"]
+__all__ = ["SequenceColumn", "TimeColumn", "fit_hmm", "read_sequences"]
+
+
+SequenceColumn = Annotated[str | None, typer.Option(help="Column that says which sequence a row belongs to; without it all rows are one sequence.")]
+TimeColumn = Annotated[
+    str | None, typer.Option(help="Column that counts the steps; numbers left out are steps without entries. Without it rows follow each other as they stand.")
+]
 
 
 @fit_app.command("hmm")
@@ -35,10 +41,8 @@ def fit_hmm(
     data: Table,
     out: Out,
     states: Annotated[int, typer.Option(min=1, help="Number of hidden states.")],
-    sequence: Annotated[str | None, typer.Option(help="Column that says which sequence a row belongs to; without it all rows are one sequence.")] = None,
-    time: Annotated[
-        str | None, typer.Option(help="Column that counts the steps; numbers left out are steps without entries. Without it rows follow each other as they stand.")
-    ] = None,
+    sequence: SequenceColumn = None,
+    time: TimeColumn = None,
     response: Annotated[
         str | None,
         typer.Option(help="Law of the columns inside a state, as in fit mixture: normal, poisson, bernoulli, ...; or column by column, age=normal,visits=poisson."),

@@ -26,7 +26,7 @@ from inference.cli.app import (
     write_json,
     write_picture,
 )
-from inference.cli.fit_hmm import read_sequences
+from inference.cli.fit_hmm import SequenceColumn, TimeColumn, read_sequences
 from inference.cli.select_pmf import record_of
 
 __all__ = ["Values", "select_hmm", "select_mixture"]
@@ -40,15 +40,17 @@ class Values(StrEnum):
     binary = "binary"
 
 
+Held = Annotated[Values, typer.Option("--values", help="real: normal, Student t and skew-normal laws; counts: Poisson and negative binomial; binary: Bernoulli.")]
+Starts = Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Starts of each fit.")]
+
+
 @select_app.command("mixture")
 def select_mixture(
     data: Table,
     k: Annotated[str, typer.Option("--k", metavar="FIRST:LAST", help="Numbers of components to compare, both ends included.")],
     out: Out,
-    values: Annotated[
-        Values, typer.Option(help="real: normal, Student t and skew-normal laws; counts: Poisson and negative binomial; binary: Bernoulli.")
-    ] = Values.real,
-    restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
+    values: Held = Values.real,
+    restarts: Starts = 10,
     columns: Columns = None,
     seed: Seed = 0,
     no_progress: NoProgress = False,
@@ -73,12 +75,10 @@ def select_hmm(
     data: Table,
     states: Annotated[str, typer.Option("--states", metavar="FIRST:LAST", help="Numbers of hidden states to compare, both ends included.")],
     out: Out,
-    sequence: Annotated[str | None, typer.Option(help="Column that says which sequence a row belongs to; without it all rows are one sequence.")] = None,
-    time: Annotated[str | None, typer.Option(help="Column that counts the steps; without it rows follow each other as they stand.")] = None,
-    values: Annotated[
-        Values, typer.Option(help="real: normal, Student t and skew-normal laws; counts: Poisson and negative binomial; binary: Bernoulli.")
-    ] = Values.real,
-    restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
+    sequence: SequenceColumn = None,
+    time: TimeColumn = None,
+    values: Held = Values.real,
+    restarts: Starts = 10,
     columns: Columns = None,
     seed: Seed = 0,
     no_progress: NoProgress = False,

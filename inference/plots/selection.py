@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from inference.selection.dimension import Selection
     from inference.selection.how_many.answer import HowMany
-    from inference.selection.how_many.mixture_answer import HowManyGroups
+    from inference.selection.how_many.groups_answer import HowManyGroups
 
 __all__ = ["plot_how_many", "plot_how_many_groups", "plot_selection"]
 

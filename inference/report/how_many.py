@@ -13,7 +13,7 @@ from inference.plots.selection import plot_how_many, plot_how_many_groups
 from inference.report.page import number, picture, write_page
 from inference.report.parts import Bullets, Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.verdicts import listed, verdict_of
-from inference.selection.how_many.mixture_answer import HowManyGroups
+from inference.selection.how_many.groups_answer import HowManyGroups
 from inference.selection.how_many.visible import MISFIT
 from ppl_models.parts.showing import counted
 

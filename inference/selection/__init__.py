@@ -30,7 +30,7 @@ from inference.selection.dimension import (
 from inference.selection.discriminator import Discriminator
 from inference.selection.how_many.answer import HowMany
 from inference.selection.how_many.groups import Groups
-from inference.selection.how_many.mixture_answer import HowManyGroups
+from inference.selection.how_many.groups_answer import HowManyGroups
 from inference.selection.how_many.rule import select_components
 from inference.selection.likelihood_ratio import RatioTest, likelihood_ratio_test
 from inference.selection.noisy_or_sizes import fit_sizes

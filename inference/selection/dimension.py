@@ -34,8 +34,8 @@ from inference.programs.alone import quiet
 from inference.programs.data import first_tensor, map_tensors
 from inference.selection.growing import grow_again
 from inference.selection.how_many.answer import HowMany
+from inference.selection.how_many.groups_answer import HowManyGroups
 from inference.selection.how_many.laws import has_rule
-from inference.selection.how_many.mixture_answer import HowManyGroups
 from inference.selection.how_many.rule import select_components
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish

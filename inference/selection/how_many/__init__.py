@@ -2,8 +2,8 @@
 
 from inference.selection.how_many.answer import HowMany
 from inference.selection.how_many.groups import Groups
+from inference.selection.how_many.groups_answer import HowManyGroups
 from inference.selection.how_many.laws import Law, laws_of
-from inference.selection.how_many.mixture_answer import HowManyGroups
 from inference.selection.how_many.rule import select_components
 from inference.selection.how_many.visible import detectable_variance, smallest_share
 

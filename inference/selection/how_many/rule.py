@@ -29,9 +29,9 @@ from inference.engines.em import EM
 from inference.programs.alone import quiet
 from inference.programs.data import checked
 from inference.selection.how_many.answer import HowMany, Word
+from inference.selection.how_many.groups_paths import fit_groups
+from inference.selection.how_many.groups_rule import answer_of_groups
 from inference.selection.how_many.laws import Law, law_of, laws_of
-from inference.selection.how_many.mixture_paths import fit_groups
-from inference.selection.how_many.mixtures import answer_of_groups
 from inference.selection.how_many.paths import Paths, fit_paths
 from inference.selection.how_many.verification import FEW_ROWS, misfit_of
 from inference.selection.how_many.visible import LENIENT, MISFIT, detectable_variance, noise_edge, smallest_share
@@ -59,7 +59,7 @@ def select_components(
 ) -> HowMany:
     """How many components does a table hold, or states sequences, of which law, and how sure is that?
 
-    For mixtures and hidden Markov models: :mod:`inference.selection.how_many.mixtures`.
+    For mixtures and hidden Markov models: :mod:`inference.selection.how_many.groups_rule`.
 
     Args:
         family: a factorization of counts, called with the number of columns and of components (``PoissonFactorization``); a mixture or a hidden Markov model,

@@ -22,9 +22,9 @@ from typing import Any
 
 from inference.selection.how_many.answer import Word
 from inference.selection.how_many.groups import entropy, groups_of
+from inference.selection.how_many.groups_answer import HowManyGroups, HowManyStates
+from inference.selection.how_many.groups_paths import shares_of
 from inference.selection.how_many.laws import Law
-from inference.selection.how_many.mixture_answer import HowManyGroups, HowManyStates
-from inference.selection.how_many.mixture_paths import shares_of
 from inference.selection.how_many.paths import Paths
 from inference.selection.how_many.verification import FEW_ROWS, misfit_of
 from inference.selection.how_many.visible import MISFIT, detectable_variance
