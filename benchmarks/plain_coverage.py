@@ -1,6 +1,6 @@
 """Do the 95 % intervals of the plain call hold the truth in 95 %? ``fit(model, data)`` with nothing named, then ``standard_errors``.
 
-A deep discrete encoder (graph given), mixtures of Bernoulli and of Normal items, a noisy-OR network, and latent attribute models of four rules
+Deep discrete encoders (graph given; yes-no items, scales, categories), mixtures of Bernoulli and of Normal items, a noisy-OR network, and latent attribute models of four rules
 of the items, each with the library's default priors, engine and starts, on fresh rows of one truth. Estimates are brought under the truth's names by
 ``align``, but for attributes, which have theirs. One line a family: for each
 site the share of entries whose interval holds the truth, and its standard error over data sets; ``held``, the share of entries on a bound,
@@ -26,7 +26,16 @@ from inference import fit
 from inference.alignment import align
 from inference.programs import Program
 from inference.uncertainty import standard_errors
-from ppl_models import Bernoulli, DeepDiscreteEncoder, LatentAttributeModel, Mixture, NoisyOr, Normal
+from ppl_models import (
+    Bernoulli,
+    Categorical,
+    DeepDiscreteEncoder,
+    LatentAttributeModel,
+    Mixture,
+    NoisyOr,
+    Normal,
+    Ordinal,
+)
 
 GRAPH = ((1, 0), (1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1), (0, 1))
 
@@ -53,6 +62,18 @@ TRUTHS = {
     "encoder, graph given": (
         DeepDiscreteEncoder(8, (2,), graphs=(GRAPH,)),
         {"proportions": tensor([0.4, 0.6]), "loadings_1": 2.5 * tensor(GRAPH), "intercepts_1": torch.full((8,), -1.25, dtype=torch.float64)},
+    ),
+    "encoder, graded response": (
+        DeepDiscreteEncoder(8, (2,), Ordinal(4), graphs=(GRAPH,)),
+        {"proportions": tensor([0.4, 0.6]), "loadings_1": 2.0 * tensor(GRAPH), "intercepts_1": tensor([0.0] * 8), "thresholds": tensor([1.0, 1.5] * 8)},
+    ),
+    "encoder, partial credit": (
+        DeepDiscreteEncoder(8, (2,), Ordinal(4, link="adjacent"), graphs=(GRAPH,)),
+        {"proportions": tensor([0.4, 0.6]), "loadings_1": 1.2 * tensor(GRAPH), "intercepts_1": tensor([0.0] * 8), "thresholds": tensor([0.5, 1.0] * 8)},
+    ),
+    "encoder, categories": (
+        DeepDiscreteEncoder(8, (2,), Categorical(3), graphs=(GRAPH,)),
+        {"proportions": tensor([0.4, 0.6]), "loadings_1": tensor([[2.0], [1.0]]).repeat(8, 2) * tensor(GRAPH).repeat_interleave(2, 0), "intercepts_1": tensor([-0.5, 0.0] * 8)},
     ),
     "mixture, Bernoulli": (
         Mixture(2, Bernoulli(), 8),
