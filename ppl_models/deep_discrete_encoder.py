@@ -17,7 +17,7 @@ from torch import Tensor
 from ppl_models.descriptions.covariate_root import CovariateRoot
 from ppl_models.descriptions.covariates import Covariates, LatentCoefficients, covariates_given
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior, RootLayer
-from ppl_models.parts.categorical import threshold_limits
+from ppl_models.parts.categorical import Ordinal, threshold_limits
 from ppl_models.parts.distributions import BinaryVector, Dispersions, Flat, ProductEffects, Scattered
 from ppl_models.parts.item_curves import CurvedIntercepts, CurvedLoadings
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
@@ -74,7 +74,8 @@ class DeepDiscreteEncoder:
             && \text{(\texttt{Categorical(C)})}
 
     (F. Samejima 1969, doi:10.1007/BF03372160; G. N. Masters 1982, doi:10.1007/BF02296272). An ordinal item has one loading on a latent, and larger
-    predictors mean larger answers; its intercept is the log-odds of leaving the lowest category where all latents are 0. An item without an order has C - 1
+    predictors mean larger answers; its intercept is the log-odds of leaving the lowest category where all latents are 0 (:meth:`category_boundaries` has C - 1 thresholds in the
+    place of intercept and gaps). An item without an order has C - 1
     loadings on a latent, against its first category. Its law changes with the latent as soon as one of them differs from zero: an edge of a graph is that of
     the item, and frees all of them; a penalty is the sum over single loadings, and which category is the first matters to it, not to a fit without one.
 
@@ -323,6 +324,31 @@ class DeepDiscreteEncoder:
         having = lacking + params["loadings_1"].sum(-1)  # one product an item
         pairs = torch.stack([torch.sigmoid(lacking), torch.sigmoid(-having)], -1)
         return torch.cat([pairs[..., c, :] for c in columns], -2)
+
+    def category_boundaries(self, params: Mapping[str, Tensor]) -> Tensor:
+        r"""The C - 1 boundaries between the categories of every ordinal item, without an intercept beside them.
+
+        :math:`\beta_{jh} = \tau_{jh} - b_{1,j}`, so that :math:`P(x_j \ge h \mid a_1) = \sigma(W_{1,j} \cdot h(a_1) - \beta_{jh})` under the cumulative link (thresholds of
+        graded response), and :math:`\log P(x_j = h \mid a_1) / P(x_j = h - 1 \mid a_1) = W_{1,j} \cdot h(a_1) - \beta_{jh}` under the adjacent one. For standard errors:
+        ``standard_errors(fit, data).delta(fit.model.category_boundaries)``.
+
+        Args:
+            params: by site name, (..., children) and (..., thresholds).
+
+        Returns:
+            (..., sum of C_j - 1), h = 1, ..., C_j - 1 of one item after another.
+
+        Raises:
+            ValueError: without ordinal items.
+        """
+        out = []
+        for part in self.layers()[0].parts():
+            if isinstance(part.family, Ordinal):
+                own = params.get("thresholds", params["intercepts_1"][..., :0])[..., part.thresholds]
+                out.append(part.family.boundaries(params["intercepts_1"][..., part.rows], own))
+        if not out:
+            raise ValueError(f"category_boundaries: ordinal items were expected, got {self.response!r}")
+        return torch.cat(out, -1)
 
     def restricted(self, graphs: Sequence[Any]) -> DeepDiscreteEncoder:
         """The same model without a penalty, its loadings free on graphs only that were read off data (bottom-up, (K_{d-1}, K_d))."""

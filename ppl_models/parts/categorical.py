@@ -395,6 +395,16 @@ class Ordinal(Categorical):
             place += size - 2
         return torch.cat(parts, -1)
 
+    def boundaries(self, locations: Tensor, thresholds: Tensor) -> Tensor:
+        """Thresholds or steps less the locations, (..., sum of C_j - 1), of locations (..., J) and gaps or steps (..., sum of C_j - 2)."""
+        out, place = [], 0
+        for j, size in enumerate(self.sizes(locations.shape[-1])):
+            own = thresholds[..., place : place + size - 2]
+            own = own.cumsum(-1) if self.link == "cumulative" else own
+            out.append(torch.nn.functional.pad(own, (1, 0)) - locations[..., j : j + 1])
+            place += size - 2
+        return torch.cat(out, -1)
+
     def log_chances_of_item(self, location: Tensor, own: Tensor) -> Tensor:
         """Of items of one size, (..., C); locations (...), gaps or steps (..., C - 2)."""
         pad, eta = torch.nn.functional.pad, location.unsqueeze(-1)

@@ -16,6 +16,7 @@ from inference.predictive import predictive_check
 from inference.programs.program import Program
 from inference.structures.layers.alignment import relabel
 from inference.structures.registry import structure_of
+from inference.uncertainty import standard_errors
 from ppl_models import (
     Bernoulli,
     Blocks,
@@ -177,3 +178,22 @@ def test_items_may_ask_for_features_together(answers: pd.DataFrame, bottom: obje
     assert free is not None
     for name, slope in zip(leaves, slopes, strict=True):
         assert float((slope[0][free] if name == "loadings_1" else slope[0]).abs().max()) < 1e-2, name
+
+
+def test_boundaries_are_the_thresholds_of_graded_response(answers: pd.DataFrame, found: Fit) -> None:
+    """Where all latents are 0, P(x >= h) is the logistic function of minus the boundary, by the fit's own law; with standard errors."""
+    beta = found.model.category_boundaries(found.params)
+    assert beta.shape == (12,)
+    layer = found.structure.layers[0]
+    law = layer.response.whole(found.params["intercepts_1"], found.params["thresholds"])[:16].reshape(4, 4).exp()
+    torch.testing.assert_close(law.flip(-1).cumsum(-1).flip(-1)[:, 1:], torch.sigmoid(-beta.reshape(4, 3)))
+    steps = DeepDiscreteEncoder(1, (1,), response=Ordinal(4, link="adjacent"))
+    params = {"intercepts_1": torch.tensor([0.3]), "thresholds": torch.tensor([1.0, -0.5])}
+    odds = steps.response.whole(params["intercepts_1"], params["thresholds"]).diff()
+    torch.testing.assert_close(odds, -steps.category_boundaries(params))
+    value, error = standard_errors(found, answers).delta(found.model.category_boundaries)
+    torch.testing.assert_close(value, beta)
+    assert bool((error > 0.01).all())
+    assert bool((error < 1).all())
+    with pytest.raises(ValueError, match="category_boundaries: ordinal items were expected"):
+        DeepDiscreteEncoder(2, (1,)).category_boundaries({"intercepts_1": torch.zeros(2)})

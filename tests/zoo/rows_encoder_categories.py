@@ -151,11 +151,9 @@ def encoders_of_categories() -> list[Row]:
     above = row_of("", mixed, (2, 1), beside, 91)
     return [
         row_given(above, "encoder-categories-covariates", mixed, 0.2),
-        row_of("encoder-Ordinal", likert, (2, 1), Ordinal(sizes), 81),
-        row_of("encoder-Ordinal-missing", likert, (3,), Ordinal(sizes), 82, missing=0.2),
+        row_of("encoder-Ordinal", likert, (3,), Ordinal(sizes), 82, missing=0.2),
         row_of("encoder-adjacent", steps, (2,), Ordinal(tuple(item.size for item in steps), link="adjacent"), 83, missing=0.15),
         row_of("encoder-Categorical", names, (2, 1), Categorical(tuple(item.size for item in names)), 84, missing=0.15),
-        row_of("encoder-Categorical-lasso", names, (2,), Categorical(tuple(item.size for item in names)), 85, penalty=TruncatedLasso(1.5, 0.4)),
         row_of("encoder-categories-beside", mixed, (2, 1), beside, 86, missing=0.2),
         row_of("encoder-categories-confirmatory", mixed, (2, 1), beside, 87, graphs=graphs),
         row_of("encoder-categories-lasso", mixed, (2, 1), beside, 88, missing=0.2, penalty=TruncatedLasso(1.5, 0.4)),
