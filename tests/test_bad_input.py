@@ -13,7 +13,7 @@ import torch
 from support.answer_tables import ANSWERS
 
 from inference import EM, fit
-from ppl_models import Bernoulli, Blocks, Categorical, DeepDiscreteEncoder, LogNormal, Normal, Poisson
+from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal, Poisson
 from ppl_models.parts.validation import ConstantColumnWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning")  # noise says little of latents
@@ -84,7 +84,6 @@ BAD_MODELS = {
     "empty latent": ({"latent_sizes": (2,), "graphs": (np.eye(6)[:, :2] * [1, 0],)}, "latent 1 has no edge"),
     "number of graphs": ({"latent_sizes": (2,), "graphs": (None, None)}, "1 matrices"),
     "bound": ({"latent_sizes": (2,), "bound": -1.0}, "bound"),
-    "tables": ({"latent_sizes": (2,), "response": Blocks((Normal(), 5), (Categorical(3), 1))}, "Categorical and Ordinal items have a table"),
     "blocks": ({"latent_sizes": (2,), "response": Blocks((Normal(), 5))}, "5 columns.*num_items = 6"),
 }
 
