@@ -24,6 +24,7 @@ from torch import Tensor
 from inference.base.progress import Progress
 from inference.engines.em import EM
 from inference.programs.program import Params
+from inference.structures.layers.category_draws import plain_part
 from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.glm import LayerStatistics, precisions
 from inference.structures.layers.maximisers.categories import curves_of_categories
@@ -152,18 +153,18 @@ def edge_statistics(layer: GeneralizedLinearLayer, stats: LayerStatistics, param
         params: the estimate, without leading dims, zero off the graph.
         graph: bool (items, num_parents).
     """
-    if layer.tabled:
-        parts = []
-        for part in layer.parts():
-            if part.tabled:
-                parts.append(_of_categories(layer, part, stats, params, graph[part.items]))
-            else:
-                given = params | {name: params[name][part.rows] for name in (layer.intercepts, layer.loadings)}
-                if layer.dispersion:
-                    given[layer.dispersion] = params[layer.dispersion][part.dispersion]
-                parts.append(_of_predictors(*_part_alone(layer, part, stats), given, graph[part.items]))
-        return torch.cat(parts)
-    return _of_predictors(layer, stats, params, graph)
+    out = graph.new_zeros(graph.shape, dtype=stats.cross.dtype)
+    for part in layer.parts():
+        if part.tabled:
+            out[part.items] = _of_categories(layer, part, stats, params, graph[part.items])
+    plain = plain_part(layer, graph.device)
+    if plain is not None:
+        own, rows, entries, items = plain
+        counts = stats.counts if stats.counts.dim() == 2 else stats.counts[:, items]
+        sums = None if stats.sums is None or own.response.is_canonical else stats.sums[:, entries]
+        given = params | {name: params[name][rows] for name in (layer.intercepts, layer.loadings)}
+        out[items] = _of_predictors(own, replace(stats, counts=counts, cross=stats.cross[:, entries], sums=sums), given, graph[items])
+    return out
 
 
 def _of_predictors(layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, graph: Tensor) -> Tensor:
@@ -197,19 +198,6 @@ def _of_predictors(layer: GeneralizedLinearLayer, stats: LayerStatistics, params
     wald = beta.square() / inverse.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
     score = gradient.square() / left.clamp(min=ridge[:, None])
     return torch.where(graph, wald[:, 1:], score[:, 1:])
-
-
-def _part_alone(layer: GeneralizedLinearLayer, part: LayerPart, stats: LayerStatistics) -> tuple[GeneralizedLinearLayer, LayerStatistics]:
-    """The layer of one part alone, whose items have one predictor each, and its statistics."""
-    prior = None
-    if layer.prior is not None:
-        prior = replace(layer.prior, level=layer.prior.level[part.rows], effect=layer.prior.effect[part.rows])
-    dispersion = layer.dispersion if part.dispersion.stop > part.dispersion.start else None
-    size = part.num_items
-    own = replace(layer, response=part.family, num_children=size, items=None, thresholds=None, prior=prior, dispersion=dispersion, graph=None, item_bounds=None)
-    counts = stats.counts if stats.counts.dim() == 2 else stats.counts[:, part.items]
-    sums = None if stats.sums is None or part.family.is_canonical else stats.sums[:, part.statistics]
-    return own, replace(stats, counts=counts, cross=stats.cross[:, part.statistics], sums=sums)
 
 
 def _of_categories(layer: GeneralizedLinearLayer, part: LayerPart, stats: LayerStatistics, params: Params, graph: Tensor) -> Tensor:
