@@ -308,7 +308,7 @@ def _smallest(gram: np.ndarray) -> float:
 
 
 def weight_interval(weights: np.ndarray, suprema: np.ndarray) -> tuple[float, float]:
-    r"""All shares of component 1 that some mixture of two components with the same law of two variates can have.
+    r"""All shares of component 0 that some mixture of two components with the same law of two variates can have.
 
     .. math:: \frac{(\mu_{x2} - w_2)(\mu_{y2} - w_2)}{w_1 w_2} \le \frac{w_1'}{w_2'} \le \frac{w_1 w_2}{(\mu_{x1} - w_1)(\mu_{y1} - w_1)}
 

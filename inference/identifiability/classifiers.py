@@ -68,7 +68,7 @@ class ClassifierIdentifiability:
         checks, label_free_weights: counts of rows that need no label.
         weight_errors: for three and more variates the least standard errors with which any method that assumes nothing of the densities could know the weights from
             so many rows, (C,); else None.
-        possible_weights: for two variates and two components the interval of component 1's weight that has the same law; else None.
+        possible_weights: for two variates and two components the interval of component 0's weight that has the same law; else None.
     """
 
     verdict: Literal["supported", "refuted at this resolution", "open"]
@@ -223,8 +223,8 @@ def _sentences(report: ClassifierIdentifiability) -> list[str]:
         worst = max(report.contradicted, key=lambda check: check.lower / check.allowed)
         t, u = (report.variate_names[v] for v in worst.variates)
         out.append(
-            f"But the classifiers are surer than the data allow: {worst.rows:,} rows are called component {worst.components[0] + 1} by variate {t} and "
-            f"component {worst.components[1] + 1} by variate {u}, both with at least {1 - report.delta:.0%}; at least {worst.lower:.2f} times the "
+            f"But the classifiers are surer than the data allow: {worst.rows:,} rows are called component {worst.components[0]} by variate {t} and "
+            f"component {worst.components[1]} by variate {u}, both with at least {1 - report.delta:.0%}; at least {worst.lower:.2f} times the "
             f"number that chance would give, where {worst.allowed:.2f} times is the most that such sure classifiers could show. Take their "
             "certainty for an artefact of the networks, or the variates for dependent inside components."
         )
@@ -243,9 +243,9 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
         necessary = report.pairs or report.purity
         failing = [record for record in necessary if record.verdict == "refuted at this resolution"]
         worst = min(failing, key=lambda record: record.mean)
-        other = "any other" if worst.against is None else f"component {worst.against + 1}"
+        other = "any other" if worst.against is None else f"component {worst.against}"
         out.append(
-            f"Refuted at this resolution: in these {num} rows variate {names[worst.variate]} never tells component {worst.component + 1} from {other} with certainty. "
+            f"Refuted at this resolution: in these {num} rows variate {names[worst.variate]} never tells component {worst.component} from {other} with certainty. "
             f"Where it is surest ({worst.share:.2%} of the rows that matter) its chance is {worst.mean:.3f}, at most {worst.upper:.3f}. Then other "
             "weights and densities have exactly the same law (theorem 1), and the fit shows one of many answers. Known weights, a known density of one "
             "component, a third variate, or more rows in the tails would narrow them."
@@ -260,15 +260,15 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
         few = "too few rows to say" if math.isnan(least.mean) else f"a chance of {least.mean:.3f} where it is surest"
         out.append(
             f"Open: nothing shows that other mixtures have the same law, and nothing excludes them. Certainty of every component in both variates would "
-            f"do (theorem 2); component {least.component + 1} in variate {names[least.variate]} has {few}."
+            f"do (theorem 2); component {least.component} in variate {names[least.variate]} has {few}."
         )
     if report.possible_weights is not None:
         low, high = report.possible_weights
         if high - low < 0.002:
-            out.append(f"Nor do these rows leave the weights any freedom: that of component 1 is {report.weights[0]:.3f}, up to the error of sampling.")
+            out.append(f"Nor do these rows leave the weights any freedom: that of component 0 is {report.weights[0]:.3f}, up to the error of sampling.")
         else:
             out.append(
-                f"As far as these rows can tell, any weight of component 1 between {low:.3f} and {high:.3f} may fit as well as the estimated {report.weights[0]:.3f}: "
+                f"As far as these rows can tell, any weight of component 0 between {low:.3f} and {high:.3f} may fit as well as the estimated {report.weights[0]:.3f}: "
                 "this is freedom that no longer training removes."
             )
     return out
@@ -317,7 +317,7 @@ def _linear_independence(report: ClassifierIdentifiability, num: str) -> list[st
 
 
 def _purity_line(record: Purity, names: tuple[str, ...]) -> str:
-    what = f"component {record.component + 1}" + ("" if record.against is None else f" against {record.against + 1}")
+    what = f"component {record.component}" + ("" if record.against is None else f" against {record.against}")
     start = f"variate {names[record.variate]}, {what}: {record.verdict}"
     if math.isnan(record.mean):
         return f"{start} (fewer than {LEAST_ROWS} rows in any share small enough)"

@@ -149,7 +149,7 @@ class ClassifierEnsemble:
         ]
         for own in self.weights:
             lines.append(
-                f"  component {own.component + 1}: {own.estimate:.3f} ({own.lower:.3f} to {own.upper:.3f}); {own.between_rows:.3f} between rows, "
+                f"  component {own.component}: {own.estimate:.3f} ({own.lower:.3f} to {own.upper:.3f}); {own.between_rows:.3f} between rows, "
                 f"{own.between_starts:.3f} between starts"
             )
         rows, starts = max(own.between_rows for own in self.weights), max(own.between_starts for own in self.weights)

@@ -77,10 +77,10 @@ def plot_certainty(fit: Fit | ClassifierEnsemble, data: Any, variate: int | str 
         found = certainty_by_share(members, i)
         if found:
             shares, _, means, lower, upper = np.array(found).T
-            ax.plot(shares, means, "o-", color=f"C{i % 10}", markersize=3, label=f"component {i + 1}")
+            ax.plot(shares, means, "o-", color=f"C{i % 10}", markersize=3, label=f"component {i}")
             ax.fill_between(shares, lower, upper, color=f"C{i % 10}", alpha=0.15, linewidth=0)
         else:
-            ax.plot([], [], "o-", color=f"C{i % 10}", label=f"component {i + 1}: too few rows")
+            ax.plot([], [], "o-", color=f"C{i % 10}", label=f"component {i}: too few rows")
     drawn = any(np.size(line.get_xdata()) for line in ax.lines)
     ax.axhline(1.0, color="0.6", linewidth=0.8)
     ax.set_xscale("log")
@@ -127,7 +127,7 @@ def _by_component(ax: Axes | None, variate: str, places: Any, values: Any, bands
     ax = _axes(ax)
     in_steps = len(places) > len(values)
     for i in range(values.shape[-1]):
-        colour, name = f"C{i % 10}", f"component {i + 1}"
+        colour, name = f"C{i % 10}", f"component {i}"
         if in_steps:
             ax.stairs(values[:, i], places, label=name, color=colour, linewidth=1.5)
         else:

@@ -110,7 +110,7 @@ def plot_discrepancies(result: AcdcResult, num_components: int | None = None, no
         label="exact noise, two sd",
     )  # fmt: skip
     axes.plot(place, result.raw[k], "o", color="C3", label=noun)
-    axes.set_xticks(place, [f"{i + 1}\nn={n:.0f}" for i, n in enumerate(result.num_used[k])], fontsize=7)
+    axes.set_xticks(place, [f"{i}\nn={n:.0f}" for i, n in enumerate(result.num_used[k])], fontsize=7)
     axes.set_xlabel(f"{noun}, {unit}s that use it")
     axes.set_ylabel("divergence (nats)")
     figure.legend(fontsize=8, loc="outside upper center", ncols=2)
@@ -146,7 +146,7 @@ def plot_signatures(signatures: object, channels: Sequence[str], names: Sequence
     values = np.asarray(signatures, float)
     if values.ndim != 2 or values.shape[1] != len(channels):
         raise ValueError(f"plot_signatures: signatures (K, {len(channels)}) were expected, got shape {values.shape}")
-    labels = [f"component {k + 1}" for k in range(len(values))] if names is None else list(names)
+    labels = [f"component {k}" for k in range(len(values))] if names is None else list(names)
     if len(labels) != len(values):
         raise ValueError(f"plot_signatures: {len(values)} names were expected, got {len(labels)}")
     kinds = [name[2:5] if len(name) == 7 else "" for name in channels]
@@ -183,7 +183,7 @@ def plot_abundances(activities: object, shape: tuple[int, int], names: Sequence[
     values = np.asarray(activities, float)
     if values.ndim != 2 or len(values) != shape[0] * shape[1] or not (values >= 0).all():
         raise ValueError(f"plot_abundances: activities ({shape[0] * shape[1]}, K), not negative, were expected, got {values.shape}")
-    labels = [f"component {k + 1}" for k in range(values.shape[1])] if names is None else list(names)
+    labels = [f"component {k}" for k in range(values.shape[1])] if names is None else list(names)
     if len(labels) != values.shape[1]:
         raise ValueError(f"plot_abundances: {values.shape[1]} names were expected, got {len(labels)}")
     share = values / np.maximum(values.sum(1, keepdims=True), 1e-300)

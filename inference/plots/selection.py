@@ -96,7 +96,7 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
     image = right.imshow(groups.misclassified.numpy(), vmin=0, vmax=1, cmap="Greys")
     right.set_xlabel(f"assigned to {answer.noun}")
     right.set_ylabel(f"{answer.unit} of {answer.noun}")
-    numbered = [str(k + 1) for k in range(groups.num_fitted)]
+    numbered = [str(k) for k in range(groups.num_fitted)]
     right.set_xticks(range(groups.num_fitted), numbered)
     right.set_yticks(range(groups.num_fitted), numbered)
     figure.colorbar(image, ax=right, label="estimated chance")

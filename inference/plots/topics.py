@@ -34,7 +34,7 @@ def plot_topic_words(topics: Sequence[Sequence[str]], names: Sequence[str] | Non
     """
     if not topics:
         raise ValueError("plot_topic_words: at least one topic was expected, got none")
-    titles = [f"topic {k + 1}" for k in range(len(topics))] if names is None else list(names)
+    titles = [f"topic {k}" for k in range(len(topics))] if names is None else list(names)
     if len(titles) != len(topics):
         raise ValueError(f"plot_topic_words: {len(topics)} names were expected, got {len(titles)}")
     longest = max(1, max(len(topic) for topic in topics))

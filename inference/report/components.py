@@ -106,7 +106,7 @@ def _fewer(result: AcdcResult, chosen: int) -> str:
     worst = int(np.argmax(result.component_discrepancy[k]))
     value, sd = result.component_discrepancy[k][worst], result.null_sd[k][worst]
     times = f", {number(value / sd, 1)} standard deviations of exact noise" if sd > 0 else ""
-    return f"Why not fewer: with K = {k}, the noise of component {worst + 1} is {number(float(value), 3)} nats from its law{times}."
+    return f"Why not fewer: with K = {k}, the noise of component {worst} is {number(float(value), 3)} nats from its law{times}."
 
 
 def _more(result: AcdcResult, chosen: int) -> str:
@@ -129,7 +129,7 @@ def _misfitting(result: AcdcResult, chosen: int) -> np.ndarray:
 
 def _named(which: np.ndarray) -> str:
     """Components by their numbers; which: (K,) of bool."""
-    return f"component{'' if which.sum() == 1 else 's'} {', '.join(str(i + 1) for i in np.flatnonzero(which))}"
+    return f"component{'' if which.sum() == 1 else 's'} {', '.join(str(i) for i in np.flatnonzero(which))}"
 
 
 def _own(result: AcdcResult, chosen: int, answer: HowMany | None = None) -> str:
@@ -190,7 +190,7 @@ def _returning(halves: Reproducibility, chosen: int) -> list[str]:
     lost = error >= RETURNS
     words = [
         f"Fitted to halves of the rows, the components of K = {chosen} come back with cosine errors up to {number(error.max(), 3)} "
-        f"(component {int(error.argmax()) + 1})."
+        f"(component {int(error.argmax())})."
     ]
     if lost.any():
         named, one = _named(lost), lost.sum() == 1
@@ -310,13 +310,13 @@ def _misfit(result: AcdcResult, k: int, names: Sequence[str]) -> Iterator[Part]:
     rows = []
     for i in range(k):
         excess, sd = result.raw[k][i] - result.null_mean[k][i], result.null_sd[k][i]
-        rows.append([str(i + 1), f"{result.num_used[k][i]:g}", number(float(excess), 3), number(float(excess / sd), 1) if sd > 0 else "-"])
+        rows.append([str(i), f"{result.num_used[k][i]:g}", number(float(excess), 3), number(float(excess / sd), 1) if sd > 0 else "-"])
     yield Table(("component", "rows that use it", "divergence less that of exact noise", "in its standard deviations"), rows)
     columns = result.by_column[k]
     if columns is not None and columns.shape[1] > 1:
         worst = int(np.argmax(result.component_discrepancy[k]))
         top = ", ".join(str(names[j]) for j in np.argsort(-columns[worst])[:5])
-        yield Note(f"Component {worst + 1} is farthest off; most of all in {top}.")
+        yield Note(f"Component {worst} is farthest off; most of all in {top}.")
 
 
 def _halves(halves: Reproducibility | None) -> list[Part]:
@@ -329,7 +329,7 @@ def _halves(halves: Reproducibility | None) -> list[Part]:
 def _signatures(fit: Fit, names: Sequence[str]) -> Iterator[Part]:
     activities = fit.local["activities"].abs() if fit.local is not None else None
     values = fit.params["signatures"]
-    labels = [f"component {i + 1}" for i in range(len(values))]
+    labels = [f"component {i}" for i in range(len(values))]
     yield picture(lambda: plot_signatures(values, names, labels), "signatures over the columns")
     if activities is not None:
         share = (activities.sum(0) / activities.sum()).tolist()

@@ -128,7 +128,7 @@ def _laws(answer: HowMany) -> Iterator[Part]:
 def _groups(answer: HowManyGroups) -> list[Part]:
     groups = answer.groups
     lines = [
-        f"group {i + 1}: {answer.noun}{'' if len(group) == 1 else 's'} {', '.join(str(k + 1) for k in group)}" for i, group in enumerate(groups.separated)
+        f"group {i}: {answer.noun}{'' if len(group) == 1 else 's'} {', '.join(str(k) for k in group)}" for i, group in enumerate(groups.separated)
     ]
     words = (
         f"{answer.noun.capitalize()}s overlap where {answer.unit}s of one may be taken for another's. If two are one group as soon as that happens to 5 % of the {answer.unit}s of one, the "

@@ -46,7 +46,7 @@ class ComponentDependence:
 
     def text(self) -> str:
         """The verdict in words."""
-        start = f"Component {self.component + 1} ({self.num_rows:,} rows): {self.verdict}"
+        start = f"Component {self.component} ({self.num_rows:,} rows): {self.verdict}"
         if self.verdict == "too few rows":
             return f"{start}; at least {LEAST_ROWS} are needed."
         numbers = f"area under the curve {self.auc:.3f} ({self.lower:.3f} to {self.upper:.3f}), 0.5 where variates are independent"

@@ -178,7 +178,7 @@ def test_one_component_and_words():
     assert alone.text().startswith("One component")
     report = check_classifiers(exact(simulate_two_gaussians, 2000), variate_names=("height", "weight"))
     assert "variate height" in report.text()
-    assert "any weight of component 1 between" in report.text()
+    assert "any weight of component 0 between" in report.text()
     assert json.loads(json.dumps(report.to_dict()))["verdict"] == report.verdict
 
 

@@ -47,7 +47,7 @@ def test_the_page_says_why(tmp_path):
     assert words.startswith("4 components.")
     assert "Why not fewer: with K = 3" in words
     assert "largest number compared" in words
-    assert "Component 4 does not come back from most halves" in words
+    assert "Component 3 does not come back from most halves" in words
     assert f"K = 4 leaves {result.left[4]:.3f} nats" in " ".join(why(result, 3))
     names = [f"<channel {j}>" for j in range(16)]
     page = write_selection_report(

@@ -92,13 +92,13 @@ def _components(subject: Subject) -> Iterator[Part]:
     names = variate_names(fit)
     head = ["component", "weight", *(f"by variate {name} alone" for name in names[:MOST_CURVES])]
     weights, pseudo = fit.params["weights"].tolist(), fit.params["pseudo_weights"][:MOST_CURVES].T.tolist()
-    rows = [[str(i + 1), number(w, 3), *(number(phi, 3) for phi in own)] for i, (w, own) in enumerate(zip(weights, pseudo, strict=True))]
+    rows = [[str(i), number(w, 3), *(number(phi, 3) for phi in own)] for i, (w, own) in enumerate(zip(weights, pseudo, strict=True))]
     yield Table(head, rows)
     if fit.draws is None:
         yield Note("Without intervals: classifier_ensemble(fit, data) trains on halves of the rows and gives them.")
         return
     spread = fit.draws["weights"].double().flatten(0, 1).std(0).tolist()
-    said = ", ".join(f"component {i + 1} {value:.3f}" for i, value in enumerate(spread))
+    said = ", ".join(f"component {i} {value:.3f}" for i, value in enumerate(spread))
     yield Paragraph(f"Standard deviation of the weights over the members of the ensemble: {said}.")
 
 

@@ -104,7 +104,7 @@ class ClassifierStructure(Structure):
         out = []
         small = [i for i, w in enumerate(weights.tolist()) if w < EMPTY / len(weights)]
         if small:
-            shown = ", ".join(f"{i + 1} (weight {float(weights[i]):.2g})" for i in small)
+            shown = ", ".join(f"{i} (weight {float(weights[i]):.2g})" for i in small)
             out.append(
                 f"components with hardly any rows: {shown}. The data may have fewer than num_components = {len(weights)}, or training ended in a poor optimum: "
                 "fit fewer components and compare the held-out objective, raise num_restarts, or, where the components of some rows are known, tell them to "
