@@ -271,6 +271,10 @@ def _nearby(program: Program, free: Params, num_restarts: int, seed: int, first_
     return {name: value.detach() for name, value in program.constrained(out).items()}
 
 
+def _of_model(problem: Problem, model: Any) -> Problem:
+    return dataclasses.replace(problem, model=model, structure=structure_of(model))
+
+
 def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float, standard: Standard | None = None) -> Fit:
     """The fit of the best restart, under the library's labels; warns of estimates on a bound.
 
@@ -279,8 +283,14 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
         outcome: what it found, for the standard problem where there is one; seconds: how long that took.
         standard: in whose units the engine worked; None for those of the data.
     """
-    if outcome.model is not None:
-        problem = dataclasses.replace(problem, model=outcome.model, structure=structure_of(outcome.model))
+    if outcome.model is not None and standard is not None:
+        chosen = {own.name: getattr(outcome.model, own.name) for own in dataclasses.fields(outcome.model)}
+        known = vars(standard.problem.model)
+        changes = {name: value for name, value in chosen.items() if value != known[name]}  # in settings without units
+        standard = dataclasses.replace(standard, problem=_of_model(standard.problem, outcome.model))
+        problem = _of_model(problem, dataclasses.replace(problem.model, **changes))
+    elif outcome.model is not None:
+        problem = _of_model(problem, outcome.model)
     inner = problem if standard is None else standard.problem
     ranking = rank_restarts(inner, outcome.params, outcome.objective) if isinstance(method, EM) else None
     best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax()) if ranking is None else ranking.best

@@ -224,10 +224,16 @@ def test_a_unit_of_a_covariate_changes_nothing_else() -> None:
 
 
 def test_an_open_penalty_finds_the_graph_beside_covariates() -> None:
-    found = fit(DeepDiscreteEncoder(8, (2,), covariates=FLAT), pupils(400, 7))
+    data = pupils(400, 7)
+    found = fit(DeepDiscreteEncoder(8, (2,), covariates=FLAT), data)
     graph = found.graphs["loadings_1"]
     assert sorted(graph.T.tolist()) == [[0] * 4 + [1] * 4, [1] * 4 + [0] * 4]
     assert found.params["coefficients"].shape == (2, 3)
+    assert found.model.covariates.names == FLAT.names  # and not those of the standardised problem
+    assert found.model.covariates.levels == FLAT.levels
+    program = Program(found.model, found.model.check_data(data)[0])
+    assert float(program.log_marginal(found.params) + program.log_prior(found.params)) == pytest.approx(found.objective, abs=1e-6)
+    assert "sex=male" in found.summary(data).to_string()
 
 
 @pytest.mark.parametrize(
