@@ -62,7 +62,7 @@ Orders = Annotated[
     list[str] | None,
     typer.Option(
         "--order", metavar="LOW,...,HIGH",
-        help="Names of the categories of ordinal columns of texts, from the lowest to the highest: never,rarely,often,always. Once for each scale.",
+        help="Names of the categories of columns of texts, which are then ordinal, from the lowest to the highest: never,rarely,often,always. Once for each scale.",
     ),
 ]  # fmt: skip
 KINDS = {
@@ -217,9 +217,16 @@ def items_of_layers(data: str, columns: str | list[str] | None, response: str | 
     names = list(columns_of(data)) if columns is None else names_of(columns, "--columns") if isinstance(columns, str) else columns
     asked = {} if response is None else asked_of(response, ORDERED) if by_column else _of_blocks(blocks, names)
     frame = read_mixed(data, names, [name for name, family in asked.items() if family == CATEGORIES], AS_CATEGORIES)
+    known = [names_of(text, "--order") for text in orders or ()]
+    texts = {name: set(map(str, frame[name].dropna().unique())) for name in map(str, frame.columns) if holds_texts(frame[name])}
+    for order in known:
+        fitting = [name for name, held in texts.items() if held <= set(order)]
+        if not fitting:
+            raise ValueError(f"--order: no column of texts holds {listed(order)} and nothing else; the columns of texts are {listed(list(texts))}")
+        asked = dict.fromkeys(fitting, "ordinal") | asked
     for name, family in asked.items():
         if family in ORDERED and name in frame.columns and holds_texts(frame[name]):
-            frame[name] = _in_order(frame[name], [names_of(text, "--order") for text in orders or ()])
+            frame[name] = _in_order(frame[name], known)
     family = component_of(None, asked, frame)
     return frame, family
 

@@ -48,7 +48,9 @@ def test_a_table_of_texts(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "no")])
     assert refused.exit_code == 2
     assert "--order: column 'q0' holds always, never, often, rarely, whose order is not known" in refused.output
-    result = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "yes"), "--order", "no,yes", "--order", "never,rarely,often,always"])
+    useless = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "no"), "--order", "no,yes"])
+    assert "--order: no column of texts holds no, yes and nothing else" in useless.output
+    result = CliRunner().invoke(app, [*common[:-2], "--out", str(tmp_path / "yes"), "--order", "never,rarely,often,always"])
     assert result.exit_code == 0, result.output
     assert "colour as categories (Categorical); age as measurements (Normal)" in result.output
     fitted = Fit.load(tmp_path / "yes" / "fit")
