@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -284,11 +284,10 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
         standard: in whose units the engine worked; None for those of the data.
     """
     if outcome.model is not None and standard is not None:
-        chosen = {own.name: getattr(outcome.model, own.name) for own in dataclasses.fields(outcome.model)}
-        known = vars(standard.problem.model)
-        changes = {name: value for name, value in chosen.items() if value != known[name]}  # in settings without units
+        known, user_model = vars(standard.problem.model), cast("Any", problem.model)
+        changes = {name: value for name, value in vars(outcome.model).items() if name in known and value != known[name]}  # settings without units
         standard = dataclasses.replace(standard, problem=_of_model(standard.problem, outcome.model))
-        problem = _of_model(problem, dataclasses.replace(problem.model, **changes))
+        problem = _of_model(problem, dataclasses.replace(user_model, **changes))
     elif outcome.model is not None:
         problem = _of_model(problem, outcome.model)
     inner = problem if standard is None else standard.problem
