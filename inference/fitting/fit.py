@@ -284,8 +284,9 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
         standard: in whose units the engine worked; None for those of the data.
     """
     if outcome.model is not None and standard is not None:
-        known, user_model = vars(standard.problem.model), cast("Any", problem.model)
-        changes = {name: value for name, value in vars(outcome.model).items() if name in known and value != known[name]}  # settings without units
+        user_model = cast("Any", problem.model)
+        chosen, before = ({own.name: getattr(model, own.name) for own in dataclasses.fields(user_model)} for model in (outcome.model, standard.problem.model))
+        changes = {name: value for name, value in chosen.items() if value != before[name]}  # settings without units
         standard = dataclasses.replace(standard, problem=_of_model(standard.problem, outcome.model))
         problem = _of_model(problem, dataclasses.replace(user_model, **changes))
     elif outcome.model is not None:
