@@ -158,7 +158,8 @@ def plot_latent_graph(
         ax.barh(0, 1, 0.26, color="#eeeeee", edgecolor="#333333")
         ax.text(0.5, 0, f"{layers[0].num_items} items", ha="center", va="center", fontsize=10)
     else:
-        _draw_nodes(ax, 0, layers[0].child if layers[0].items is None else layers[0].intercepts, layers[0].num_children, fit, names)
+        site = layers[0].child if layers[0].items is None and not fit.structure.num_given else layers[0].intercepts  # beside covariates columns are more than items
+        _draw_nodes(ax, 0, site, layers[0].num_children, fit, names)
     solid = Line2D([], [], color=POSITIVE, linewidth=2.5, label="positive")
     handles = [solid, Line2D([], [], color=NEGATIVE, linewidth=2.5, linestyle="--", label="negative")]
     ax.legend(handles=handles, loc="upper right", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, ncols=2)

@@ -17,6 +17,7 @@ from scipy.special import expit, logsumexp
 from inference import EM, SAEM, Fit, fit
 from inference.base.outcome import EstimateWarning
 from inference.fitting.problem import problem_of
+from inference.plots import plot_latent_graph
 from inference.programs.program import Program
 from inference.structures.layers import em_steps
 from inference.structures.layers.alignment import align_layers, relabel
@@ -91,6 +92,8 @@ def test_the_fit_is_the_maximum_and_its_errors_are_those_of_the_curvature(exampl
 
 def test_names_reach_the_summary_arviz_files_and_predictions_of_other_columns(example: tuple[pd.DataFrame, Fit], tmp_path: Path) -> None:
     frame, found = example
+    drawn = {text.get_text() for text in plot_latent_graph(example[1]).texts}
+    assert set(ITEMS) <= drawn
     table = found.summary(frame)
     assert {"coefficients[0, intercept]", "coefficients[1, age]", "coefficients[1, sex=male]", "loadings_1[q7, 1]"} <= set(table.index)
     assert np.isfinite(table.loc["coefficients[1, age]"].to_numpy(dtype=object)[:4].astype(float)).all()
