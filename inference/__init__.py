@@ -23,6 +23,7 @@ from inference.engines.autoguides import FullRank, LowRank, MeanField
 from inference.engines.em import EM
 from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
+from inference.engines.online_em import OnlineEM
 from inference.engines.saem import SAEM
 from inference.engines.svi import SVI
 from inference.fitting.fit import fit
@@ -87,6 +88,7 @@ __all__ = [
     "Laplace",
     "LowRank",
     "MeanField",
+    "OnlineEM",
     "PenaltyChoice",
     "Pursuit",
     "Restarts",

@@ -9,6 +9,7 @@ from inference.engines.importance import GOOD_K, log_posteriors, warn_of_ratios
 from inference.engines.laplace import Laplace
 from inference.engines.nuts import MOST_DENSE, NUTS, STATS, Chain, Run
 from inference.engines.nuts_many_data_sets import MOST_SETS, draws_of_sets
+from inference.engines.online_em import OnlineEM
 from inference.engines.saem import SAEM
 from inference.engines.start_search import search_starts
 from inference.engines.svi import SVI
@@ -38,6 +39,7 @@ __all__ = [
     "Run",
     "MOST_SETS",
     "draws_of_sets",
+    "OnlineEM",
     "SAEM",
     "search_starts",
     "SVI",

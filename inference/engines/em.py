@@ -22,10 +22,11 @@ from inference.base.steps import GenericSteps, Steps
 from inference.base.structure import refuse_open_sites
 from inference.engines.extrapolation import MIXED, PLAIN, Course, Extrapolation
 from inference.engines.natural_scale import NaturalScale
+from inference.engines.online_em import OnlineEM, beside
 from inference.programs.data import first_tensor
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
-from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
+from ppl_models.parts.validation import check_flag, check_kind, check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -63,9 +64,11 @@ class EM:
             for starts of our own; a start that is given is left as it is. These iterations belong to the start and are
             not in the trace.
         num_inner: Newton steps (accelerated), or twentieths of the L-BFGS iterations (generic), of one M-step.
+        start: :class:`~inference.OnlineEM` to bring every start, given ones too, nearer to its optimum by a pass of stepwise EM first, which stands
+            for many early iterations where rows are many; None for none. Its batches belong to the start and are not in the trace.
 
     Raises:
-        ValueError: for numbers that are not positive.
+        ValueError: for numbers that are not positive, or a start by stepwise EM without acceleration by the model's own structure.
     """
 
     max_iterations: int = 2000
@@ -76,6 +79,7 @@ class EM:
     num_relaxed: int = 200
     num_inner: int = 1
     acceleration: Literal["auto", "squarem"] | None = "auto"
+    start: OnlineEM | None = None
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -89,6 +93,10 @@ class EM:
         check_flag("EM", "accelerate", self.accelerate)
         if self.acceleration is not None and (not isinstance(self.acceleration, str) or self.acceleration not in ("auto", "squarem")):
             raise ValueError(f"EM: acceleration must be 'auto', 'squarem' or None, got {self.acceleration!r}")
+        if self.start is not None:
+            check_kind("EM", "start", self.start, OnlineEM, "OnlineEM() or None")
+            if not self.accelerate:
+                raise ValueError("EM: start=OnlineEM() averages sums of the model's own steps, so accelerate=True was expected, got False")
 
     def elements_at_once(self, like: Any) -> int:
         """``chunk_elements`` on the device of a tensor."""
@@ -112,7 +120,13 @@ class EM:
         if checkpoint is not None:
             known = problem.fingerprint(self, start)
             store = Checkpoint(checkpoint, known) if problem.rows is None else SharedCheckpoint(checkpoint, known, problem.rows.processes)
-        outcome = self.climb(self.steps(problem), start, problem.start_given, progress, store, problem.supports).outcome()
+        steps = self.steps(problem)
+        if self.start is not None:
+            self.start.check(problem)
+            easier = None if problem.start_given or not self.num_relaxed else steps.relax()
+            passes = None if checkpoint is None or store is None else Checkpoint(beside(checkpoint), store.fingerprint)
+            start = self.start.improved(problem, easier or steps, start, progress, passes)
+        outcome = self.climb(steps, start, problem.start_given, progress, store, problem.supports).outcome()
         local = problem.structure.local_sites
         return replace(outcome, objective_name=f"log-posterior of parameters and {', '.join(local)}") if local else outcome
 

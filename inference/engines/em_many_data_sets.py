@@ -21,8 +21,8 @@ __all__ = ["fit_sets", "fits_sets"]
 
 
 def fits_sets(problem: Problem, method: object) -> bool:
-    """Whether :func:`fit_sets` applies: EM, on a table, for a model that has the steps for it."""
-    if not isinstance(method, EM) or not method.accelerate or not isinstance(problem.data, Tensor):
+    """Whether :func:`fit_sets` applies: EM without a start by stepwise EM, on a table, for a model that has the steps for it."""
+    if not isinstance(method, EM) or not method.accelerate or method.start is not None or not isinstance(problem.data, Tensor):
         return False
     return problem.structure.set_steps(problem, problem.data.unsqueeze(0), method.elements_at_once(problem.data), method.num_inner) is not None
 

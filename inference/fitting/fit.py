@@ -125,6 +125,8 @@ def fit(
         problem.structure.check_method(method)
         if problem.weights is not None:
             check_weighing(method)
+        if isinstance(method, EM) and method.start is not None:
+            method.start.check(problem)
         if problem.rows is not None:
             check_blocks(method, problem, init.params if isinstance(init, Fit) else init, num_restarts)
         standard = _standard(problem, method)

@@ -9,7 +9,8 @@ import pytest
 from zoo.row import Row
 from zoo.table import NUM_RESTARTS, WITH_LOCAL, close, data_of, near
 
-from inference import EM, RowBlocks
+from inference import EM, OnlineEM, RowBlocks
+from inference.base.progress import NoProgress
 from inference.base.steps import summed_statistics
 from inference.fitting.problem import problem_of, problem_of_blocks
 from inference.structures.registry import structure_of
@@ -42,3 +43,23 @@ def test_sums_over_rows_are_all_that_em_wants(row: Row) -> None:
     close(prior, log_prior.double(), 1e-9)
     for name, value in in_blocks.m_step(found, params).items():
         close(value, moved[name], 1e-8)
+
+
+@pytest.mark.parametrize("row", IN_BLOCKS, ids=lambda row: row.name)
+def test_one_batch_of_all_rows_is_one_iteration(row: Row) -> None:
+    """Stepwise EM whose only batch has all rows, in memory and in blocks."""
+    data, params = data_of(row), near(row, NUM_RESTARTS, seed=6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a constant column
+        problem = problem_of(row.model, data, 0, start_given=True)
+        blocked = problem_of_blocks(row.model, RowBlocks.of(data, block_rows=3), 0, start_given=True)
+    steps = EM().steps(problem)
+    wanted = steps.m_step(steps.e_step(params)[0], params)
+    for own in (problem, blocked):
+        if row.name == "mixture-MultivariateT":  # whose degrees of freedom are read from the rows
+            with pytest.raises(ValueError, match="OnlineEM: .*MultivariateT.* reads the rows once more"):
+                OnlineEM().improved(own, EM().steps(own), params, NoProgress(), None)
+            continue
+        found = OnlineEM(batch_rows=len(data)).improved(own, EM().steps(own), params, NoProgress(), None)
+        for name, value in found.items():
+            close(value, wanted[name], 1e-8)

@@ -78,6 +78,8 @@ class ChoosePenalty:
         plain_fields(self)
         if not is_method(self.engine) or not isinstance(self.engine, EM | SAEM):
             raise ValueError(f"ChoosePenalty: engine must be EM() or SAEM(), got {self.engine!r}")
+        if isinstance(self.engine, EM) and self.engine.start is not None:
+            raise ValueError("ChoosePenalty: engine must be EM() without a start by OnlineEM(), for the fits of a choice start from one another")
         if self.penalties is not None:
             if not isinstance(self.penalties, tuple | list):
                 raise ValueError(f"ChoosePenalty: penalties must be a tuple of penalties or None, got {self.penalties!r}")

@@ -1,0 +1,211 @@
+"""Stepwise EM: parameters renewed after every few rows, as a start for exact EM on large data."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from inference.base.blocks.messages import numbers_of, with_numbers
+from inference.base.blocks.row_blocks import BLOCK_ROWS, SAMPLE_ROWS, drawn_rows
+from inference.base.checkpoint import Checkpoint
+from inference.base.outcome import StartsWarning
+from inference.base.progress import Progress
+from inference.base.steps import Steps
+from inference.programs.program import Params
+from ppl_models.parts.validation import check_number, check_size, plain_fields
+
+if TYPE_CHECKING:
+    from inference.base.structure import Problem
+
+__all__ = ["OnlineEM"]
+
+SEED_STRIDE = 1_000_003  # between the seeds of two passes
+
+
+@dataclass(frozen=True)
+class OnlineEM:
+    r"""Passes of stepwise EM (O. Cappe and E. Moulines 2009, doi:10.1111/j.1467-9868.2009.00698.x) before the iterations of exact EM:
+    ``fit(model, blocks, EM(start=OnlineEM()))``.
+
+    An iteration of EM reads all N rows to renew the parameters once. Where rows are many, far fewer say where to go. Let :math:`s(x; \theta)` be the
+    expected complete-data statistics of a row. EM is the search for a root of :math:`S = \sum_n s(x_n; \bar\theta(S))`, where the M-step
+
+    .. math:: \bar\theta(S) = \arg\max_\theta \; \langle S, \phi(\theta) \rangle - N A(\theta) + \log p(\theta)
+
+    knows the rows by S alone. Batch t, of n_t rows, gives an unbiased estimate of that sum, and Robbins and Monro's average of these estimates finds the root:
+
+    .. math:: S_t = (1 - \gamma_t) S_{t-1} + \gamma_t \frac{N}{n_t} \sum_{n \in \text{batch } t} s(x_n; \theta_{t-1}), \qquad
+        \theta_t = \bar\theta(S_t), \qquad \gamma_0 = 1, \; \gamma_t = (t + 2)^{-\kappa}.
+
+    A weighted mean of statistics is the statistics of weighted rows, so that it is a point that the M-step may be given, counts that add up to N among
+    them; and because it stands for N rows, priors and penalties weigh what they weigh for all rows. With :math:`\kappa` in (1/2, 1] the steps sum to infinity and their squares do not: the
+    noise of batches dies out. One batch of all rows is one iteration of EM. An M-step that is itself one step uphill (Newton's, of encoders and noisy-OR
+    models) makes one uphill on the averaged bound.
+
+    What is averaged are the fields of the statistics that are sums over rows. Fields that are none are the same for all batches (the point about which
+    moments are taken, the list of configurations) and stay as they are. Models some of whose fields hold one entry a row are refused.
+
+    Rows are read in their order, block by block, and shuffled inside a block (65,536 rows where they lie in memory), by the seed: a table that is sorted by something is better shuffled once
+    before. The last iterate is handed on, not a mean of iterates, which would still remember the start. A restart whose last iterate has a lower log-posterior than its start, on up to 20,000 rows drawn at random, goes
+    on from its start, with a :class:`~inference.StartsWarning`.
+
+    With a checkpoint, the state of the passes lies beside it, in a file whose name ends in ``.online``.
+
+    Args:
+        passes: through all rows; one to three.
+        batch_rows: rows of a batch, sequences in hidden Markov models. The last batch of a pass has up to twice as many, and less than this many rows are one batch.
+        rate: :math:`\kappa` in (1/2, 1].
+
+    Raises:
+        ValueError: for settings out of range; at ``fit``, for models whose M-step wants more than sums over rows, for weights, and for rows that several processes share.
+    """
+
+    passes: int = 1
+    batch_rows: int = 1_000
+    rate: float = 0.6
+
+    def __post_init__(self) -> None:
+        plain_fields(self)
+        check_size("OnlineEM", "passes", self.passes)
+        check_size("OnlineEM", "batch_rows", self.batch_rows)
+        check_number("OnlineEM", "rate", self.rate, "lie in (1/2, 1]", above=0.5, most=1)
+
+    def check(self, problem: Problem) -> None:
+        """Refuse what has no sums to average.
+
+        Raises:
+            ValueError: saying what to call instead.
+        """
+        if not problem.structure.takes_blocks:
+            raise ValueError(
+                "OnlineEM: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models and factor analysis can start so, without negative binomial or bounded items and without "
+                f"covariates; the M-step of this {type(problem.model).__name__} wants its rows and not only sums over them: fit(model, data, EM()) goes without"
+            )
+        if problem.weights is not None:
+            raise ValueError("OnlineEM: rows that count once each were expected, got weights: EM() without a start of this kind takes them")
+        if problem.rows is not None and problem.rows.processes.group is not None:
+            raise ValueError("OnlineEM: rows of one process were expected, got a group of processes: EM() without a start of this kind is shared among them")
+
+    def step(self, batch: int) -> float:
+        r""":math:`\gamma_t` of a batch, counted from 0 over all passes."""
+        return 1.0 if batch == 0 else (batch + 2) ** -self.rate
+
+    def improved(self, problem: Problem, steps: Steps, start: Params, progress: Progress, store: Checkpoint | None) -> Params:
+        """Where the passes end, (R, ...).
+
+        Args:
+            problem: model and data.
+            steps: whose M-step is taken, and whose statistics are averaged.
+            start: parameters, (R, ...).
+            progress: is told an estimate of the objective at every batch.
+            store: holds the state; None for no file.
+        """
+        _refuse_rows(problem, steps, start)
+        state = None if store is None else store.load(OnlineState)
+        state = OnlineState.begin(start) if state is None else state
+        try:
+            for after in self.iterates(problem, steps, state):
+                state = after
+                progress.update(state.batch, state.objective, len(next(iter(start.values()))))
+                if store is not None and state.batch % store.every == 0:
+                    store.save(state)
+        finally:
+            if store is not None:
+                store.save(state)
+        return _not_below(problem, steps, start, state.params)
+
+    def iterates(self, problem: Problem, steps: Steps, state: OnlineState) -> Iterator[OnlineState]:
+        """The state after each batch, from a state on."""
+        num_rows = problem.num_rows
+        per_pass = max(1, num_rows // self.batch_rows)
+        for number in range(state.batch // per_pass, self.passes):
+            first = number * per_pass
+            for place, rows in enumerate(self._batches(problem, number)):
+                if first + place < state.batch:
+                    continue  # seen before the run was interrupted
+                statistics, log_likelihood, log_prior = steps.on(rows).e_step(state.params)
+                scale = num_rows / len(rows)
+                found = numbers_of(statistics) * scale
+                averages = torch.lerp(state.averages.to(found), found, self.step(state.batch)) if state.batch else found
+                params = steps.m_step(with_numbers(statistics, averages), state.params)
+                objective = float((log_likelihood.double() * scale + log_prior.double()).max())
+                state = OnlineState(params, averages, state.batch + 1, objective)
+                yield state
+
+    def _batches(self, problem: Problem, number: int) -> Iterator[Tensor]:
+        """The rows of one pass, (n, ...) each."""
+        generator = torch.Generator().manual_seed((problem.seed + SEED_STRIDE * number) % 2**63)
+        blocks: Iterable[Tensor] = problem.data.split(BLOCK_ROWS) if problem.rows is None else problem.rows
+        held: Tensor | None = None
+        for block in blocks:
+            mixed = block[torch.randperm(len(block), generator=generator).to(block.device)]
+            held = mixed if held is None else torch.cat([held, mixed])
+            while len(held) >= 2 * self.batch_rows:
+                yield held[: self.batch_rows]
+                held = held[self.batch_rows :]
+        if held is not None:
+            yield held
+
+
+@dataclass(frozen=True)
+class OnlineState:
+    """Everything that interrupted passes need.
+
+    Args:
+        params: (R, ...).
+        averages: sums for N rows, in one vector; see :func:`inference.base.blocks.messages.numbers_of`.
+        batch: batches done, over all passes.
+        objective: of the best restart, as the last batch suggests it for all rows.
+    """
+
+    params: Params
+    averages: Tensor
+    batch: int
+    objective: float
+
+    @classmethod
+    def begin(cls, start: Params) -> OnlineState:
+        return cls(dict(start), torch.zeros(0, dtype=torch.float64), 0, 0.0)
+
+
+def beside(path: Path) -> Path:
+    """Where the state of the passes lies, beside a checkpoint."""
+    return path.with_name(f"{path.name}.online")
+
+
+def _refuse_rows(problem: Problem, steps: Steps, start: Params) -> None:
+    """Refuse statistics that hold every row, such as those from which degrees of freedom are read."""
+    try:
+        numbers_of(steps.on(problem.data[:1]).e_step(start)[0])
+    except ValueError as error:
+        raise ValueError(
+            f"OnlineEM: a model whose M-step wants no more than sums over rows was expected, and that of {problem.model!r} reads the rows once more: fit(model, data, EM()) goes without"
+        ) from error
+
+
+def _not_below(problem: Problem, steps: Steps, start: Params, end: Params) -> Params:
+    """The end of every restart where it is above its start, else the start."""
+    rows: Tensor = problem.data
+    if problem.rows is None and len(rows) > SAMPLE_ROWS:
+        rows = rows[torch.as_tensor(drawn_rows(len(rows), SAMPLE_ROWS, problem.seed), device=rows.device)]
+    own = steps.on(rows)
+    values = []
+    for params in (start, end):
+        _, log_likelihood, log_prior = own.e_step(params)
+        values.append(log_likelihood.double() * (problem.num_rows / len(rows)) + log_prior.double())
+    is_lower = ~(values[1] >= values[0])
+    if not bool(is_lower.any()):
+        return end
+    warnings.warn(
+        f"OnlineEM: the passes of {int(is_lower.sum())} of {len(is_lower)} starts ended below where they began, on {len(rows):,} rows drawn at random, so exact EM goes on from "
+        "where they began. Are the rows sorted, by group or date? Shuffle them once, or give OnlineEM larger batches",
+        StartsWarning,
+        stacklevel=2,
+    )
+    return {name: torch.where(is_lower.reshape(-1, *[1] * (value.dim() - 1)).to(value.device), start[name].to(value), value) for name, value in end.items()}
