@@ -133,7 +133,7 @@ class OnlineEM:
                 scale = num_rows / len(rows)
                 found = numbers_of(statistics) * scale
                 averages = torch.lerp(state.averages.to(found), found, self.step(state.batch)) if state.batch else found
-                params = steps.m_step(with_numbers(statistics, averages), state.params)
+                params = _finite(steps.m_step(with_numbers(statistics, averages), state.params), state.params)
                 objective = float((log_likelihood.double() * scale + log_prior.double()).max())
                 state = OnlineState(params, averages, state.batch + 1, objective)
                 yield state
@@ -172,6 +172,14 @@ class OnlineState:
     @classmethod
     def begin(cls, start: Params) -> OnlineState:
         return cls(dict(start), torch.zeros(0, dtype=torch.float64), 0, 0.0)
+
+
+def _finite(new: Params, old: Params) -> Params:
+    """New parameters of the restarts where all are numbers: rows seen so far may say nothing of some of them, such as of a group that has none among them."""
+    fine = torch.stack([value.reshape(len(value), -1).isfinite().all(1) for value in new.values()]).all(0)
+    if bool(fine.all()):
+        return new
+    return {name: torch.where(fine.reshape(-1, *[1] * (value.dim() - 1)), value, old[name].to(value)) for name, value in new.items()}
 
 
 def beside(path: Path) -> Path:

@@ -10,9 +10,19 @@ import pytest
 import torch
 
 from inference import EM, ChoosePenalty, OnlineEM, RowBlocks, StartsWarning, fit
+from inference.base.outcome import ConvergenceWarning
 from inference.base.progress import NoProgress
 from inference.fitting.problem import problem_of
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NegativeBinomial, TruncatedLasso
+from ppl_models import (
+    AttributeGroups,
+    Bernoulli,
+    DeepDiscreteEncoder,
+    Hierarchy,
+    LatentAttributeModel,
+    Mixture,
+    NegativeBinomial,
+    TruncatedLasso,
+)
 
 CHANCES = torch.tensor([[0.9, 0.8, 0.9, 0.2, 0.1], [0.2, 0.1, 0.2, 0.7, 0.9]], dtype=torch.float64)
 MODEL = Mixture(2, Bernoulli(), 5)
@@ -168,3 +178,12 @@ def test_a_saved_fit_knows_its_start(tmp_path: Path):
     found = fit(MODEL, x, EM(start=OnlineEM(passes=2)))
     found.save(tmp_path / "fit")
     assert type(found).load(tmp_path / "fit").method == EM(start=OnlineEM(passes=2))
+
+
+def test_a_batch_without_rows_of_a_group_says_nothing_of_it():
+    items = LatentAttributeModel(((1, 0), (0, 1), (1, 1)), Bernoulli(), "dino", Hierarchy((), concentration=1.0))
+    rows = torch.cat([answers(30)[:, :3], (torch.arange(30) >= 28).double().unsqueeze(1)], 1)  # two rows of the second group
+    with pytest.warns(ConvergenceWarning):
+        found = fit(AttributeGroups(items, ("early", "late")), rows, EM(max_iterations=2, start=OnlineEM(batch_rows=2)), seed=1)
+    assert all(bool(value.isfinite().all()) for value in found.params.values())
+    assert math.isfinite(found.log_likelihood)
