@@ -14,8 +14,8 @@ Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy*, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,6 +89,18 @@ class BootstrapNull:
 
 
 Bootstrap = BootstrapNull  # the public name; inference.Bootstrap is an engine
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNull:
+    """Null from tables that were drawn from the fitted model and fitted again elsewhere.
+
+    Args:
+        tables: the tables, (N, J) each; fits: of the same model to them.
+    """
+
+    tables: tuple[torch.Tensor, ...] = field(repr=False)
+    fits: tuple[Fit, ...] = field(repr=False)
 
 
 @shows_briefly
@@ -243,7 +255,7 @@ class AcdcResult:
         return draw("plot_choice", self)
 
 
-Null = Table | BootstrapNull | NoNull
+Null = Table | BootstrapNull | NoNull | FittedNull
 
 
 def acdc(
@@ -334,7 +346,7 @@ def acdc(
         convention=words,
         agreement={k: choices.count(k) / num for k in sorted(set(choices))},
         num_draws=num,
-        refitted=isinstance(calibrate, BootstrapNull) and calibrate.refit,
+        refitted=isinstance(calibrate, FittedNull) or (isinstance(calibrate, BootstrapNull) and calibrate.refit),
     )
 
 
@@ -344,7 +356,7 @@ def _check(
     if not isinstance(fits, Mapping) or not fits:
         raise ValueError("acdc: fits must be a non-empty mapping from the number of components to its fit")
     check_size("acdc", "num_draws", num_draws)
-    if not isinstance(calibrate, Table | BootstrapNull | NoNull):
+    if not isinstance(calibrate, Null):
         raise ValueError(f"acdc: calibrate must be Table(), Bootstrap() or NoNull(), got {calibrate!r}")
     if not (isinstance(penalty, int | float) and penalty >= 0):
         raise ValueError(f"acdc: penalty must not be negative, got {penalty!r}")
@@ -417,27 +429,40 @@ def _null(
         moments = [null_moments(discrepancy, round(float(n)), noise.scores.shape[3]) for n in used]
         return np.array([m for m, _ in moments]), np.array([s for _, s in moments])
     values = []
-    for _ in range(calibrate.num_data_sets):
-        drawn = int(torch.randint(2**62, (1,), generator=generator))
-        like = structure_of(fit.model).simulate_like(fit.params, table, drawn)
-        simulated = _simulated(fit, drawn) if like is None else next(iter(like.values()))
-        source = fit
-        if calibrate.refit:
-            source = refit(fit.model, simulated, method=fit.method, init=fit, num_restarts=1, seed=drawn % 2**31)
+    for simulated, source in _null_fits(fit, calibrate, generator, table):
         again = _noise(source, simulated, source.local, generator, num_draws)
         values.append(_values(again, discrepancy)[0].mean(0))
     return np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
 
 
-def _simulated(fit: Fit, seed: int) -> torch.Tensor:
-    """Rows from the fit, those that a fit would refuse drawn again: the data had none of them."""
+def _null_fits(fit: Fit, calibrate: BootstrapNull | FittedNull, generator: torch.Generator, table: torch.Tensor) -> Iterator[tuple[torch.Tensor, Fit]]:
+    """Tables drawn from the fit, and what is taken for the fit to each."""
+    if isinstance(calibrate, FittedNull):
+        yield from zip(calibrate.tables, calibrate.fits, strict=True)
+        return
+    for _ in range(calibrate.num_data_sets):
+        drawn = int(torch.randint(2**62, (1,), generator=generator))
+        simulated = drawn_like(fit, table, drawn)
+        yield simulated, refit(fit.model, simulated, method=fit.method, init=fit, num_restarts=1, seed=drawn % 2**31) if calibrate.refit else fit
+
+
+def drawn_like(fit: Fit, table: torch.Tensor, seed: int) -> torch.Tensor:
+    """Data from the fit as the data of it were, (N, ...): missing where they are, of sequences as long; rows that a fit would refuse are drawn again, for the data had none of them."""
     structure = structure_of(fit.model)
-    rows = fit.simulate(fit.num_rows, seed=seed)["items"]
+    like = structure.simulate_like(fit.params, table, seed)
+    if like is not None:
+        return next(iter(like.values()))
+
+    def drawn(seed: int) -> torch.Tensor:
+        rows = fit.simulate(fit.num_rows, seed=seed)["items"]
+        return rows.masked_fill(table.isnan(), math.nan) if rows.is_floating_point() else rows
+
+    rows = drawn(seed)
     for again in range(1, MOST_REDRAWS):
         refused = structure.refused_rows(rows)
         if refused is None or not bool(refused.any()):
             break
-        rows = torch.where(refused.unsqueeze(-1), fit.simulate(fit.num_rows, seed=seed + again)["items"], rows)
+        rows = torch.where(refused.unsqueeze(-1), drawn(seed + again), rows)
     return rows
 
 

@@ -56,6 +56,9 @@ def select_pmf(
     min_share: Annotated[
         float, typer.Option(min=0.01, max=0.99, help="Share of the discrepancy left that a clear step takes away.")
     ] = 0.5,
+    bootstrap: Annotated[
+        int, typer.Option(min=0, metavar="TABLES", help="Tables drawn from the strict choice and fitted again, to climb from it; 6 for what is published.")
+    ] = 0,
     halves: Annotated[
         int, typer.Option(min=0, help="Pairs of halves of the rows fitted anew to see which components return; 0 leaves that out.")
     ] = 3,
@@ -89,13 +92,15 @@ def select_pmf(
         if usage and criterion is not Criterion.acdc:
             raise ValueError(f"--usage: its likelihood is known by a bound only, which --criterion {criterion.value} cannot use; use acdc")
         family, starts = (UsageFactorization, 1) if usage else (PoissonFactorization, restarts)
+        if bootstrap and criterion is not Criterion.rule:
+            raise ValueError(f"--bootstrap: it belongs to --criterion rule, got {criterion.value}; leave it out")
         sizes = range_of(k, "--k")
         check_out(out, overwrite)
         frame = read_frame(data, columns, can_choose=True)
         with listening() as caught:
             answer = None
             if criterion is Criterion.rule:
-                answer = select_components(family, frame, sizes, num_restarts=starts, seed=seed, progress=not no_progress)
+                answer = select_components(family, frame, sizes, num_restarts=starts, bootstrap=bootstrap, seed=seed, progress=not no_progress)
                 fits = {n: answer.fits[answer.law, n] for n in sizes}
             else:
                 fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes, starts, seed, not no_progress)
@@ -146,4 +151,5 @@ def record_of(answer: HowMany) -> dict[str, Any]:
     return {
         "chosen": answer.num_components, "word": answer.word, "law": answer.law, "interval": list(answer.interval), "reasons": list(answer.reasons),
         "misfit": answer.misfit, "contradicted": answer.contradicted, "verdict": answer.verdict,
+        "climb": None if answer.climb is None else {"num_components": answer.climb.num_components, "null_gain": answer.climb.null_gain},
     }  # fmt: skip

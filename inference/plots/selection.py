@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
+from inference.selection.how_many.climb import STEEPER
+from inference.selection.how_many.visible import noise_edge
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -61,6 +64,9 @@ def plot_how_many(answer: HowMany) -> Figure:
     left.set_ylabel("strict penalised deviance, above the best")
     right.axhspan(0, 1, color="0.9", label="noise alone")
     right.axhline(4 / 3, color="0.4", linestyle="--", label="counted from here")
+    if answer.climb is not None:
+        steep = STEEPER * answer.climb.null_gain / noise_edge(answer.fit.num_rows, answer.climb.tables[0].shape[1])
+        right.axhline(steep, color="tab:red", linestyle=":", label="climbed from here, by tables drawn from the strict choice")
     right.set_yscale("symlog", linthresh=2)
     right.set_ylabel("gain of the component, in noise edges")
     figure.legend(*right.get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=3)  # on no point of either

@@ -13,6 +13,7 @@ from inference.plots.selection import plot_how_many, plot_how_many_groups
 from inference.report.page import number, picture, write_page
 from inference.report.parts import Bullets, Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.verdicts import listed, verdict_of
+from inference.selection.how_many.climb import STEEPER
 from inference.selection.how_many.groups_answer import HowManyGroups
 from inference.selection.how_many.visible import MISFIT
 from ppl_models.parts.showing import counted
@@ -76,6 +77,7 @@ def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
         Finding("", "What was asked?", asked),
         _how_sure(answer, sizes),
         _on_law(answer),
+        *_on_climb(answer),
         *more,
         Finding("", "What could not have been seen?", answer.unseen),
     ]
@@ -109,6 +111,20 @@ def _on_law(answer: HowMany) -> Finding:
         return Finding("bad", question, words, f"{step}offer other laws, if you know of one that is nearer to how the data came about (laws=...).")
     is_off = answer.misfit > MISFIT
     return Finding("care" if is_off else "" if answer.detectable_variance == float("inf") else "good", question, words)
+
+
+def _on_climb(answer: HowMany) -> list[Finding]:
+    climb = answer.climb
+    if climb is None:
+        return []
+    start = climb.start.model.num_components  # type: ignore[attr-defined]
+    told = (
+        f"In {counted(len(climb.tables), 'table')} drawn from {answer.counted(start)} and fitted again, a {answer.noun} more gains {climb.null_gain:,.0f} in deviance "
+        f"on average. Climbing from {start} while the data gain {STEEPER:g} times that stops at {climb.num_components}"
+    )
+    words = f"{told}{', the largest number compared' if climb.at_end else ''}."
+    agrees = climb.num_components == answer.num_components and not climb.at_end
+    return [Finding("good" if agrees else "care", "What would noise alone gain?", words)]
 
 
 def _laws(answer: HowMany) -> Iterator[Part]:

@@ -36,7 +36,7 @@ from inference.selection.growing import grow_again
 from inference.selection.how_many.answer import HowMany
 from inference.selection.how_many.groups_answer import HowManyGroups
 from inference.selection.how_many.laws import has_rule
-from inference.selection.how_many.rule import select_components
+from inference.selection.how_many.rule import check_tables, select_components
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish
 from inference.structures.factorization.factorize import Factorize
@@ -364,12 +364,24 @@ class LawsAndNumbers:
     """Several laws and all numbers at once, by two penalties, the noise of the choice checked; see :func:`inference.selection.select_components`.
 
     Where a mixture's law is contradicted the choice is a number of separated groups, or the number of the grid that comes nearest.
+
+    Args:
+        bootstrap: tables of the climb, for factorizations; 6 is enough, 0 for no climb.
+
+    Raises:
+        ValueError: for a number of tables that is neither 0 nor at least 2; at ``choose`` as :func:`inference.selection.select_components`.
     """
+
+    bootstrap: int = 0
+
+    def __post_init__(self) -> None:
+        plain_fields(self)
+        check_tables("LawsAndNumbers", self.bootstrap)
 
     def choose(self, study: Study) -> Selection:
         family, restarts = study.models[-1], 10 if study.num_restarts is None else study.num_restarts
         answer = select_components(
-            family, study.data, study.sizes, num_restarts=restarts, method=study.method, seed=study.seed, progress=study.progress
+            family, study.data, study.sizes, num_restarts=restarts, method=study.method, bootstrap=self.bootstrap, seed=study.seed, progress=study.progress
         )
         fits = tuple(answer.fits[answer.law, size] for size in study.sizes)
         own = answer.table.loc[answer.law]

@@ -19,16 +19,21 @@ def test_select_pmf_writes_the_page(tmp_path):
     table = tmp_path / "counts.csv"
     pd.DataFrame(counts(4), columns=[f"c{j}" for j in range(16)]).to_csv(table, index=False)
     out = tmp_path / "out"
-    done = CliRunner().invoke(
-        app, ["select", "pmf", str(table), "--k", "2:3", "--out", str(out), "--restarts", "2", "--halves", "1"]
-    )
+    asked = ["select", "pmf", str(table), "--k", "2:4", "--out", str(out), "--restarts", "2", "--halves", "1"]
+    done = CliRunner().invoke(app, [*asked, "--bootstrap", "2"])
     assert done.exit_code == 0, done.output
     assert "Why K = 3?" in (out / "report.html").read_text()
     record = json.loads((out / "selection.json").read_text())
     assert record["chosen"] == 3
     assert record["word"] in done.output or record["verdict"] in done.output
     assert record["verdict"].split(".")[0] in (out / "report.html").read_text()
-    assert set(record["return_error"]) == {"2", "3"}
+    assert set(record["return_error"]) == {"2", "3", "4"}
+    assert record["climb"]["num_components"] == 3
+    assert "What would noise alone gain?" in (out / "report.html").read_text()
+    for more, said in ((["1"], "at least 2, got 1"), (["-1"], "--bootstrap"), (["6", "--criterion", "bic"], "belongs to --criterion rule")):
+        refused = CliRunner().invoke(app, [*asked, "--overwrite", "--bootstrap", *more])
+        assert refused.exit_code == 2
+        assert said in refused.output
 
 
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")

@@ -6,11 +6,18 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from scipy import optimize
 
 from inference import fit
 from inference.acdc import Bootstrap, acdc
-from inference.selection import select_components, select_dimension
+from inference.acdc.criterion import drawn_like
+from inference.base.progress import NoProgress
+from inference.report.how_many import how_many_verdict
+from inference.selection import LawsAndNumbers, select_components, select_dimension
+from inference.selection.how_many.climb import climb_from, stop_of
+from inference.selection.how_many.laws import law_of
+from inference.selection.how_many.verification import misfit_of
 from inference.selection.how_many.visible import (
     LENIENT,
     detectable_variance,
@@ -18,7 +25,8 @@ from inference.selection.how_many.visible import (
     smallest_share,
     weakest_signal,
 )
-from ppl_models import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
+from inference.structures.factorization.factorize import Factorize
+from ppl_models import GaussianFactorization, Mixture, NegativeBinomialFactorization, Poisson, PoissonFactorization
 
 
 def table(n, j, k, size=None, seed=0, counts=60.0):
@@ -110,8 +118,7 @@ def test_the_weakest_signal_is_where_its_gain_meets_the_penalty():
     assert smallest_share(80, 96, 1500, 8, 4.0) == pytest.approx(0.07, abs=0.005)
 
 
-@pytest.mark.parametrize(("times", "num"), [(0.6, 3), (1.8, 4)])
-def test_a_weak_component_is_counted_above_the_stated_share_alone(times, num):
+def with_a_weak_component(times):
     """A fourth component in six rows of eighty, at some times the share that is stated for what tells it from the others."""
     rng = np.random.default_rng(3)
     phi = rng.dirichlet(np.full(30, 0.6), size=4)
@@ -122,8 +129,66 @@ def test_a_weak_component_is_counted_above_the_stated_share_alone(times, num):
     share = times * smallest_share(80, 30, float(np.median(z[:, :3].sum(1))), 6, difference)
     z[:6, 3] = share / (1 - share) * z[:6, :3].sum(1)
     z[6:, 3] = 0
-    found = select_components(PoissonFactorization, rng.poisson(z @ phi).astype(float), range(2, 6), laws=[PoissonFactorization], num_restarts=3)
+    return rng.poisson(z @ phi).astype(float)
+
+
+@pytest.mark.parametrize(("times", "num"), [(0.6, 3), (1.8, 4)])
+def test_a_weak_component_is_counted_above_the_stated_share_alone(times, num):
+    found = select_components(PoissonFactorization, with_a_weak_component(times), range(2, 6), laws=[PoissonFactorization], num_restarts=3)
     assert found.num_components == num
+
+
+@pytest.mark.parametrize(("times", "num", "word"), [(0.6, 3, "confident"), (1.0, 4, "unsure")])
+def test_a_climb_stops_at_noise_and_goes_on_at_what_both_penalties_miss(times, num, word):
+    x = with_a_weak_component(times)
+    found = select_components(PoissonFactorization, x, range(2, 6), laws=[PoissonFactorization], num_restarts=3, bootstrap=6)
+    climb, gains = found.climb, found.table["gain_in_edges"].xs("Poisson") * noise_edge(80, 30)
+    assert found.interval == (3, 3)
+    assert climb.start.model.num_components == 3
+    assert (climb.num_components, found.word) == (num, word)
+    assert 0.5 < climb.null_gain / noise_edge(80, 30) < 1.0  # below the edge, where noise lies
+    assert (gains[4] >= 1.4 * climb.null_gain) == (num == 4)
+    assert gains[5] < 1.4 * climb.null_gain
+    assert not climb.at_end
+    assert ("stops at 4" in found.verdict) == (num == 4)
+    assert f"by a bootstrap climb {num}" in repr(found)
+    finding = next(one for one in how_many_verdict(found).findings if one.question == "What would noise alone gain?")
+    assert finding.mark == ("care" if num == 4 else "good")
+    assert len(found.plot().axes[1].lines) == 4  # gains, the number, four thirds, the climb's
+
+
+def test_where_a_climb_stops_by_hand():
+    deviance = {2: 1000.0, 3: 800.0, 4: 650.0, 5: 600.0, 6: 300.0}
+    assert stop_of(deviance, 2, 100.0) == 4  # 200, 150 and 50 against 140; what comes behind 5 does not count
+    assert stop_of(deviance, 5, 100.0) == 6  # the end
+    assert stop_of(deviance, 4, 10.0) == 6
+    assert stop_of({2: 1000.0, 5: 700.0, 6: 690.0}, 2, 70.0) == 5  # a hundred each
+
+
+def test_tables_of_a_climb_miss_what_the_data_miss_and_serve_the_check_of_the_law(monkeypatch):
+    x = table(40, 12, 2, counts=30.0)
+    x[3, :11] = np.nan
+    x[3, 11] = 5
+    fits = {k: fit(PoissonFactorization(12, k), x, num_restarts=2) for k in (1, 2, 3)}
+    data = torch.as_tensor(x)
+    climb = climb_from(law_of(PoissonFactorization(12, 2)), 2, fits, data, 6, 1, 0, Factorize(), NoProgress())
+    assert all(torch.equal(own.isnan(), data.isnan()) and (own.nansum(1) > 0).all() for own in climb.tables)
+    assert all(one.log_likelihood == pytest.approx(fit(PoissonFactorization(12, 2), own, init=one, num_restarts=1).log_likelihood, abs=0.05) for one, own in zip(climb.fits, climb.tables, strict=True))
+    drawn = []
+    monkeypatch.setattr("inference.acdc.criterion.drawn_like", lambda *given: drawn.append(given) or drawn_like(*given))
+    own, _ = misfit_of(fits[2], x, 0, climb)
+    assert not drawn
+    other, _ = misfit_of(fits[2], x, 0)
+    assert len(drawn) == 8
+    assert abs(own - other) < 3
+
+
+def test_the_plain_call_climbs_where_its_criterion_says_so(poisson):
+    x, found = poisson
+    chosen = select_dimension(PoissonFactorization, x, range(3, 6), criterion=LawsAndNumbers(bootstrap=2), num_restarts=1, seed=1)
+    assert chosen.answer.climb.num_components == 4
+    assert len(chosen.answer.climb.tables) == 2
+    assert found.climb is None
 
 
 def test_the_variance_that_would_be_seen_falls_with_the_rows():
@@ -156,6 +221,11 @@ def test_bad_input():
     for call, message in (
         (lambda: select_components(PoissonFactorization, x, [2]), "at least two numbers"),
         (lambda: select_components(PoissonFactorization, x, [0, 1]), "positive integers, got 0"),
+        (lambda: select_components(PoissonFactorization, x, [2, 3], bootstrap=-1), "bootstrap must be 0, or a number of tables of at least 2, got -1"),
+        (lambda: select_components(PoissonFactorization, x, [2, 3], bootstrap=1), "at least 2, got 1"),
+        (lambda: select_components(PoissonFactorization, x, [2, 3], bootstrap=True), "got True"),
+        (lambda: select_components(Mixture(1, Poisson(), 8), x, [2, 3], bootstrap=6), "bootstrap is for factorizations of counts"),
+        (lambda: LawsAndNumbers(bootstrap=1), "LawsAndNumbers: bootstrap must be 0"),
         (lambda: select_components(PoissonFactorization, x, [2, 3], laws=[]), "at least one family"),
         (lambda: select_components(GaussianFactorization, x, [2, 3]), "factorization of counts was expected"),
         (lambda: select_components(PoissonFactorization, x - 5, [2, 3]), "counts"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from inference.base.drawing import ask, draw
 from inference.fitting.result import Fit
+from inference.selection.how_many.climb import Climb
 from inference.selection.how_many.visible import MISFIT
 from ppl_models.parts.showing import counted, told, told_html
 
@@ -37,6 +38,7 @@ class HowMany:
         unseen: what could not have been seen, in a sentence.
         smallest_seen: share of the rows -> least share of their counts that a component must hold to be counted.
         detectable_variance: of the noise of the component that the fewest rows use, from which the law would be called contradicted.
+        climb: where a climb by tables drawn from the strict choice stopped; None where none was asked for, or the strict choice is the largest number.
     """
 
     num_components: int
@@ -51,6 +53,7 @@ class HowMany:
     unseen: str
     smallest_seen: Mapping[float, float]
     detectable_variance: float
+    climb: Climb | None
     noun: ClassVar[str] = "component"
     unit: ClassVar[str] = "row"
 
@@ -127,4 +130,5 @@ class HowMany:
     @property
     def _headline(self) -> str:
         low, high = self.interval
-        return f"How many: {self.num_components} ({self.word}), {self.law}; by a strict and a lenient penalty {low if low == high else f'{low} to {high}'}"
+        climbed = "" if self.climb is None else f", by a bootstrap climb {self.climb.num_components}"
+        return f"How many: {self.num_components} ({self.word}), {self.law}; by a strict and a lenient penalty {low if low == high else f'{low} to {high}'}{climbed}"

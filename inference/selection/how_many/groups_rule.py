@@ -85,7 +85,7 @@ def answer_of_groups(laws: Sequence[Law], sizes: Sequence[int], fits: Paths, dat
     tested = math.inf if used < FEW_ROWS else math.nan if of_states else detectable_variance(int(used), structure.law.num_scores)
     return (HowManyStates if of_states else HowManyGroups)(
         num_components=chosen, law=law, word=word, interval=(min(k1, k2), max(k1, k2)), reasons=tuple(reasons), misfit=misfit, held_out=None,
-        rows=rows, fits=fits, unseen=_unseen(laws, of_states), smallest_seen={}, detectable_variance=tested, groups=groups,
+        rows=rows, fits=fits, unseen=_unseen(laws, of_states), smallest_seen={}, detectable_variance=tested, climb=None, groups=groups,
     )  # fmt: skip
 
 

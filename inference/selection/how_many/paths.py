@@ -15,7 +15,7 @@ from inference.selection.how_many.laws import Law
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.factorization.starts import nndsvd
 
-__all__ = ["MORE_STARTS", "Paths", "fit_paths", "too_low"]
+__all__ = ["MORE_STARTS", "Paths", "fit_next", "fit_paths", "later_starts", "too_low"]
 
 SLACK = (0.01, 1e-6)  # nats, and share of the log-likelihood, that say nothing
 MORE_STARTS = 20
@@ -41,7 +41,7 @@ def fit_paths(
     fits: Paths = {}
     named = data if source is None else source
     for law in laws:
-        starts = num_restarts if law is laws[0] else max(1, num_restarts // 3)
+        starts = num_restarts if law is laws[0] else later_starts(num_restarts)
         for k in grid:
             given = [_factors(fits[laws[0].name, k])] if law is not laws[0] else []
             smaller = fits.get((law.name, k - 1))
@@ -55,6 +55,27 @@ def fit_paths(
             fits[law.name, k] = best
             progress.update(len(fits), objective=best.objective, active=len(laws) * len(grid) - len(fits))
     return fits
+
+
+def fit_next(law: Law, near: Fit, data: Tensor, num_random: int, seed: int, method: Factorize) -> tuple[Fit, Fit]:
+    """Fits of as many components as a fit has that is close to the data, and of one more; the larger does not end below the smaller.
+
+    Args:
+        law: of both; near: a fit of this law, from whose factors the smaller starts beside random ones.
+        data: (N, J); num_random: random starts of each; seed: of them; method: settings.
+    """
+    k = near.model.num_components  # type: ignore[attr-defined]
+    small = _best(law, k, data, [_factors(near)], num_random, seed, method)
+    large = _best(law, k + 1, data, [grown(small, data)], num_random, seed, method)
+    if too_low(large.log_likelihood, small.log_likelihood):
+        again = _best(law, k + 1, data, [grown(small, data)], MORE_STARTS, seed + 1, method)
+        large = max((large, again), key=lambda one: one.log_likelihood)
+    return small, large
+
+
+def later_starts(num_restarts: int) -> int:
+    """Random starts of a law that starts at the first law's fit too."""
+    return max(1, num_restarts // 3)
 
 
 def too_low(value: float, bound: float) -> bool:

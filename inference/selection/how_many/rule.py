@@ -10,7 +10,8 @@ Strict: a parameter pays the logarithm of the number of cells that it is read fr
 component that is only noise gains at most about :math:`(\sqrt N + \sqrt J)^2` in deviance, the squared largest singular value of unit
 noise, and four thirds of that is where small singular values are best cut (Gavish and Donoho 2014, doi:10.1109/TIT.2014.2323359). The number is that of
 the lenient penalty if the noise of every component at it looks as the law says, by ACDC's discrepancies against tables simulated and fitted again; else
-no number of this law is right, and cells left out of the fits decide, by the first law, for it does not reward patches of noise.
+no number of this law is right, and cells left out of the fits decide, by the first law, for it does not reward patches of noise. A climb from the strict
+choice by tables that are drawn from it (:mod:`inference.selection.how_many.climb`), which takes longer, gives a number of its own; where it is another, nobody can be confident.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.progress import NoProgress, RichProgress
+from inference.base.progress import NoProgress, Progress, RichProgress
 from inference.base.structure import Method
 from inference.engines.em import EM
 from inference.programs.alone import quiet
 from inference.programs.data import checked
 from inference.selection.how_many.answer import HowMany, Word
+from inference.selection.how_many.climb import STEEPER, Climb, climb_from
 from inference.selection.how_many.groups_paths import fit_groups
 from inference.selection.how_many.groups_rule import answer_of_groups
 from inference.selection.how_many.laws import Law, law_of, laws_of
-from inference.selection.how_many.paths import Paths, fit_paths
+from inference.selection.how_many.paths import Paths, fit_paths, later_starts
 from inference.selection.how_many.verification import FEW_ROWS, misfit_of
 from inference.selection.how_many.visible import LENIENT, MISFIT, detectable_variance, noise_edge, smallest_share
 from inference.structures.factorization.factorize import Factorize
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_size, is_integer
 
 __all__ = ["select_components"]
 
@@ -54,6 +56,7 @@ def select_components(
     laws: Sequence[Any] | None = None,
     num_restarts: int = 10,
     method: Method | None = None,
+    bootstrap: int = 0,
     seed: int = 0,
     progress: bool = False,
 ) -> HowMany:
@@ -71,6 +74,8 @@ def select_components(
             skew-normal components (those that take missing entries where there are some), for counts Poisson and negative binomial ones.
         num_restarts: random starts of each fit of the first law.
         method: settings of every fit: :class:`~inference.Factorize`, or :class:`~inference.EM` for mixtures.
+        bootstrap: tables drawn from the strict choice of a factorization and fitted again, from which a climb learns what a superfluous component gains, a further number and a
+            check of the others; 6 is enough, and recommended for what is published; 0 for none.
         seed: one seed, one answer.
         progress: show a bar on standard error.
 
@@ -82,7 +87,10 @@ def select_components(
     sizes = sorted(set(grid))
     if len(sizes) < 2:
         raise ValueError(f"select_components: grid must hold at least two numbers of components, got {list(grid)!r}")
+    check_tables("select_components", bootstrap)
     offered = _laws(family, laws, data, sizes)
+    if bootstrap and offered[0].kind != "factorization":
+        raise ValueError(f"select_components: bootstrap is for factorizations of counts; leave it at 0 for {type(offered[0].model).__name__}, got {bootstrap}")
     table, _ = checked(offered[0].at(sizes[-1]), data, for_fit=True)
     if laws is None and _has_gaps(table, offered[0]):
         offered = tuple(law for law in offered if not law.needs_complete_rows)
@@ -97,7 +105,13 @@ def select_components(
             return answer_of_groups(offered, sizes, fit_groups(offered, sizes, data, num_restarts, seed, method, bar), data, seed)
         assert isinstance(method, Factorize)
         fits = fit_paths(offered, sizes, table, num_restarts, seed, method, bar, data)
-        return _answer(offered, sizes, fits, table, num_restarts, seed, method)
+        return _answer(offered, sizes, fits, table, num_restarts, seed, method, bootstrap, bar)
+
+
+def check_tables(owner: str, bootstrap: object) -> None:
+    """A mean gain and its noise need two tables."""
+    if not is_integer(bootstrap, 0) or bootstrap == 1:
+        raise ValueError(f"{owner}: bootstrap must be 0, or a number of tables of at least 2, got {bootstrap!r}")
 
 
 def _has_gaps(table: Tensor, law: Law) -> bool:
@@ -137,7 +151,7 @@ def _laws(family: Any, laws: Sequence[Any] | None, data: Any, sizes: Sequence[in
 
 
 def _answer(
-    laws: Sequence[Law], sizes: Sequence[int], fits: Paths, table: Tensor, num_restarts: int, seed: int, method: Factorize
+    laws: Sequence[Law], sizes: Sequence[int], fits: Paths, table: Tensor, num_restarts: int, seed: int, method: Factorize, bootstrap: int, progress: Progress
 ) -> HowMany:
     n, j = table.shape
     strict, lenient = (_penalised(laws, fits, n, j, kind) for kind in ("strict", "lenient"))
@@ -145,7 +159,13 @@ def _answer(
     law2, k2 = min(lenient, key=lenient.__getitem__)
     edge = noise_edge(n, j)
     gain = {(law, k): 2 * (one.log_likelihood - fits[law, k - 1].log_likelihood) / edge for (law, k), one in fits.items() if (law, k - 1) in fits}
-    misfit, used = misfit_of(fits[law2, k2], table, seed)
+    climb = None
+    if bootstrap and k1 < sizes[-1]:
+        source = next(law for law in laws if law.name == law1)
+        num_random = num_restarts if source is laws[0] else later_starts(num_restarts)
+        own = {k: fits[law1, k] for k in sizes}
+        climb = climb_from(source, k1, own, table, bootstrap, num_random, seed, method, progress)
+    misfit, used = misfit_of(fits[law2, k2], table, seed, climb)
     held_out = None
     word: Word
     reasons: list[str] = []
@@ -156,7 +176,7 @@ def _answer(
         word, chosen, law = "law wrong at every K", held_out, laws[0].name
     else:
         chosen, law = k2, law2
-        reasons = _doubts(strict, gain, law2, (k1, k2))
+        reasons = _doubts(strict, gain, law2, (k1, k2), climb)
         word = "unsure" if reasons else "confident"
     rows = tuple(
         {
@@ -174,7 +194,7 @@ def _answer(
     seen = {share: smallest_share(n, j, _typical_counts(table), share * n) for share in SHARES_OF_ROWS}
     tested = detectable_variance(int(used), j) if used >= FEW_ROWS else math.inf
     return HowMany(
-        chosen, law, word, (min(k1, k2), max(k1, k2)), tuple(reasons), misfit, held_out, rows, fits, _unseen(n, seen), seen, tested
+        chosen, law, word, (min(k1, k2), max(k1, k2)), tuple(reasons), misfit, held_out, rows, fits, _unseen(n, seen), seen, tested, climb
     )
 
 
@@ -184,7 +204,9 @@ def _penalised(laws: Sequence[Law], fits: Paths, n: int, j: int, kind: str) -> d
     return {(law, k): -2 * one.log_likelihood + k * each + extra[law] for (law, k), one in fits.items()}
 
 
-def _doubts(strict: dict[tuple[str, int], float], gain: dict[tuple[str, int], float], law: str, interval: tuple[int, int]) -> list[str]:
+def _doubts(
+    strict: dict[tuple[str, int], float], gain: dict[tuple[str, int], float], law: str, interval: tuple[int, int], climb: Climb | None
+) -> list[str]:
     """Why one cannot be confident, a sentence each."""
     k1, k2 = interval
     found = []
@@ -197,6 +219,11 @@ def _doubts(strict: dict[tuple[str, int], float], gain: dict[tuple[str, int], fl
     rival = min(((value, k) for (_, k), value in strict.items() if k != k2), default=(math.inf, 0))
     if k1 == k2 and rival[0] < best + CLEAR:
         found.append(f"the strict penalty leads {rival[1]} by {rival[0] - best:.1f} only")
+    if climb is not None and climb.num_components != k2:
+        found.append(
+            f"a climb from {k1}, as long as a component more gains {STEEPER:g} times what it gains in tables drawn from {k1}, "
+            + (f"had not stopped at {climb.num_components}, the largest number compared" if climb.at_end else f"stops at {climb.num_components}")
+        )
     return found
 
 
