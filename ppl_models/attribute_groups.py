@@ -16,7 +16,7 @@ from ppl_models.deep_discrete_encoder import dispersion_prior, intercepts_prior,
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.latent_attributes import LatentAttributeModel
 from ppl_models.parts.blocks import Blocks
-from ppl_models.parts.frames import as_frame
+from ppl_models.parts.frames import as_frame, row_of
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.validation import as_table, check_kind, numbers_like, plain_fields
@@ -174,9 +174,9 @@ class AttributeGroups:
         number = []
         for row, label in enumerate(labels):
             if label is None:
-                raise ValueError(f"data: row {row} has no group; drop it, or give it one of {', '.join(self.groups)}")
+                raise ValueError(f"data: {row_of(data, row)} has no group; drop it, or give it one of {', '.join(self.groups)}")
             if label not in self.groups:
-                raise ValueError(f"data: row {row} is of group {label!r}, and one of {', '.join(self.groups)} was expected")
+                raise ValueError(f"data: {row_of(data, row)} is of group {label!r}, and one of {', '.join(self.groups)} was expected")
             number.append(self.groups.index(label))
         for g, label in enumerate(self.groups):
             if for_fit and number.count(g) < LEAST_ROWS:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.distributions import Flat
+from ppl_models.parts.frames import row_of
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal, Poisson
 from ppl_models.parts.validation import (
@@ -66,7 +67,7 @@ def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Tensor, tuple[st
         _check_rows(type(model).__name__, table, model.num_components)
         empty = (table.nansum(-1) == 0).nonzero().ravel().tolist()
         if empty:
-            raise ValueError(f"data: row {empty[0]} holds no counts at all ({len(empty)} such row(s)); drop them")
+            raise ValueError(f"data: {row_of(data, empty[0])} holds no counts at all ({len(empty)} such row(s)); drop them")
     return table, names
 
 
@@ -265,7 +266,7 @@ class GaussianFactorization:
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """``data`` as a complete tensor (N, J), not negative where the factors are not, and the item names."""
         table, names = as_items(data, self.num_items, Normal(), for_fit=False)
-        check_complete("GaussianFactorization", table, names)
+        check_complete("GaussianFactorization", table, names, data)
         if for_fit:
             _check_rows("GaussianFactorization", table, self.num_components)
             if self.nonnegative and (table.sum(0) <= 0).all():

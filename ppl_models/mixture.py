@@ -16,6 +16,7 @@ from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import ClassCoefficients, Covariates, covariates_given
 from ppl_models.descriptions.row_laws import MultivariateNormal, RowLaw, wider_laws
 from ppl_models.descriptions.units import OWN_BOUND, Units, check_units
+from ppl_models.parts.frames import row_of
 from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import (
     as_items,
@@ -155,7 +156,7 @@ class Mixture:
         elif isinstance(self.component, RowLaw) and table.isnan().any():
             row, column = (int(i) for i in table.isnan().nonzero()[0])
             raise ValueError(
-                f"data: {type(self.component).__name__} components need complete rows, but row {row}, column {names[column]!r} is missing; "
+                f"data: {type(self.component).__name__} components need complete rows, but {row_of(data, row)}, column {names[column]!r} is missing; "
                 "drop or fill such rows, or use component=MultivariateNormal() or Normal(), which marginalise them"
             )
         if for_fit and len(table) < self.num_components:

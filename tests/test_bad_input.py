@@ -50,7 +50,7 @@ BAD_DATA = {
     "not binary": (Bernoulli(), changed(2, 3, 2), r"column '3'.*0 and 1, found 2"),
     "not positive": (LogNormal(), ANSWERS, r"column '0'.*positive, found 0"),
     "second block": (Blocks((Normal(), 3), (Poisson(), 3)), changed(0, 4, 1.5), r"column '4'.*whole counts"),
-    "empty row": (Bernoulli(), changed(4, slice(None), np.nan), "row '4' has no observed entry"),
+    "empty row": (Bernoulli(), changed(4, slice(None), np.nan), "row 4 has no observed entry"),
     "empty column": (Bernoulli(), changed(slice(None), 4, np.nan), "column '4' has no observed entry"),
     "far from zero": (Normal(), changed(slice(None), 1, 5000 + np.arange(60)), r"column '1' has mean.*standardise"),
 }

@@ -251,7 +251,7 @@ def write_rows(result: Fit, data: pd.DataFrame, path: Path, beside: pd.DataFrame
 
     Args:
         result: the fit; data: as it takes them; path: the csv file.
-        beside: columns to write first; the numbers of the rows, from 1, where it is None (of sequences, where each step belongs).
+        beside: columns to write first; the numbers of the rows, from 0, where it is None (of sequences, where each step belongs).
 
     Returns:
         What the file holds, in words.
@@ -264,9 +264,9 @@ def write_rows(result: Fit, data: pd.DataFrame, path: Path, beside: pd.DataFrame
     if result.structure.row_columns:  # sequences, in the order in which they appear
         order = pd.factorize(data["sequence"])[0] if "sequence" in place else [0] * len(data)
         name, of_what, likelihoods = "log_likelihood_of_sequence", "the whole sequence", likelihoods[order]
-        first = data[place] if place else pd.DataFrame({"row": range(1, len(found) + 1)}, index=found.index)
+        first = data[place] if place else pd.DataFrame({"row": range(len(found))}, index=found.index)
     else:
-        rows = data.index + 1 if pd.api.types.is_integer_dtype(data.index) else range(1, len(found) + 1)
+        rows = data.index if pd.api.types.is_integer_dtype(data.index) else range(len(found))
         first = pd.DataFrame({"row": rows}, index=found.index)
     if beside is not None:
         first = pd.concat([first, beside.drop(columns=place, errors="ignore").set_axis(found.index)], axis=1)
@@ -352,9 +352,9 @@ def read_mixed(path: str, columns: str | Sequence[str] | None, texts: Collection
     held = read_texts(path, names)
     logger.info("read %s: %s rows, %s columns, some of texts", path, f"{len(next(iter(held.values()))):,}", f"{len(held):,}")
     for name, own in held.items():
-        other = [row for row, entry in enumerate(own, 1) if entry is not None and not is_number(entry)]
+        other = [row for row, entry in enumerate(own) if entry is not None and not is_number(entry)]
         if name not in texts and other and any(entry is not None and is_number(entry) for entry in own):
-            words = f"column {name!r} holds numbers, and {own[other[0] - 1]!r} in row {other[0]}" + (f" ({len(other):,} such rows)" if len(other) > 1 else "")
+            words = f"column {name!r} holds numbers, and {own[other[0]]!r} in row {other[0]}" + (f" ({len(other):,} such rows)" if len(other) > 1 else "")
             raise ValueError(f"{path}: {words}: leave such an entry empty if it is missing, or the column out{remedy.format(name=name)}")
         if name not in texts and not other:
             held[name] = [math.nan if entry is None else float(entry) for entry in own]  # type: ignore[misc]

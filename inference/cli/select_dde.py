@@ -9,6 +9,9 @@ import typer
 
 from inference.cli.app import (
     Columns,
+    CovariateColumns,
+    CovariatesMissing,
+    Gaps,
     NoProgress,
     Out,
     Overwrite,
@@ -16,10 +19,14 @@ from inference.cli.app import (
     Table,
     Verbose,
     check_out,
+    item_columns,
+    joined,
     one_line_errors,
     range_of,
+    read_covariates,
     select_app,
     warn,
+    with_covariates,
     write_csv,
     write_json,
     write_picture,
@@ -55,6 +62,8 @@ def select_dde(
     penalty: Annotated[str, typer.Option(metavar="auto|none|SLOPE,THRESHOLD", help="As for fit dde, for each size.")] = "auto",
     restarts: Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Starts of each fit.")] = 1,
     columns: Columns = None,
+    covariates: CovariateColumns = None,
+    covariates_missing: CovariatesMissing = Gaps.refuse,
     seed: Seed = 0,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
@@ -76,12 +85,16 @@ def select_dde(
         if min(others) < 0:
             raise ValueError(f"--latents: whole numbers and one range were expected, got {latents!r}")
         check_out(out, overwrite)
-        frame, family = items_of_layers(data, columns, response, order)
+        given = read_covariates(data, covariates)
+        frame, family = items_of_layers(data, item_columns(data, columns, given), response, order)
+        frame, given = with_covariates(frame, given, covariates_missing)
+        num_items = frame.shape[1]
+        frame, known = joined(frame, given)
         sparsity = penalty_of(penalty)
 
         def model(size: int) -> Any:
             sizes = tuple(size if place in ranged else other for place, other in enumerate(others))
-            return DeepDiscreteEncoder(frame.shape[1], sizes, family, sparsity)
+            return DeepDiscreteEncoder(num_items, sizes, family, sparsity, covariates=known)
 
         with listening() as caught:
             found = select_dimension(

@@ -15,7 +15,7 @@ from inference.base.structure import Method, Structure
 from inference.engines.em import EM
 from inference.programs.data import first_tensor, is_frame
 from inference.structures.registry import structure_of
-from ppl_models.parts.frames import as_frame
+from ppl_models.parts.frames import as_frame, row_of
 from ppl_models.parts.showing import counted
 from ppl_models.parts.validation import as_table
 
@@ -56,7 +56,7 @@ def row_weights(weights: Any, data: Any, tensors: Any, structure: Structure) -> 
     wrong = ~(np.isfinite(values) & (values >= 0))
     if wrong.any():
         row = int(wrong.argmax())
-        raise ValueError(f"weights: finite numbers of at least zero were expected, got {values[row]:g} in row {row}")
+        raise ValueError(f"weights: finite numbers of at least zero were expected, got {values[row]:g} in {row_of(data if is_frame(data) and len(data) == num_rows else None, row)}")
     if not values.any():
         raise ValueError("weights: at least one weight above zero was expected, got zeros alone")
     if values.sum() < LEAST_SUM:
@@ -112,7 +112,7 @@ def complete_covariates(model: Any, data: Any, weights: Any, covariates_missing:
             raise ValueError(f"weights: one number for each of the {len(seen):,} rows was expected, got shape {np.shape(weights)}")
         weights = weights[seen] if hasattr(weights, "loc") else weights[torch.tensor(seen)] if isinstance(weights, Tensor) else np.asarray(weights)[seen]
     gone = [row for row, kept in enumerate(seen) if not kept]
-    rows = ", ".join(map(str, gone[:MOST_NAMED])) + (f" and {len(gone) - MOST_NAMED:,} more" if len(gone) > MOST_NAMED else "")
+    rows = ", ".join(row_of(data, row).removeprefix("row ") for row in gone[:MOST_NAMED]) + (f" and {len(gone) - MOST_NAMED:,} more" if len(gone) > MOST_NAMED else "")
     warnings.warn(
         f"{counted(len(gone), 'row')} of {len(seen):,} left out of the fit, for lack of a covariate: {rows}, counted from 0. Where such rows differ from the others, the fit is one of the others",
         RowsWarning,

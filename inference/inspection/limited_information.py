@@ -91,7 +91,7 @@ def limited_information_fit(fit: FitRecord, data: Any) -> LimitedInformationFit:
             "fit.model.restricted([Q]) with the Q-matrix that the penalty found"
         )
     table, names = checked_as_fitted(fit, data)
-    check_complete("limited_information_fit", table, names)
+    check_complete("limited_information_fit", table, names, data)
     size = layer.num_children
     pairs = torch.triu_indices(size, size, 1)
     if size + pairs.shape[1] > MAX_SHARES:

@@ -66,7 +66,7 @@ def read_table(path: str | Path, row_names: bool = False, columns: Sequence[str]
             called "0", "1", ... None for all.
 
     Returns:
-        The table. Rows and columns in error messages are counted from 1.
+        The table. Rows and columns without a name are counted from 0 in error messages, and lines of the file from 1.
 
     Raises:
         ValueError: for a file that is missing, empty, of another kind than its ending says or of an unknown ending;
@@ -128,7 +128,7 @@ def read_texts(path: str | Path, columns: Sequence[str] | None = None) -> dict[s
             head, *lines = [line for line in csv.reader(io.StringIO(_read_text(file, separator), newline=""), delimiter=separator, strict=True) if line] or [[]]
             names = tuple(name.strip() for name in head)
             _check_separator(file, names, separator)
-            for number, line in enumerate(lines, start=1):
+            for number, line in enumerate(lines):
                 if len(line) != len(names):
                     raise ValueError(f"{file}: row {number} has {len(line)} entries, where {len(names)} were expected as in the first line")
     except Exception as error:
@@ -188,7 +188,7 @@ def _places(file: Path, names: Sequence[str], columns: Sequence[str]) -> list[in
 
 def _check_names(file: Path, names: tuple[str, ...]) -> None:
     seen = set()
-    for j, name in enumerate(names, start=1):
+    for j, name in enumerate(names):
         if not name:
             raise ValueError(f"{file}: column {j} has no name; if it holds row labels, write the file without them")
         if name in seen:
@@ -234,7 +234,7 @@ def _without_labels(file: Path, text: str, separator: str) -> tuple[str, tuple[s
         return text, None
     for j, name in enumerate(firsts):
         if not name or name in firsts[:j]:
-            raise ValueError(f"{file}: row {j + 1} is named {name!r}; a name of its own was expected for each")
+            raise ValueError(f"{file}: row {j} is named {name!r}; a name of its own was expected for each")
     without = io.StringIO(newline="")
     csv.writer(without, delimiter=separator).writerows(line[1:] for line in lines)
     return without.getvalue(), None if counts else tuple(firsts)
@@ -267,7 +267,7 @@ def _read_lines(file: Path, text: str, separator: str, columns: Sequence[str] | 
                 numbers.extend(map(convert, entries))
             except ValueError:  # a missing entry, or no number; those before it were appended
                 del numbers[len(numbers) // kept * kept :]
-                where = (len(numbers) // kept + 1, reader.line_num)
+                where = (len(numbers) // kept, reader.line_num)
                 numbers.extend(_parse(file, names, j, entry, where) for j, entry in enumerate(entries))
     except csv.Error as error:
         raise ValueError(f"{file}: line {reader.line_num}: {KINDS[separator]} was expected, but {error}") from error
@@ -308,7 +308,7 @@ def _parse(file: Path, names: tuple[str, ...] | None, column: int, entry: str, w
     try:
         return _float(stripped)
     except ValueError:
-        name = repr(names[column]) if names else str(column + 1)
+        name = repr(names[column]) if names else str(column)
         raise EntryError(
             f"{file}: column {name}, row {where[0]} (line {where[1]}): a number was expected, got {entry!r}"
         ) from None
@@ -412,7 +412,7 @@ def _arrow_numbers(file: Path, name: str, column: pa.ChunkedArray) -> np.ndarray
         if first is None:
             return np.full(len(column), np.nan)
         raise EntryError(
-            f"{file}: column {name!r}, row {first + 1}: a number was expected, got {column[first].as_py()!r}"
+            f"{file}: column {name!r}, row {first}: a number was expected, got {column[first].as_py()!r}"
         )
     return column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
 

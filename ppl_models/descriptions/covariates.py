@@ -13,7 +13,7 @@ from torch import Size, Tensor
 from torch.distributions import constraints
 
 from ppl_models.descriptions.units import Units, column_means
-from ppl_models.parts.frames import MAX_LEVELS, as_frame, coded, column_names, holds_texts, levels_of_frame
+from ppl_models.parts.frames import MAX_LEVELS, as_frame, coded, column_names, holds_texts, levels_of_frame, row_of
 from ppl_models.parts.validation import as_table, check_number, is_number, plain_fields
 
 __all__ = ["ClassCoefficients", "Covariates", "LatentCoefficients", "covariates_given"]
@@ -227,14 +227,14 @@ class Covariates:
         if bool(missing.any()):
             row, column = missing.nonzero()[0].tolist()
             raise ValueError(
-                f"data: covariate {self.names[column]!r} is missing in row {row} ({int(missing.any(-1).sum())} of {len(table):,} rows lack a covariate): what is "
+                f"data: covariate {self.names[column]!r} is missing in {row_of(given, row)} ({int(missing.any(-1).sum())} of {len(table):,} rows lack a covariate): what is "
                 f"given cannot be summed over, so fill the entries, or drop these rows, as in data.dropna(subset={list(self.names)}){TO_FIT if for_fit else TO_ASK}"
             )
         for p, own in enumerate(self.levels):
             wrong = (table[:, p] < 0) | (table[:, p] >= len(own)) | (table[:, p] != table[:, p].floor()) if own else None
             if wrong is not None and bool(wrong.any()):
                 row = int(wrong.nonzero()[0])
-                raise ValueError(f"data: covariate {self.names[p]!r}: a code from 0 to {len(own) - 1} was expected, got {float(table[row, p]):g} in row {row}")
+                raise ValueError(f"data: covariate {self.names[p]!r}: a code from 0 to {len(own) - 1} was expected, got {float(table[row, p]):g} in {row_of(given, row)}")
         if for_fit:
             self._check_terms(table)
         return table

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MAX_LEVELS", "UnusedLevelWarning", "as_frame", "coded", "column_names", "holds_texts", "kind_of_column", "levels_of_frame"]
+__all__ = ["MAX_LEVELS", "UnusedLevelWarning", "as_frame", "coded", "column_names", "holds_texts", "kind_of_column", "levels_of_frame", "row_of"]
 
 LEAST_VARIANCE = 0.7  # of counts, as a share of their mean: what chance leaves of 1
 MAX_LEVELS = 50  # of a column; one with more is likely a number or an identifier
@@ -43,6 +43,14 @@ def column_names(frame: Any) -> tuple[str, ...]:
     names = tuple(str(name) for name in frame.columns)
     _refuse_copies(names)
     return names
+
+
+def row_of(data: Any, row: int) -> str:
+    """The name of a row in a message: its number, counted from 0, and its label where a frame's index has others than these numbers."""
+    label = row
+    if hasattr(data, "columns") and hasattr(data, "index"):
+        label = data.index[row]
+    return f"row {row}" if str(label) == str(row) else f"row {row} (of index {str(label)!r})"
 
 
 def holds_texts(column: Any) -> bool:

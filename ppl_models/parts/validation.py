@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.parts.frames import as_frame, coded, column_names
+from ppl_models.parts.frames import as_frame, coded, column_names, row_of
 from ppl_models.parts.responses import ResponseFamily
 
 __all__ = [
@@ -153,13 +153,13 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
     infinite = torch.isinf(table)
     if infinite.any():
         row, column = (int(i) for i in infinite.nonzero()[0])
-        raise ValueError(f"data: finite numbers (or NaN for missing) were expected, got an infinity in row {row}, column {column}")
+        raise ValueError(f"data: finite numbers (or NaN for missing) were expected, got an infinity in {row_of(data, row)}, column {column}")
     largest = torch.finfo(table.dtype).max ** 0.5 / 1e3
     large = (table > largest) | (table < -largest)
     if large.any():
         row, column = (int(i) for i in large.nonzero()[0])
         raise ValueError(
-            f"data: numbers of at most {largest:.0e} in size, whose squares and sums are numbers too, were expected, got {float(table[row, column]):g} in row {row}, "
+            f"data: numbers of at most {largest:.0e} in size, whose squares and sums are numbers too, were expected, got {float(table[row, column]):g} in {row_of(data, row)}, "
             f"column {column}: change the unit, or mark a wrong entry as missing (NaN)"
         )
     return table, names or tuple(str(j) for j in range(table.shape[1]))
@@ -175,12 +175,12 @@ def as_dense(data: Tensor) -> Tensor:
     return data.double() if data.dtype.is_floating_point and data.dtype not in (torch.float32, torch.float64) else data
 
 
-def check_complete(owner: str, table: Tensor, names: tuple[str, ...]) -> None:
-    """No entry of a table may be missing; the message names the first that is."""
+def check_complete(owner: str, table: Tensor, names: tuple[str, ...], data: Any = None) -> None:
+    """No entry of a table may be missing; the message names the first that is, as ``data``, of which the table was made, names its rows."""
     missing = table.isnan().nonzero().tolist()
     if missing:
         row, column = missing[0]
-        raise ValueError(f"data: {owner} needs complete rows; row {row}, column {names[column]!r} is missing")
+        raise ValueError(f"data: {owner} needs complete rows; {row_of(data, row)}, column {names[column]!r} is missing")
 
 
 def _as_floats(data: Any) -> np.ndarray:
@@ -240,8 +240,8 @@ def as_items(
     for dim, what in ((0, "column"), (1, "row")):
         empty = missing.all(dim).nonzero().ravel().tolist()
         if empty and for_fit:
-            shown = names[empty[0]] if dim == 0 else str(empty[0])
-            raise ValueError(f"data: {what} {shown!r} has no observed entry; drop it ({len(empty)} such {what}(s))")
+            shown = f"column {names[empty[0]]!r}" if dim == 0 else row_of(data, empty[0])
+            raise ValueError(f"data: {shown} has no observed entry; drop it ({len(empty)} such {what}(s))")
     constant = []
     for family, columns, _ in response.blocks(num_items):
         for j in range(columns.start, columns.stop):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.parts.frames import as_frame, column_names
+from ppl_models.parts.frames import as_frame, column_names, row_of
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.validation import as_dense, as_items
 
@@ -102,7 +102,7 @@ def places_of(frame: Any) -> tuple[np.ndarray, np.ndarray]:
     if twice.any():
         at = order[int(twice.argmax()) + 1]
         of = f" of sequence {list(order_of)[sequence[at]]!r}" if "sequence" in names else ""
-        raise ValueError(f"data: column 'time': every time once in a sequence was expected, but {time[at]}{of} is there twice, again in row {int(at)}")
+        raise ValueError(f"data: column 'time': every time once in a sequence was expected, but {time[at]}{of} is there twice, again in {row_of(frame, int(at))}")
     return sequence, step
 
 
@@ -114,7 +114,7 @@ def _times(column: Any) -> np.ndarray:
     wrong = ~(np.isfinite(values) & (values == np.round(values)))
     if wrong.any():
         at = int(wrong.argmax())
-        raise ValueError(f"data: column 'time': whole numbers that count steps were expected, got {values[at]:g} in row {at}")
+        raise ValueError(f"data: column 'time': whole numbers that count steps were expected, got {values[at]:g} in {row_of(column.to_frame(), at)}")
     return values.astype(np.int64)
 
 
@@ -134,9 +134,9 @@ def _of_frame(frame: Any, num_items: int, response: ResponseFamily, for_fit: boo
         if name in names:
             missing = np.flatnonzero(frame[frame.columns[names.index(name)]].isna().to_numpy())
             if len(missing):
-                raise ValueError(f"data: column {name!r} must not be empty; it is in row {int(missing[0])}")
+                raise ValueError(f"data: column {name!r} must not be empty; it is in {row_of(frame, int(missing[0]))}")
     if "time" in names and (negative := _times(frame[frame.columns[names.index("time")]]) < 0).any():
-        raise ValueError(f"data: column 'time': whole numbers from 0 that count steps were expected, got a negative one in row {int(negative.argmax())}")
+        raise ValueError(f"data: column 'time': whole numbers from 0 that count steps were expected, got a negative one in {row_of(frame, int(negative.argmax()))}")
     sequence, step = places_of(frame)
     items = frame[[column for column, name in zip(frame.columns, names, strict=True) if name not in PLACES]]
     table, item_names = _items(items, num_items, response, for_fit)

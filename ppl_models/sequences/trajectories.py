@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.parts.frames import as_frame
+from ppl_models.parts.frames import as_frame, row_of
 from ppl_models.sequences.codes import slices
 
 __all__ = ["UnvisitedWarning", "as_trajectories", "check_present", "pack", "trajectory_lengths", "unpack", "warn_unvisited"]
@@ -177,7 +177,7 @@ def check_present(frame: Any, names: tuple[str, ...]) -> None:
     for name in names:
         missing = np.flatnonzero(frame[name].isna().to_numpy())
         if len(missing):
-            raise ValueError(f"data: column {name!r} must not be empty; it is in row {int(missing[0])}")
+            raise ValueError(f"data: column {name!r} must not be empty; it is in {row_of(frame, int(missing[0]))}")
 
 
 def _from_frame(frame: Any) -> Tensor:

@@ -220,7 +220,7 @@ def frame_with(**columns: object) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("frame", "options", "message"),
     [
-        (frame_with(loud="very"), {}, "column 'loud', row 1 (line 2): a number was expected, got 'very'"),
+        (frame_with(loud="very"), {}, "column 'loud', row 0 (line 2): a number was expected, got 'very'"),
         (frame_with(loud=2), {}, "column 'loud': Bernoulli items take the values 0 and 1, found 2"),
         (frame_with(loud=-1), {"response": "poisson"}, "column 'loud': Poisson items are counts, found the negative value -1"),
         (frame_with(loud=0.5), {"response": "poisson"}, "column 'loud': Poisson items are whole counts, found 0.5"),

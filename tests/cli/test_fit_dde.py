@@ -101,3 +101,22 @@ def test_latents_that_depend_on_covariates_come_back_from_the_folder(tmp_path: P
     done = CliRunner().invoke(app, [*asked, "--covariates-missing", "drop"], catch_exceptions=False)
     assert "1 row of 300 that lack a covariate is left out." in done.stdout
     assert Fit.load(tmp_path / "gaps" / "fit").num_rows == 299
+
+
+def test_sizes_are_compared_beside_covariates(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    age = rng.normal(40.0, 10.0, 250).round()
+    skill = rng.random(250) < 1 / (1 + np.exp(4.0 - 0.1 * age))
+    table = pd.DataFrame((rng.random((250, 5)) < np.where(skill[:, None], 0.85, 0.2)).astype(int), columns=list("abcde")).assign(age=age)
+    table.insert(0, "town", np.where(table.index == 1, "", rng.choice(["Bonn", "Ulm"], 250)))
+    table.to_csv(tmp_path / "answers.csv", index=False)
+    asked = ["select", "dde", str(tmp_path / "answers.csv"), "--latents", "1:2", "--penalty", "none", "--no-progress", "--covariates", "age,town"]
+    assert "covariate 'town' is missing in row 1 (1 of 250 rows" in CliRunner().invoke(app, [*asked, "--out", str(tmp_path / "no")]).stderr
+    done = CliRunner().invoke(app, [*asked, "--covariates-missing", "drop", "--out", str(tmp_path / "out")], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    assert "1 row of 250 that lack a covariate is left out." in done.stdout
+    fit = Fit.load(tmp_path / "out" / "fit")
+    assert fit.model.num_items == 5
+    assert fit.model.covariates == Covariates(("age", "town"), ((), ("Bonn", "Ulm")))
+    assert (fit.num_rows, fit.model.latent_sizes) == (249, (1,))
+    assert 0.04 < float(fit.params["coefficients"][0, 1]) < 0.2

@@ -58,7 +58,7 @@ def test_columns_are_taken_as_they_look_and_rows_are_written(people, tmp_path):
     assert fit.model == Mixture(2, Blocks((Normal(), 1), (Poisson(), 1), (Bernoulli(), 1), (Normal(), 1)), 4)
     assert fit.item_names == ("age", "visits", "smokes", "born")
     rows = pd.read_csv(tmp_path / "posterior.csv")
-    assert rows["row"].tolist() == list(range(1, 81))
+    assert rows["row"].tolist() == list(range(80))
     used = frame[list(fit.item_names)]
     np.testing.assert_array_equal(rows["assignments"], fit.predict(used))
     np.testing.assert_allclose(rows["log_likelihood"], fit.log_likelihood_rows(used))
@@ -128,7 +128,7 @@ def test_a_column_that_counts_the_rows_is_named(people, tmp_path):
         (("--components", 2, "--columns", "age", "--response", "size=normal"), "--response: 'size' is no column of the table; the columns used are age"),
         (("--components", 2, "--columns", "age", "--response", "age=normal,age=normal"), "column 'age' is named twice"),
         (("--components", 2, "--columns", "age,town", "--response", "town=normal"), "column 'town' holds texts, which normal items cannot be"),
-        (("--components", 2, "--columns", "age,town", "--response", "normal"), "column 'town', row 1 (line 2): a number was expected"),
+        (("--components", 2, "--columns", "age,town", "--response", "normal"), "column 'town', row 0 (line 2): a number was expected"),
         (("--components", 2, "--columns", "age", "--response", "=normal"), "'=normal' should read COLUMN=FAMILY"),
         (("--components", 2, "--columns", "age", "--response", "poisson"), "column 'age': Poisson items are whole counts"),
         (("--components", 99, "--columns", "age"), "at least num_components = 99 rows were expected, got 80"),
@@ -169,7 +169,7 @@ def test_groups_that_depend_on_covariates_come_back_from_the_folder(people, tmp_
     assert "covariate 'town' is missing in row 1" in mixture(tmp_path / "gaps.csv", tmp_path / "refused", *asked).stderr
     done = mixture(tmp_path / "gaps.csv", tmp_path / "dropped", *asked, "--covariates-missing", "drop")
     assert f"1 row of {len(gaps)} that lack a covariate is left out." in done.stdout
-    assert pd.read_csv(tmp_path / "dropped" / "posterior.csv")["row"].tolist() == [1, *range(3, len(gaps) + 1)]
+    assert pd.read_csv(tmp_path / "dropped" / "posterior.csv")["row"].tolist() == [0, *range(2, len(gaps))]
     twice = mixture(people, tmp_path / "other", "--components", 2, "--columns", "age,visits", "--covariates", "age")
     assert twice.exit_code != 0
     assert "--covariates: age cannot be among --columns too" in twice.stderr

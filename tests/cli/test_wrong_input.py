@@ -79,7 +79,7 @@ def test_wrong_files_are_said_in_one_line(tmp_path: Path, fitted: Path, command:
 
 WORDS = {
     "semicolons.csv": "save it with commas, and points in decimal numbers", "tabs.csv": "name the file tabs.tsv", "sheet.xlsx": "save the sheet as csv",
-    "slip.csv": "column 'b' holds numbers, and 'oops' in row 2: leave such an entry empty if it is missing, or the column out, or say --response b=categorical",
+    "slip.csv": "column 'b' holds numbers, and 'oops' in row 1: leave such an entry empty if it is missing, or the column out, or say --response b=categorical",
 }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def table(num_rows: int = 240) -> pd.DataFrame:
 def test_a_fit_without_such_rows_is_that_of_the_others_and_says_so(model: Any) -> None:
     frame, weights = table(), pd.Series(1.0 + np.arange(240) % 2, index=[f"row {i}" for i in range(240)])
     complete = frame.dropna(subset=["age", "sex"])
-    with pytest.warns(RowsWarning, match=r"3 rows of 240 left out of the fit, for lack of a covariate: 3, 17, 20, counted from 0") as caught:
+    with pytest.warns(RowsWarning, match=r"3 rows of 240 left out of the fit, for lack of a covariate: 3 \(of index 'row 3'\), 17 \(of index 'row 17'\), 20 \(.*, counted from 0") as caught:
         found = fit(model, frame, QUICK, weights=weights, covariates_missing="drop")
     again = fit(model, complete, QUICK, weights=weights.to_numpy()[frame[["age", "sex"]].notna().all(axis=1)])
     assert found.num_rows == 237
@@ -45,7 +45,7 @@ def test_a_fit_without_such_rows_is_that_of_the_others_and_says_so(model: Any) -
         assert torch.equal(found.params[name], value)
     assert fit(model, complete, QUICK, covariates_missing="drop").warnings == ()  # nothing to leave out
     for ask in (found.predict, found.log_likelihood_rows, found.posterior_latents):
-        with pytest.raises(ValueError, match=r"'age' is missing in row 3 \(3 of 240.*dropna\(subset=\['age', 'sex'\]\). Of a row without its covariates a fit says nothing"):
+        with pytest.raises(ValueError, match=r"'age' is missing in row 3 \(of index 'row 3'\) \(3 of 240.*dropna\(subset=\['age', 'sex'\]\). Of a row without its covariates a fit says nothing"):
             ask(frame)
 
 
@@ -64,7 +64,7 @@ def test_arrays_and_weights_of_any_kind(model: Any) -> None:
 
 @both
 def test_rows_are_refused_unless_asked_for(model: Any) -> None:
-    with pytest.raises(ValueError, match=r"'age' is missing in row 3 \(3 of 240 rows.*let the fit do so, fit\(..., covariates_missing='drop'\)"):
+    with pytest.raises(ValueError, match=r"'age' is missing in row 3 \(of index 'row 3'\) \(3 of 240 rows.*let the fit do so, fit\(..., covariates_missing='drop'\)"):
         fit(model, table())
     with pytest.raises(ValueError, match="every row lacks a covariate"):
         fit(model, table().assign(age=np.nan), covariates_missing="drop")

@@ -249,7 +249,7 @@ def test_a_network_needs_the_columns_of_a_continuous_state(table, tmp_path) -> N
         ("sequence,time,state\n1,0,0\n", "no column is named 'action'; --action says which column is meant; the columns are sequence, time, state"),
         ("sequence,time,state,action\n1,0,0,0\n1,2,0,0\n", "sequence '1' goes from 0 to 2"),
         ("sequence,time,state,action\n1,0,,0\n1,1,0,0\n", "missing or negative in sequence '1' at time 0"),
-        ("sequence,time,state,action\n1,0,x,0\n1,1,1,0\n", "column 'state' holds numbers, and 'x' in row 1"),
+        ("sequence,time,state,action\n1,0,x,0\n1,1,1,0\n", "column 'state' holds numbers, and 'x' in row 0"),
         ("", "the file is empty"),
     ],
 )

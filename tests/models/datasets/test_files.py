@@ -78,13 +78,13 @@ def test_text_tables(tmp_path, text, names, values):
         ("data.npy", b"", "the file is empty"),
         ("data.csv", b"\n\n", "holds no line with an entry"),
         ("data.csv", b"a,b\n", "at least one row and one column were expected, got 0 x 2"),
-        ("data.csv", b"a,b\n1,2\n3,tall\n5,wide\n", r"column 'b', row 2 \(line 3\): a number was expected, got 'tall'"),
-        ("data.csv", b"a,b\n1,2\n\n3,1_0\n", r"column 'b', row 2 \(line 4\): a number was expected, got '1_0'"),
-        ("data.csv", b"1,2\n3,tall\n", r"column 2, row 2 \(line 2\): a number was expected, got 'tall'"),
+        ("data.csv", b"a,b\n1,2\n3,tall\n5,wide\n", r"column 'b', row 1 \(line 3\): a number was expected, got 'tall'"),
+        ("data.csv", b"a,b\n1,2\n\n3,1_0\n", r"column 'b', row 1 \(line 4\): a number was expected, got '1_0'"),
+        ("data.csv", b"1,2\n3,tall\n", r"column 1, row 1 \(line 2\): a number was expected, got 'tall'"),
         ("data.csv", b"a,b\n1,2\n1,2,3\n", "line 3 has 3 entries, where 2 were expected"),
         ("data.csv", b"a,b\n1\n", "line 2 has 1 entries, where 2 were expected"),
         ("data.csv", b"a,b,a\n1,2,3\n", "two columns are named 'a'"),
-        ("data.csv", b",a,b\n0,1,2\n", "column 1 has no name; if it holds row labels"),
+        ("data.csv", b",a,b\n0,1,2\n", "column 0 has no name; if it holds row labels"),
         ("data.csv", b"a;b\n1;2\n", "separated by commas were expected, got semicolons: 'a;b'"),
         ("data.tsv", b"a,b\n1,2\n", "separated by tabs were expected, got commas"),
         ("data.csv", b'a,b\n"1,2\n', "line 2: comma-separated text was expected, but unexpected end of data"),
@@ -188,7 +188,7 @@ def test_parquet_columns(tmp_path):
     assert table.names == ("a", "b", "empty")  # without the index
     np.testing.assert_array_equal(table.values, [[1, 3, np.nan], [np.nan, 4, np.nan]])
     pd.DataFrame({"a": [1.0, 2.0], "b": [None, "tall"]}).to_parquet(file)
-    with pytest.raises(ValueError, match=r"column 'b', row 2: a number was expected, got 'tall'"):
+    with pytest.raises(ValueError, match=r"column 'b', row 1: a number was expected, got 'tall'"):
         read_table(file)
 
 
@@ -291,10 +291,10 @@ def test_names_of_rows(tmp_path):
     assert table.values.tolist() == [[1, 0], [0, 1]]
     for wrong in ("item,add\none,1\none,0\n", "item,add\none,1\n,0\n"):
         path.write_text(wrong)
-        with pytest.raises(ValueError, match=r"row 2 is named .*; a name of its own"):
+        with pytest.raises(ValueError, match=r"row 1 is named .*; a name of its own"):
             read_table(path, row_names=True)
     path.write_text("item,add\none,x\n")
-    with pytest.raises(ValueError, match="column 'add', row 1"):
+    with pytest.raises(ValueError, match="column 'add', row 0"):
         read_table(path, row_names=True)
 
 
@@ -311,7 +311,7 @@ def test_some_columns_of_a_file_that_holds_texts_beside_them(tmp_path, ending):
         read_table(path, columns=["a", "a"])
     with pytest.raises(ValueError, match="at least one column"):
         read_table(path, columns=[])
-    with pytest.raises(ValueError, match="column 'name', row 1"):
+    with pytest.raises(ValueError, match="column 'name', row 0"):
         read_table(path, columns=["a", "name"])
 
 
@@ -335,7 +335,7 @@ def test_texts(tmp_path, ending):
 
 
 def test_texts_of_damaged_files_are_refused_by_name(tmp_path):
-    for content, words in (("a,b\n1\n", "row 1 has 1 entries"), ("a,a\n1,2\n", "two columns are named 'a'"), ("a,b\n", "at least one row"), ("", "is empty"), ("a;b\n1;2\n", "semicolons")):
+    for content, words in (("a,b\n1\n", "row 0 has 1 entries"), ("a,a\n1,2\n", "two columns are named 'a'"), ("a,b\n", "at least one row"), ("", "is empty"), ("a;b\n1;2\n", "semicolons")):
         (tmp_path / "data.csv").write_text(content)
         with pytest.raises(ValueError, match=words) as error:
             read_texts(tmp_path / "data.csv")
