@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import torch
 from _bench import command_line, run
 
@@ -147,7 +149,18 @@ def families(num_rows: int) -> dict[str, tuple[Any, np.ndarray]]:
         "HiddenMarkov of Normal, 2": (HiddenMarkov(2, Normal(), 6), numbers[: num_rows // 10 * 10].reshape(-1, 10, 6)),
         "NoisyOr, 4": (NoisyOr(18, 4), bits),
         "FactorAnalysis, 2": (FactorAnalysis(6, 2), numbers),
+        "program of a user's own": (two_normals, numbers),
     }
+
+
+def two_normals(data: torch.Tensor) -> None:
+    """Two classes of rows, as a user may write it."""
+    weight = pyro.sample("weight", dist.Beta(torch.tensor(1.0, dtype=torch.float64), 1.0))
+    mean = pyro.sample("mean", dist.Normal(torch.zeros(2, data.shape[1], dtype=torch.float64), 10.0).to_event(2))
+    with pyro.plate("rows", len(data)):
+        kind = pyro.sample("kind", dist.Bernoulli(weight)).unsqueeze(-1)
+        centre = torch.where(kind > 0.5, mean[..., 1, :], mean[..., 0, :])
+        pyro.sample("x", dist.Normal(centre, 1.0).to_event(1), obs=data)
 
 
 def shared_fit(rank: int, size: int, num_rows: int, iterations: int, store: str, queue: Any) -> None:

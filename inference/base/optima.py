@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from inference.base.blocks.summed_steps import SummedSteps
+from inference.base.blocks.summed_steps import SummedGenericSteps, SummedSteps
 from inference.programs.program import Params
 
 if TYPE_CHECKING:
@@ -132,10 +132,9 @@ def objective_of(problem: Problem, params: Params) -> tuple[Tensor, Tensor] | No
     if problem.rows is None:
         return problem.structure.exact_objective(problem, params)
     steps = problem.structure.steps(problem, 2**18, 1)
-    if steps is None:
-        return None
+    summed = SummedGenericSteps(problem.program(), problem.rows, 1) if steps is None else SummedSteps(steps, problem.rows)
     with torch.no_grad():
-        _, log_likelihood, log_prior = SummedSteps(steps, problem.rows).e_step(params)
+        _, log_likelihood, log_prior = summed.e_step(params)
     return log_likelihood.cpu(), (log_likelihood + log_prior).cpu()
 
 

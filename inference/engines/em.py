@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributions.constraints import Constraint
 
-from inference.base.blocks.summed_steps import SharedCheckpoint, SummedSteps
+from inference.base.blocks.summed_steps import SharedCheckpoint, SummedGenericSteps, SummedSteps
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
@@ -110,6 +110,8 @@ class EM:
         program = problem.program()
         refuse_open_sites("EM", problem.structure, program)
         program.check_enumerable()
+        if problem.rows is not None:
+            return SummedGenericSteps(program, problem.rows, 20 * self.num_inner)
         return GenericSteps(program, 20 * self.num_inner)
 
     def run(self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None) -> Outcome:

@@ -25,13 +25,13 @@ from inference.base.structure import Method, Problem, Standard, is_method, sampl
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
 from inference.engines.start_search import search_starts
-from inference.fitting.problem import check_blocks, in_blocks, problem_of, problem_of_blocks
+from inference.fitting.problem import check_blocks, check_engine, in_blocks, problem_of, problem_of_blocks
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.fitting.units import in_units_of_the_data
 from inference.fitting.weights import Missing, check_weighing, complete_covariates
 from inference.programs.alone import isolated, listening
-from inference.programs.data import checks_data
+from inference.programs.data import checks_data, first_tensor
 from inference.programs.program import Params, Program
 from inference.structures.registry import structure_of
 from ppl_models.parts.validation import is_integer
@@ -115,6 +115,8 @@ def fit(
     with listening() as caught, torch.enable_grad(), np.errstate(all="warn", under="ignore"):  # whatever the caller has set
         data, weights = complete_covariates(model, data, weights, covariates_missing)
         taken, start_given = in_blocks(model, data, method), not (init is None or isinstance(init, str))
+        if isinstance(taken, RowBlocks):
+            check_blocks(taken, method, init.params if isinstance(init, Fit) else init, num_restarts)
         problem = (problem_of_blocks if isinstance(taken, RowBlocks) else problem_of)(model, taken, seed, start_given, weights)
         search = None
         if method is None:
@@ -128,7 +130,7 @@ def fit(
         if isinstance(method, EM) and method.start is not None:
             method.start.check(problem)
         if problem.rows is not None:
-            check_blocks(method, problem, init.params if isinstance(init, Fit) else init, num_restarts)
+            check_engine(method)
         standard = _standard(problem, method)
         inner = problem if standard is None else standard.problem
         if path is not None:
@@ -353,7 +355,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
 
 def _latents(problem: Problem, program: Program) -> dict[str, tuple[int, ...]] | None:
     """Latents in a row and values of each, by discrete latent site."""
-    rows = 1 if checks_data(problem.model) else problem.num_rows
+    rows = 1 if checks_data(problem.model) else len(first_tensor(problem.data))
     out: dict[str, tuple[int, ...]] = {}
     for name in program.names("latent"):
         site = program.site(name)

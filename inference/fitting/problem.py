@@ -9,7 +9,7 @@ from inference.base.blocks.checked_rows import check_rows
 from inference.base.blocks.row_blocks import BLOCK_ROWS, RowBlocks
 from inference.base.blocks.sources import is_lazy
 from inference.base.contents import digest_of
-from inference.base.structure import Method, Problem
+from inference.base.structure import Method, Problem, refuse_open_sites
 from inference.engines.em import EM
 from inference.fitting.weights import row_weights
 from inference.programs.data import checked, checks_data
@@ -19,7 +19,7 @@ from inference.structures.registry import structure_of
 from ppl_models.parts.frames import as_frame
 from ppl_models.parts.validation import is_integer
 
-__all__ = ["check_blocks", "in_blocks", "problem_of", "problem_of_blocks"]
+__all__ = ["check_blocks", "check_engine", "in_blocks", "problem_of", "problem_of_blocks"]
 
 
 def problem_of(model: Callable[..., Any], data: Any, seed: int, start_given: bool = False, weights: Any = None) -> Problem:
@@ -66,16 +66,23 @@ def problem_of_blocks(model: Callable[..., Any], blocks: RowBlocks, seed: int, s
         ValueError: as there; for weights, or a model whose M-step wants its rows in memory.
     """
     _check_call(model, seed)
-    if weights is not None:
-        raise ValueError("weights: rows in memory were expected; rows in blocks count once each")
     structure = structure_of(model)
-    if not structure.takes_blocks:
-        raise ValueError(
-            "RowBlocks: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models and factor analysis are fitted from rows in blocks, without "
+    words = None
+    if weights is not None:
+        words = "weights: rows in memory were expected; rows in blocks count once each"
+    elif not (structure.takes_blocks or structure.is_generic):
+        words = (
+            "RowBlocks: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models, factor analysis and programs of your own are fitted from rows in blocks, without "
             "negative binomial or bounded items and without covariates, and "
             f"this {type(model).__name__} wants its rows in memory: fit(model, blocks.sample(20_000)) fits some of them"
         )
-    rows, sample, names = check_rows(model, blocks, int(seed))
+    blocks.processes.refuse(blocks.processes.gathered(words))
+
+    def look(program: Program) -> None:
+        refuse_open_sites("RowBlocks: EM", structure, program)
+        program.check_enumerable()
+
+    rows, sample, names = check_rows(model, blocks, int(seed), look)
     known = structure.measured(sample, None)
     return Problem(known, sample, names, int(seed), start_given, structure if known is model else structure_of(known), rows=rows)
 
@@ -100,19 +107,25 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
     return blocks if len(blocks) > BLOCK_ROWS else data.to_table()
 
 
-def check_blocks(method: Method, problem: Problem, init: Any, num_restarts: int | None) -> None:
-    """Refuse an engine that needs all rows at once, and processes with other settings.
+def check_blocks(blocks: RowBlocks, method: Method | None, init: Any, num_restarts: int | None) -> None:
+    """Refuse, before any row is read, an engine that needs all rows at once, and processes with other settings.
 
     Args:
-        method: the engine; problem: whose rows come in blocks.
+        blocks: the rows.
+        method: the engine; None for the recommended one, which :func:`check_engine` looks at once it is known.
         init, num_restarts: as the user gave them.
 
     Raises:
         ValueError: saying which engine does without.
     """
-    assert problem.rows is not None
-    if problem.rows.processes.group is not None:
-        problem.rows.processes.agree("method, init and num_restarts", digest_of((method, init, num_restarts), "the settings"))
+    if blocks.processes.group is not None:
+        blocks.processes.agree("method, init and num_restarts", digest_of((method, init, num_restarts), "the settings"))
+    if method is not None:
+        check_engine(method)
+
+
+def check_engine(method: Method) -> None:
+    """Refuse an engine that is not EM by sums over rows."""
     if not (isinstance(method, EM) and method.accelerate):
         raise ValueError(
             f"RowBlocks: EM() is fitted from rows in blocks, and {method!r} wants them in memory: give method=EM() (and a penalty, where the model's is left open), or "

@@ -6,23 +6,26 @@ A user's program is traced once for each half and not once an evaluation: what i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from inference.programs.alone import quiet
 from inference.programs.chains import ChainFactors
-from inference.programs.curvature import Colouring, climb
+from inference.programs.curvature import Colouring, Derivatives, Gradient, climb
 from inference.programs.elimination import FactorPosteriors, posteriors_of
 from inference.programs.program import Params, Program
 from inference.programs.replay import recorded
 from inference.programs.restarts import inner_points
+from inference.programs.tables import first_tensor
 
-__all__ = ["Expectation", "unit_steps"]
+__all__ = ["Expectation", "SummedExpectation", "unit_steps"]
 
 Shapes = dict[str, torch.Size]
+Sums = Callable[[Callable[[Any], dict[str, Tensor]]], dict[str, Tensor]]  # of what a function makes of some rows, over all rows
 
 MOST_COORDINATES = 256  # of one restart whose second derivatives are taken
 MOST_NEWTON = 10  # evaluations of Newton's method, after which L-BFGS goes on
@@ -106,7 +109,7 @@ class Expectation:
             value, slope = first(objective.point(at, fixed))
             return value, slope
 
-        end, is_done = start, False
+        derivatives = None
         if colouring is not None:
             second = self._replayed("M with curvature", count, objective.second(colouring.seeds), objective.point(start, fixed))
 
@@ -114,7 +117,16 @@ class Expectation:
                 value, slope, products = second(objective.point(at, fixed))
                 return value, slope, colouring.matrix(products)
 
-            end, arrived = climb(gradient, derivatives, start, colouring.reach, MOST_NEWTON)
+        return self._climbed(objective, params, start, gradient, derivatives, num_steps)
+
+    def _climbed(
+        self, objective: _Objective, params: Params, start: Tensor, gradient: Gradient, derivatives: Derivatives | None, num_steps: int
+    ) -> Params:
+        """Where the objective is largest, by its derivatives at any point (R, P)."""
+        end, is_done = start, False
+        if derivatives is not None:
+            assert self._colouring is not None
+            end, arrived = climb(gradient, derivatives, start, self._colouring.reach, MOST_NEWTON)
             is_done = bool(arrived.all())
         if not is_done:
             end = _by_gradient(gradient, end, objective.rows(unit_steps(self.program, objective.split(end))), num_steps)
@@ -156,6 +168,68 @@ class Expectation:
         return self._replays[half, count]
 
 
+class SummedExpectation(Expectation):
+    r"""The same where rows come in blocks: the bound that the M-step climbs, its gradient and its curvature are sums over rows.
+
+    .. math:: Q(\theta' \mid \theta) = \sum_b \Big[ E_\theta \log p(x_b, z_b \mid \theta') + \frac{n_b}{N} \log p(\theta') \Big]
+
+    Every block works out its posteriors at :math:`\theta` anew at every point, for they are as many as its rows. Which second derivatives there are is
+    seen on the rows of ``program``.
+
+    Args:
+        program: with a sample of the rows; summed: adds up over all rows; num_rows: N.
+        agreed: the point of the first of several processes, in each of them.
+    """
+
+    def __init__(self, program: Program, summed: Sums, num_rows: int, agreed: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(program)
+        self.summed, self.num_rows, self.agreed = summed, num_rows, agreed
+
+    def log_likelihood(self, params: Params) -> Tensor:
+        """Of all rows, at parameters (R, ...), (R,)."""
+
+        def of_rows(data: Any) -> dict[str, Tensor]:
+            with torch.no_grad():
+                return {"value": self.program.with_data(data).log_marginal(params)}
+
+        return self.summed(of_rows)["value"]
+
+    def improve(self, params: Params, num_steps: int) -> Params:
+        """What :meth:`maximise` makes of the posteriors at these parameters, (R, ...)."""
+        new = [self._improved(part, num_steps) for part in self._parts(params)]
+        return {name: torch.cat([part[name] for part in new]) for name in params}
+
+    def _improved(self, params: Params, num_steps: int) -> Params:
+        free = {name: value.detach() for name, value in self.program.unconstrained(params).items()}
+        count, colouring = len(next(iter(free.values()))), self._colouring
+        objective = _Objective(self.program, _shapes(free), {}, count)
+
+        def at_all(at: Tensor, ask: Callable[[_Objective, Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+            at = self.agreed(at)
+
+            def of_rows(data: Any) -> dict[str, Tensor]:
+                own = self.program.with_data(data)
+                weights = own.factor_posteriors(params).weights
+                part = replace(objective, program=own, factors=_shapes(weights), prior_share=len(first_tensor(data)) / self.num_rows)
+                found = ask(part, part.point(at, _vector(weights)))
+                return {str(number): value for number, value in enumerate(found)}
+
+            return tuple(self.summed(of_rows).values())
+
+        def gradient(at: Tensor) -> tuple[Tensor, Tensor]:
+            value, slope = at_all(at, lambda part, point: part.first(point))
+            return value, slope
+
+        derivatives = None
+        if colouring is not None:
+
+            def derivatives(at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+                value, slope, products = at_all(at, lambda part, point: part.second(colouring.seeds)(point))
+                return value, slope, colouring.matrix(products)
+
+        return self._climbed(objective, params, objective.rows(free), gradient, derivatives, num_steps)
+
+
 @dataclass(frozen=True, eq=False)
 class _Objective:
     """The expected complete-data log-posterior as a function of one vector: coordinates (R, P), then the posteriors it is expected under.
@@ -164,12 +238,14 @@ class _Objective:
         program: whose.
         shapes: of the free coordinates of every site, (R, ...); factors: of the posteriors.
         count: R.
+        prior_share: how much of the log-prior belongs to these rows.
     """
 
     program: Program
     shapes: Shapes
     factors: Shapes
     count: int
+    prior_share: float = 1.0
 
     def rows(self, values: Params) -> Tensor:
         """Free coordinates of every restart side by side, (R, P)."""
@@ -211,7 +287,7 @@ class _Objective:
         leaf = free.detach().reshape(self.count, -1).requires_grad_()
         nothing = torch.zeros(self.count, dtype=point.dtype, device=point.device)
         posteriors = FactorPosteriors(_split(fixed, self.factors), nothing, nothing)
-        return leaf, self.program.expected_log_joint(self.program.constrained(self.split(leaf)), posteriors)
+        return leaf, self.program.expected_log_joint(self.program.constrained(self.split(leaf)), posteriors, self.prior_share)
 
     def has_kink(self, fixed: Tensor) -> bool:
         """Whether the gradient jumps where a coordinate changes its sign, as that of a penalty does."""

@@ -440,12 +440,12 @@ class Program:
         """E[log p(data, latents | params)] under fixed factor posteriors, without the prior; () or (R,)."""
         return self._each(lambda own, known: self._factors(own).expected(known.weights), params, posteriors)
 
-    def expected_log_joint(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
-        """The same with the prior of the parameters, from one run of the program; () or (R,)."""
+    def expected_log_joint(self, params: Params, posteriors: FactorPosteriors, prior_share: float = 1.0) -> Tensor:
+        """The same with a share of the prior of the parameters, all of it for all rows, from one run of the program; () or (R,)."""
 
         def both(own: Params, known: FactorPosteriors) -> Tensor:
             factors = self._factors(own)
-            return factors.expected(known.weights) + factors.log_prior
+            return factors.expected(known.weights) + (factors.log_prior if prior_share == 1.0 else prior_share * factors.log_prior)
 
         return self._each(both, params, posteriors)
 

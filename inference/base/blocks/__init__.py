@@ -3,6 +3,6 @@
 from inference.base.blocks.checked_rows import CheckedRows, check_rows
 from inference.base.blocks.processes import LostProcessError, Processes
 from inference.base.blocks.row_blocks import RowBlocks
-from inference.base.blocks.summed_steps import SharedCheckpoint, SummedSteps
+from inference.base.blocks.summed_steps import SharedCheckpoint, SummedGenericSteps, SummedSteps
 
-__all__ = ["CheckedRows", "LostProcessError", "Processes", "RowBlocks", "SharedCheckpoint", "SummedSteps", "check_rows"]
+__all__ = ["CheckedRows", "LostProcessError", "Processes", "RowBlocks", "SharedCheckpoint", "SummedGenericSteps", "SummedSteps", "check_rows"]

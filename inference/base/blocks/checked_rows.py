@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,12 +13,13 @@ import torch
 from torch import Tensor
 
 from inference.base.blocks.messages import numbers_of, with_numbers
+from inference.base.blocks.own_programs import Look, ProgramRows
 from inference.base.blocks.processes import Processes
 from inference.base.blocks.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
 from inference.base.blocks.sources import joined_rows, rows_at
 from inference.base.contents import digest_of
 from inference.base.steps import add_statistics
-from inference.programs.data import checks_data
+from inference.programs.data import checks_data, first_tensor, map_tensors
 
 __all__ = ["CheckedRows", "check_rows"]
 
@@ -32,10 +34,9 @@ class CheckedRows:
     """All rows of a fit, as its model takes them, of which one block is held at a time.
 
     Args:
-        model: whose checks turn a block into a tensor.
+        take: a block as the model takes it: a tensor, or what a user's program reads, one entry a row in each of its tensors.
         blocks: this process's.
         num_rows: of all processes together.
-        is_plain: whether the model takes the numbers as they stand, so that later passes need no checks.
         like: one row, (1, ...).
         stamps: sizes and times of the files when the first pass began.
         first_row: number of this process's first row among all.
@@ -43,11 +44,10 @@ class CheckedRows:
         known: what was worked out before.
     """
 
-    model: Any
+    take: Callable[[Any], Any]
     blocks: RowBlocks
     num_rows: int
-    is_plain: bool
-    like: Tensor
+    like: Any
     stamps: dict[Path, tuple[int, int]]
     first_row: int
     changes: tuple[Change, ...] = ()
@@ -58,7 +58,7 @@ class CheckedRows:
         """That share the rows."""
         return self.blocks.processes
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Any]:
         """This process's blocks.
 
         Raises:
@@ -69,8 +69,8 @@ class CheckedRows:
             yield self._taken(block)  # held by nobody here while the next one is read
         _refuse_changed(self.stamps)
 
-    def _taken(self, block: Any) -> Tensor:
-        data: Tensor = plain(block, self.like.dtype) if self.is_plain else self.model.check_data(block, for_fit=False)[0]
+    def _taken(self, block: Any) -> Any:
+        data = self.take(block)
         for change in self.changes:
             data = change(data)
         return data
@@ -83,7 +83,7 @@ class CheckedRows:
         """
         return replace(self, changes=(*self.changes, change), like=change(self.like))
 
-    def summed(self, of_rows: Callable[[Tensor], S]) -> S:
+    def summed(self, of_rows: Callable[[Any], S]) -> S:
         """What a function makes of rows, a tensor, dict or record of sums, added up over all rows of all processes.
 
         One message goes around. An error in one process is raised in all of them.
@@ -111,7 +111,7 @@ class CheckedRows:
             self.processes.refuse([None if words is None else words[0] for words in told], is_input)
         return with_numbers(layout, message[1:])
 
-    def _own_sum(self, of_rows: Callable[[Tensor], S]) -> S:
+    def _own_sum(self, of_rows: Callable[[Any], S]) -> S:
         """Over this process's rows."""
         total: S | None = None
         for data in self:
@@ -126,10 +126,12 @@ class CheckedRows:
         if "digest" not in self.known:
             own, row = 0, self.first_row
             for data in self:
-                own += _hash_of(data, row)
-                row += len(data)
+                for name, values in _named(data):
+                    own += _hash_of(values, row) * _salt(name)
+                row += len(first_tensor(data))
             sums = self.processes.gathered(own)
-            self.known["digest"] = f"{sum(sums) % 2**64} {self.num_rows} {tuple(self.like.shape[1:])} {self.like.dtype}"
+            kinds = " ".join(f"{name}{tuple(value.shape[1:])} {value.dtype}" for name, value in _named(self.like))
+            self.known["digest"] = f"{sum(sums) % 2**64} {self.num_rows} {kinds}"
         return self.known["digest"]
 
 
@@ -140,6 +142,16 @@ def plain(block: Any, dtype: torch.dtype) -> Tensor:
     kind = np.float32 if dtype == torch.float32 else np.float64
     numbers = block.to_numpy(dtype=kind, na_value=np.nan) if hasattr(block, "to_numpy") else block
     return torch.from_numpy(np.array(numbers, dtype=kind, order="C"))
+
+
+def _named(data: Any) -> list[tuple[str, Tensor]]:
+    """The tensors of some rows, by name where they have names."""
+    return [("", data)] if isinstance(data, Tensor) else [(str(name), data[name]) for name in data.keys()]  # noqa: SIM118 (columns of a program are iterated by name too)
+
+
+def _salt(name: str) -> int:
+    """An odd number for every name, 1 for none."""
+    return 2 * int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) + 1 if name else 1
 
 
 def _hash_of(data: Tensor, first_row: int) -> int:
@@ -205,9 +217,7 @@ class _Found:
 
     def take_in(self, block: Any, data: Tensor, first: int, picked: np.ndarray) -> None:
         """A block whose first row has the number ``first``; ``picked`` are numbers of rows to keep."""
-        own = picked[(picked >= first) & (picked < first + len(data))]
-        if len(own):
-            self.drawn.append((own, rows_at(block, own - first)))
+        self.draw(block, first, len(data), picked)
         if self.gap is None and bool((missing := data.isnan().flatten(1).any(1)).any()):
             row = int(missing.long().argmax())
             self.gap = np.array([first + row]), rows_at(block, [row])
@@ -216,6 +226,12 @@ class _Found:
         self.highest = self._extreme(block, table, first, self.highest, -1.0)
         wanted = {*self.lowest[1].tolist(), *self.highest[1].tolist()}
         self.extremes = {row: value for row, value in self.extremes.items() if row in wanted}
+
+    def draw(self, block: Any, first: int, num_rows: int, picked: np.ndarray) -> None:
+        """Keep those rows of a block that are to be kept."""
+        own = picked[(picked >= first) & (picked < first + num_rows)]
+        if len(own):
+            self.drawn.append((own, rows_at(block, own - first)))
 
     def _extreme(self, block: Any, table: Tensor, first: int, known: tuple[np.ndarray, np.ndarray] | None, sign: float) -> tuple[np.ndarray, np.ndarray]:
         signed = torch.where(table.isfinite(), sign * table, torch.inf).amin(1).double()  # (n, J)
@@ -230,20 +246,23 @@ class _Found:
         return value, row
 
 
-def check_rows(model: Any, blocks: RowBlocks, seed: int) -> tuple[CheckedRows, Tensor, tuple[str, ...]]:
-    """Read all rows once, and check them by the model's rules.
+def check_rows(model: Any, blocks: RowBlocks, seed: int, look: Look | None = None) -> tuple[CheckedRows, Any, tuple[str, ...]]:
+    """Read all rows once, and check them by the model's rules; those of a user's program by running it on them.
+
+    Args:
+        model: the program; blocks: this process's rows; seed: of the sample.
+        look: what else to refuse of a user's program, when it is first run; None for nothing.
 
     Returns:
         The rows; a sample of them in memory, (n, ...); the names of the items. The sample is drawn by the number of a row among all, so that it
-        is the same however many processes there are, and has beside the drawn rows the lowest and highest entry of every column and a row with a missing
-        entry, where there are some.
+        is the same however many processes there are, and has, where a model checks its rows itself, beside the drawn rows the lowest and highest entry of every
+        column and a row with a missing entry, where there are some.
 
     Raises:
-        ValueError: for rows that the model refuses, a process without rows, rows of several kinds, a file that changes, or a model without rules for its data.
+        ValueError: for rows that the model refuses, a process without rows, rows of several kinds, a file that changes, or a user's program that takes its rows
+            for more than rows (:mod:`inference.base.blocks.own_programs`).
     """
     processes = blocks.processes
-    if not checks_data(model):
-        raise ValueError("RowBlocks: a model of the library, which checks its rows, was expected; a program of your own takes its rows in memory")
     if processes.group is not None:
         processes.agree("the model", digest_of(model, "the program"))
         processes.agree("the seed", str(seed))
@@ -255,10 +274,10 @@ def check_rows(model: Any, blocks: RowBlocks, seed: int) -> tuple[CheckedRows, T
     lengths = [length for length, _ in kinds]
     num_rows, first_row = sum(lengths), sum(lengths[: processes.rank])
     picked, stamps = drawn_rows(num_rows, SAMPLE_ROWS, seed), {}
-    found = _Found()
+    found, own = _Found(), None if checks_data(model) else ProgramRows(model, look)
     try:
         stamps = _stamps_of(blocks.source.files())
-        _read(model, blocks, first_row, picked, found)
+        _read(model if own is None else own, blocks, first_row, picked, found)
         _refuse_changed(stamps)
     except Exception as error:
         if processes.group is None:
@@ -266,8 +285,16 @@ def check_rows(model: Any, blocks: RowBlocks, seed: int) -> tuple[CheckedRows, T
         found.error = str(error)  # all processes must end
     told = processes.gathered(found)
     processes.refuse([one.error for one in told])
-    numbers, names = _assembled(model, told)
-    rows = CheckedRows(model, blocks, num_rows, found.is_plain, numbers[:1], stamps, first_row)
+    if own is not None:
+        own.agree(processes)
+    numbers, names = _assembled(model if own is None else own, told)
+
+    def take(block: Any) -> Any:
+        if own is not None:
+            return own.taken(block)
+        return plain(block, numbers.dtype) if found.is_plain else model.check_data(block, for_fit=False)[0]
+
+    rows = CheckedRows(take, blocks, num_rows, map_tensors(lambda x: x[:1], numbers), stamps, first_row)
     return rows, numbers, names
 
 
@@ -279,6 +306,11 @@ def _read(model: Any, blocks: RowBlocks, first_row: int, picked: np.ndarray, fou
         except ValueError as error:
             words = f" (rows {first:,} to {first + len(block):,} of the data, counted from 0 there)" if first else ""
             raise ValueError(f"{error}{words}") from error
+        found.names = names
+        if isinstance(model, ProgramRows):
+            found.draw(block, first, len(block), picked)
+            first += len(block)
+            continue
         if not isinstance(data, Tensor) or len(data) != len(block):
             raise ValueError(
                 f"RowBlocks: one row of what {type(model).__name__} is fitted to was expected for each line, and {len(block):,} lines gave {len(data):,}: sequences come in blocks as an "
@@ -286,7 +318,6 @@ def _read(model: Any, blocks: RowBlocks, first_row: int, picked: np.ndarray, fou
             )
         if data.dim() == 2 and bool((empty := data.isnan().all(1)).any()):
             raise ValueError(f"data: row {first + int(empty.long().argmax()):,} has no observed entry; drop it")
-        found.names = names
         found.is_plain = found.is_plain and _is_plain(block, data)
         found.take_in(block, data, first, picked)
         first += len(block)
@@ -301,14 +332,14 @@ def _is_plain(block: Any, data: Tensor) -> bool:
     return own.shape == data.shape and torch.allclose(own, data, rtol=0.0, atol=0.0, equal_nan=True)
 
 
-def _assembled(model: Any, told: list[_Found]) -> tuple[Tensor, tuple[str, ...]]:
+def _assembled(model: Any, told: list[_Found]) -> tuple[Any, tuple[str, ...]]:
     """The sample of all processes by the model's whole rules, those about columns among them."""
     kept = [part for one in told for part in one.drawn]
-    for sign in ("lowest", "highest"):
+    for sign in ("lowest", "highest") if told[0].lowest is not None else ():
         values, rows = (np.stack(part) for part in zip(*(getattr(one, sign) for one in told), strict=True))
         best = np.take_along_axis(rows, values.argmin(0)[None], 0)[0]  # of the first process that has it
         kept += [(np.array([row]), one.extremes[row]) for one in told for row in set(best.tolist()) if row in one.extremes]
     kept += [one.gap for one in told if one.gap is not None][:1]
     _, places = np.unique(np.concatenate([numbers for numbers, _ in kept]), return_index=True)
     data, names = model.check_data(rows_at(joined_rows([rows for _, rows in kept]), places), for_fit=True)
-    return data.contiguous(), tuple(names)  # in one order of memory, so that sums have the same bits whatever the form of the rows
+    return map_tensors(Tensor.contiguous, data), tuple(names)  # in one order of memory, so that sums have the same bits whatever the form of the rows

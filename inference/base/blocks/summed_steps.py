@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from inference.base.blocks.checked_rows import CheckedRows
 from inference.base.blocks.processes import Processes
 from inference.base.checkpoint import Checkpoint
-from inference.base.steps import Steps
-from inference.programs.program import Params
+from inference.base.steps import GenericSteps, Steps
+from inference.programs.expectation import SummedExpectation
+from inference.programs.program import Params, Program
 
-__all__ = ["SharedCheckpoint", "SummedSteps"]
+__all__ = ["SharedCheckpoint", "SummedGenericSteps", "SummedSteps"]
 
 State = TypeVar("State")
 
@@ -53,6 +56,42 @@ class SummedSteps(Steps):
     def relax(self) -> SummedSteps | None:
         easier = self.steps.relax()
         return None if easier is None else SummedSteps(easier, self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class SummedGenericSteps(Steps):
+    """EM for any program of independent rows: the bound of the M-step, its gradient and its curvature are added up over all of them.
+
+    An M-step reads the rows as often as Newton's method looks at the bound, some three to ten times.
+
+    Args:
+        program: with a sample of the rows.
+        rows: all of them.
+        num_steps: L-BFGS iterations of one M-step, where Newton's method does not pay or has not arrived.
+    """
+
+    program: Program
+    rows: CheckedRows
+    num_steps: int
+
+    @cached_property
+    def _halves(self) -> SummedExpectation:
+        return SummedExpectation(self.program, self.rows.summed, self.rows.num_rows, self._agreed)
+
+    def _agreed(self, point: Tensor) -> Tensor:
+        return self.rows.processes.params_of_first({"point": point})["point"]
+
+    def e_step(self, params: Params) -> tuple[None, Tensor, Tensor]:
+        """No statistics: posteriors are as many as rows, and worked out where the M-step needs them."""
+        with torch.no_grad():
+            return None, self._halves.log_likelihood(params), self.program.log_prior(params)
+
+    def m_step(self, statistics: None, params: Params) -> Params:
+        """From the posteriors at ``params``."""
+        return self.rows.processes.params_of_first(self._halves.improve(params, self.num_steps))
+
+    def on(self, data: Any) -> Steps:
+        return GenericSteps(self.program, self.num_steps).on(data)
 
 
 class SharedCheckpoint(Checkpoint):

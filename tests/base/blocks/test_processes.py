@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 
@@ -63,7 +65,18 @@ def tables() -> dict[str, np.ndarray]:
     group = rng.random(NUM_ROWS) < 0.4
     numbers = np.where(group[:, None], rng.normal(2, 1, (NUM_ROWS, 4)), rng.normal(-1, 0.7, (NUM_ROWS, 4)))
     bits = (rng.random((NUM_ROWS, 6)) < np.where(group[:, None], 0.8, 0.2)).astype(float)
-    return {"numbers": numbers, "bits": bits, "sequences": numbers[:300].reshape(60, 5, 4)}
+    counts = np.where(rng.random((NUM_ROWS, 2)) < 0.3, 0.0, rng.poisson(4.0, (NUM_ROWS, 2)))
+    return {"numbers": numbers, "bits": bits, "sequences": numbers[:300].reshape(60, 5, 4), "counts": counts}
+
+
+def inflated_columns(data: torch.Tensor) -> None:
+    """A program of a user's own: zero-inflated Poisson counts in two columns."""
+    zero = pyro.sample("zero", dist.Beta(torch.tensor(1.0, dtype=torch.float64), 1.0))
+    rate = pyro.sample("rate", dist.Gamma(torch.tensor(1.0, dtype=torch.float64), 0.1))
+    with pyro.plate("rows", len(data)):
+        never = pyro.sample("never", dist.Bernoulli(zero))
+        for j in range(2):
+            pyro.sample(f"count_{j}", dist.Poisson(torch.where(never > 0.5, torch.full_like(rate, 1e-8), rate)), obs=data[:, j])
 
 
 Q = np.array([[1, 0], [1, 0], [1, 1], [0, 1], [0, 1], [1, 1]])
@@ -75,6 +88,7 @@ FAMILIES = {
     "noisy or": (NoisyOr(6, 2), "bits"),
     "factors": (FactorAnalysis(4, 1), "numbers"),
     "hidden Markov": (HiddenMarkov(2, Normal(), 4), "sequences"),
+    "own program": (inflated_columns, "counts"),
 }
 
 
@@ -91,7 +105,7 @@ def fits(group: Any, rank: int, names: tuple[str, ...] = tuple(FAMILIES)) -> dic
 
 
 def two_fits(group: Any, rank: int) -> Any:
-    return fits(group, rank, ("normal mixture", "encoder"))
+    return fits(group, rank, ("normal mixture", "encoder", "own program"))
 
 
 @pytest.mark.parametrize(("size", "work"), [(2, two_fits), pytest.param(3, fits, marks=pytest.mark.slow)])
