@@ -123,7 +123,7 @@ def memory(args: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
 # ---------------------------------------------------------------- processes
 
 
-def families(num_rows: int) -> dict[str, tuple[Any, np.ndarray]]:
+def families(num_rows: int) -> dict[str, tuple[Any, Any]]:
     from ppl_models import (
         Bernoulli,
         DeepDiscreteEncoder,
@@ -134,11 +134,16 @@ def families(num_rows: int) -> dict[str, tuple[Any, np.ndarray]]:
         MultivariateNormal,
         NoisyOr,
         Normal,
+        OptionsHMM,
     )
 
     rng = np.random.default_rng(1)
     bits = made(num_rows, 18, 0)
     numbers = rng.normal(size=(num_rows, 6)) + 2.0 * (rng.random(num_rows) < 0.4)[:, None]
+    sequences, steps = num_rows // 10, 10
+    option = np.cumsum(rng.random((sequences, steps)) < 0.15, axis=1) % 2
+    action = (rng.random(option.shape) < np.where(option, 0.9, 0.15)).astype(int)
+    demonstrations = {"state": rng.integers(3, size=option.shape), "action": action}
     q_matrix = np.eye(3)[np.arange(18) % 3]
     return {
         "DeepDiscreteEncoder (18, 6, 2)": (DeepDiscreteEncoder(18, (6, 2), penalty=None), bits),
@@ -149,6 +154,7 @@ def families(num_rows: int) -> dict[str, tuple[Any, np.ndarray]]:
         "HiddenMarkov of Normal, 2": (HiddenMarkov(2, Normal(), 6), numbers[: num_rows // 10 * 10].reshape(-1, 10, 6)),
         "NoisyOr, 4": (NoisyOr(18, 4), bits),
         "FactorAnalysis, 2": (FactorAnalysis(6, 2), numbers),
+        "OptionsHMM of 3 states, 2 actions, 2": (OptionsHMM(3, 2, 2), demonstrations),
         "program of a user's own": (two_normals, numbers),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,10 +17,12 @@ from inference.base.blocks.messages import numbers_of, with_numbers
 from inference.base.blocks.own_programs import Look, ProgramRows
 from inference.base.blocks.processes import Processes
 from inference.base.blocks.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
-from inference.base.blocks.sources import joined_rows, rows_at
+from inference.base.blocks.sources import joined_rows, num_rows_in, rows_at
 from inference.base.contents import digest_of
 from inference.base.steps import add_statistics
+from inference.programs.alone import listening
 from inference.programs.data import checks_data, first_tensor, map_tensors
+from ppl_models.sequences.trajectories import UnvisitedWarning
 
 __all__ = ["CheckedRows", "check_rows"]
 
@@ -42,6 +45,7 @@ class CheckedRows:
         first_row: number of this process's first row among all.
         changes: what becomes of a block behind its checks, such as units.
         known: what was worked out before.
+        only: the block, where this process has no more than one, which is then read once.
     """
 
     take: Callable[[Any], Any]
@@ -52,6 +56,7 @@ class CheckedRows:
     first_row: int
     changes: tuple[Change, ...] = ()
     known: dict[str, str] = field(default_factory=dict)
+    only: list[Any] = field(default_factory=list)
 
     @property
     def processes(self) -> Processes:
@@ -65,8 +70,13 @@ class CheckedRows:
             ValueError: for files that are no longer what they were.
         """
         _refuse_changed(self.stamps)
-        for block in self.blocks:
-            yield self._taken(block)  # held by nobody here while the next one is read
+        if len(self.blocks) <= self.blocks.block_rows:
+            if not self.only:
+                self.only.extend(self._taken(block) for block in self.blocks)
+            yield from self.only
+        else:
+            for block in self.blocks:
+                yield self._taken(block)  # held by nobody here while the next one is read
         _refuse_changed(self.stamps)
 
     def _taken(self, block: Any) -> Any:
@@ -81,7 +91,7 @@ class CheckedRows:
         Args:
             change: of any rows (n, ...), row by row.
         """
-        return replace(self, changes=(*self.changes, change), like=change(self.like))
+        return replace(self, changes=(*self.changes, change), like=change(self.like), only=[])
 
     def summed(self, of_rows: Callable[[Any], S]) -> S:
         """What a function makes of rows, a tensor, dict or record of sums, added up over all rows of all processes.
@@ -287,7 +297,7 @@ def check_rows(model: Any, blocks: RowBlocks, seed: int, look: Look | None = Non
     processes.refuse([one.error for one in told])
     if own is not None:
         own.agree(processes)
-    numbers, names = _assembled(model if own is None else own, told)
+    numbers, names = _assembled(model if own is None else own, told, num_rows)
 
     def take(block: Any) -> Any:
         if own is not None:
@@ -301,30 +311,33 @@ def check_rows(model: Any, blocks: RowBlocks, seed: int, look: Look | None = Non
 def _read(model: Any, blocks: RowBlocks, first_row: int, picked: np.ndarray, found: _Found) -> None:
     first = first_row
     for block in blocks.source.parts(blocks.begin, blocks.end, min(blocks.block_rows, PIECE_ROWS)):
+        size = num_rows_in(block)
         try:
             data, names = model.check_data(block, for_fit=False)
         except ValueError as error:
-            words = f" (rows {first:,} to {first + len(block):,} of the data, counted from 0 there)" if first else ""
+            words = f" (rows {first:,} to {first + size:,} of the data, counted from 0 there)" if first else ""
             raise ValueError(f"{error}{words}") from error
         found.names = names
         if isinstance(model, ProgramRows):
-            found.draw(block, first, len(block), picked)
-            first += len(block)
+            found.draw(block, first, size, picked)
+            first += size
             continue
-        if not isinstance(data, Tensor) or len(data) != len(block):
+        if not isinstance(data, Tensor) or len(data) != size:
             raise ValueError(
-                f"RowBlocks: one row of what {type(model).__name__} is fitted to was expected for each line, and {len(block):,} lines gave {len(data):,}: sequences come in blocks as an "
+                f"RowBlocks: one row of what {type(model).__name__} is fitted to was expected for each line, and {size:,} lines gave {len(data):,}: sequences come in blocks as an "
                 "array (sequences, steps, items); steps in a table are taken in memory"
             )
         if data.dim() == 2 and bool((empty := data.isnan().all(1)).any()):
             raise ValueError(f"data: row {first + int(empty.long().argmax()):,} has no observed entry; drop it")
         found.is_plain = found.is_plain and _is_plain(block, data)
         found.take_in(block, data, first, picked)
-        first += len(block)
+        first += size
 
 
 def _is_plain(block: Any, data: Tensor) -> bool:
     """Whether the checks left the numbers as they stand."""
+    if not data.is_floating_point():
+        return False
     try:
         own = plain(block, data.dtype)
     except (TypeError, ValueError):
@@ -332,7 +345,7 @@ def _is_plain(block: Any, data: Tensor) -> bool:
     return own.shape == data.shape and torch.allclose(own, data, rtol=0.0, atol=0.0, equal_nan=True)
 
 
-def _assembled(model: Any, told: list[_Found]) -> tuple[Any, tuple[str, ...]]:
+def _assembled(model: Any, told: list[_Found], num_rows: int) -> tuple[Any, tuple[str, ...]]:
     """The sample of all processes by the model's whole rules, those about columns among them."""
     kept = [part for one in told for part in one.drawn]
     for sign in ("lowest", "highest") if told[0].lowest is not None else ():
@@ -341,5 +354,9 @@ def _assembled(model: Any, told: list[_Found]) -> tuple[Any, tuple[str, ...]]:
         kept += [(np.array([row]), one.extremes[row]) for one in told for row in set(best.tolist()) if row in one.extremes]
     kept += [one.gap for one in told if one.gap is not None][:1]
     _, places = np.unique(np.concatenate([numbers for numbers, _ in kept]), return_index=True)
-    data, names = model.check_data(rows_at(joined_rows([rows for _, rows in kept]), places), for_fit=True)
+    with listening() as heard:
+        data, names = model.check_data(rows_at(joined_rows([rows for _, rows in kept]), places), for_fit=True)
+    for warning in heard:
+        if len(places) == num_rows or not issubclass(warning.category, UnvisitedWarning):  # what is not in a sample may be elsewhere
+            warnings.warn(warning.message, warning.category, stacklevel=2)
     return map_tensors(Tensor.contiguous, data), tuple(names)  # in one order of memory, so that sums have the same bits whatever the form of the rows

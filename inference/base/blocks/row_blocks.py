@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from inference.base.blocks.processes import Processes
-from inference.base.blocks.sources import Source, joined_rows, rows_at, source_of
+from inference.base.blocks.sources import Source, joined_rows, num_rows_in, rows_at, source_of
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size
 
@@ -46,7 +46,8 @@ class RowBlocks:
 
         Args:
             source: path of a ``.npy``, ``.parquet`` or ``.arrow`` file or of a folder of parquet files, a NumPy memory map (or array), a ``pyarrow.dataset``, a
-                tensor, a data frame, or any object with a length whose slices are tables.
+                tensor, a data frame, or any object with a length whose slices are tables; or a dict of arrays, tensors or ``.npy`` files of one length, as for sequences
+                of states and actions, or for a program that reads them by name.
             block_rows: rows held at a time. Fewer than some ten thousand cost time, for every block has a fixed price of a few milliseconds.
             group: of ``torch.distributed``, such as ``torch.distributed.group.WORLD``, where several processes share one fit; each then makes the same calls. None
                 for one process.
@@ -87,10 +88,11 @@ class RowBlocks:
         check_size("sample", "seed", seed, least=0)
         picked, first, parts = drawn_rows(len(self), num_rows, seed), 0, []
         for block in self:
-            own = picked[(picked >= first) & (picked < first + len(block))] - first
+            size = num_rows_in(block)
+            own = picked[(picked >= first) & (picked < first + size)] - first
             if len(own):
                 parts.append(rows_at(block, own))
-            first += len(block)
+            first += size
         return joined_rows(parts)
 
 

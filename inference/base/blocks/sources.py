@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ppl_models.parts.frames import as_frame, column_names
 
-__all__ = ["Source", "is_lazy", "joined_rows", "rows_at", "source_of"]
+__all__ = ["Source", "is_lazy", "joined_rows", "num_rows_in", "rows_at", "source_of"]
 
 ARROW = (".parquet", ".arrow", ".feather", ".ipc")
 
@@ -31,7 +31,7 @@ class Source(Protocol):
         ...
 
     def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
-        """Rows ``begin`` to ``end``, at most ``size`` at a time, as an array, a tensor or a pandas frame."""
+        """Rows ``begin`` to ``end``, at most ``size`` at a time, as an array, a tensor, a pandas frame, or a dict of arrays."""
         ...
 
     def files(self) -> tuple[Path, ...]:
@@ -47,7 +47,7 @@ def is_lazy(data: Any) -> bool:
 
 
 def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
-    """The rows of a file, a memory map, an Arrow data set, a frame, or of any object with a length and slices.
+    """The rows of a file, a memory map, an Arrow data set, a frame, of any object with a length and slices, or of a dict of arrays, tensors or ``.npy`` files.
 
     Args:
         data: as said.
@@ -56,6 +56,10 @@ def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
     Raises:
         ValueError: for anything else, a file that is not there, columns that are not there.
     """
+    if isinstance(data, dict):
+        if columns is not None:
+            raise ValueError("RowBlocks: columns are chosen by name from a data frame, parquet file or Arrow data set, and this is a dict of arrays: leave some out of it")
+        return _arrays(data)
     if isinstance(data, str | os.PathLike):
         data = _opened(Path(data))
     if type(data).__module__ == "pyarrow._dataset":
@@ -76,7 +80,7 @@ def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
         raise ValueError("RowBlocks: rows that can be sliced were expected, got a DataLoader, which collates them one by one: give its dataset")
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or isinstance(data, dict | bytes | list | tuple):
         raise ValueError(
-            "RowBlocks: a path, a NumPy memory map, a pyarrow.dataset, or an object with a length and slices (data[0:1000] is a table) was expected, got "
+            "RowBlocks: a path, a NumPy memory map, a pyarrow.dataset, a dict of arrays, or an object with a length and slices (data[0:1000] is a table) was expected, got "
             f"{type(data).__name__}"
         )
     return _Slices(data)
@@ -148,6 +152,39 @@ def _mapped_alone(part: Any) -> Any:
         return part
     offset = root.offset + part.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     return np.asarray(np.memmap(root.filename, dtype=part.dtype, mode="r", offset=offset, shape=part.shape))  # type: ignore[call-overload]
+
+
+def _arrays(data: dict[Any, Any]) -> _Arrays:
+    found: dict[str, _Array] = {}
+    for name, value in data.items():
+        opened = _opened(Path(value)) if isinstance(value, str | os.PathLike) else value
+        if not isinstance(opened, np.ndarray | Tensor) or not opened.ndim:
+            raise ValueError(f"RowBlocks: a dict of arrays, tensors or .npy files, one entry a row in each, was expected, got {type(value).__name__} as {name!r}")
+        found[str(name)] = _Array(opened)
+    lengths = {name: len(value) for name, value in found.items()}
+    if len(set(lengths.values())) != 1:
+        raise ValueError(f"RowBlocks: a dict of arrays of one length, one entry a row in each, was expected, got lengths {lengths}")
+    return _Arrays(found)
+
+
+@dataclass(frozen=True, eq=False)
+class _Arrays:
+    """Arrays side by side, such as the states and the actions of sequences."""
+
+    arrays: dict[str, _Array]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    def kind(self) -> str:
+        return ", ".join(f"{name} of {value.kind()}" for name, value in self.arrays.items())
+
+    def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
+        for found in zip(*(value.parts(begin, end, size) for value in self.arrays.values()), strict=True):
+            yield dict(zip(self.arrays, found, strict=True))
+
+    def files(self) -> tuple[Path, ...]:
+        return tuple(dict.fromkeys(path for value in self.arrays.values() for path in value.files()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,8 +300,15 @@ class _Arrow:
         return tuple(path for path in found if path.exists())
 
 
+def num_rows_in(part: Any) -> int:
+    """Rows of a part."""
+    return len(next(iter(part.values())) if isinstance(part, dict) else part)
+
+
 def rows_at(part: Any, index: Any) -> Any:
     """Some rows of a part, in its form, as a copy."""
+    if isinstance(part, dict):
+        return {name: rows_at(value, index) for name, value in part.items()}
     if hasattr(part, "iloc"):
         return part.iloc[np.asarray(index)].copy()
     if isinstance(part, Tensor):
@@ -274,6 +318,8 @@ def rows_at(part: Any, index: Any) -> Any:
 
 def joined_rows(parts: Sequence[Any]) -> Any:
     """Rows of one form below each other."""
+    if isinstance(parts[0], dict):
+        return {name: joined_rows([part[name] for part in parts]) for name in parts[0]}
     if hasattr(parts[0], "iloc"):
         import pandas as pd
 

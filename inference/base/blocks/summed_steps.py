@@ -34,6 +34,10 @@ class SummedSteps(Steps):
     steps: Steps
     rows: CheckedRows
 
+    @property
+    def known_sites(self) -> frozenset[str]:
+        return self.steps.known_sites
+
     def e_step(self, params: Params) -> tuple[Any, Tensor, Tensor]:
         """One pass over the rows, and one message among processes.
 

@@ -74,10 +74,12 @@ class OptionSteps(Steps):
     Args:
         chain: the model's description of itself.
         plan: what of the data never changes.
+        gaps_elsewhere: whether actions are missing in other rows, where these are a part of all.
     """
 
     chain: ChainDescription
     plan: ChainPlan
+    gaps_elsewhere: bool = False
 
     @cached_property
     def _priors(self) -> dict[str, _Rows]:
@@ -107,7 +109,7 @@ class OptionSteps(Steps):
 
     @property
     def known_sites(self) -> frozenset[str]:
-        return frozenset() if self._environment is None else frozenset({self.chain.environment})
+        return frozenset() if self._environment is None or self.gaps_elsewhere else frozenset({self.chain.environment})
 
     def _log_prior_of(self, name: str, params: Params) -> Tensor:
         prior = self._priors[name]

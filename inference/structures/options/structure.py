@@ -39,6 +39,7 @@ class OptionsStructure(Structure):
     """A model that offers ``chain()``."""
 
     row_columns = ("sequence", "time")
+    takes_blocks = True
 
     @property
     def about(self) -> ChainDescription:
@@ -88,7 +89,8 @@ class OptionsStructure(Structure):
         return plan_of(problem.data, chain.num_states, chain.num_actions)
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps | None:
-        return OptionSteps(self.model.chain(), self._plan(problem))
+        elsewhere = problem.rows is not None and bool(problem.summed(_num_gaps) > 0)
+        return OptionSteps(self.model.chain(), self._plan(problem), elsewhere)
 
     def canonical(self, params: Params) -> Params:
         """Options in falling order of their probability of the first action (then the second, ...), averaged over states."""
@@ -136,13 +138,16 @@ class OptionsStructure(Structure):
         c = self.model.chain()
         a, o = c.num_actions, c.num_options
         switches = o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1)
-        state, action = problem.data[..., 0].long(), problem.data[..., 1].long()
-        follows = torch.nn.functional.pad(state[:, 1:] >= 0, (0, 1), value=False)
-        seen = (state >= 0) & ((action >= 0) | follows)  # the last action, missing, says nothing
-        later = seen & (torch.arange(seen.shape[1], device=seen.device) > 0)
+
+        def visits(data: Tensor) -> Tensor:
+            state, action = data[..., 0].long(), data[..., 1].long()
+            follows = torch.nn.functional.pad(state[:, 1:] >= 0, (0, 1), value=False)
+            seen = (state >= 0) & ((action >= 0) | follows)  # the last action, missing, says nothing
+            later = seen & (torch.arange(seen.shape[1], device=seen.device) > 0)
+            return torch.stack([torch.bincount(state[where], minlength=c.num_states) for where in (seen, later, seen & ~later)])
+
         out = []
-        for number, where in ((o * (a - 1), seen), (switches, later), (o - 1, seen & ~later)):
-            counts = torch.bincount(state[where], minlength=c.num_states)
+        for number, counts in zip((o * (a - 1), switches, o - 1), problem.summed(visits), strict=True):
             counts = counts[counts > 0]
             out.append((number, len(counts), counts))
         return out
@@ -151,10 +156,13 @@ class OptionsStructure(Structure):
         """Options that the state alone decides: nothing is hidden then, and nothing was learnt of switching."""
         if self.about.num_options == 1:
             return []
-        chance = smooth(steps_of(parts_of(self.about, params), problem.data)).option  # (B, T, O)
-        state = problem.data[:, : chance.shape[1], 0].long()
-        visits = torch.zeros(self.about.num_states, self.about.num_options, dtype=chance.dtype)
-        visits.index_add_(0, state[state >= 0].cpu(), chance[state >= 0].cpu())
+
+        def often(data: Tensor) -> Tensor:
+            chance = smooth(steps_of(parts_of(self.about, params), data)).option  # (B, T, O)
+            state = data[:, : chance.shape[1], 0].long()
+            return chance.new_zeros(self.about.num_states, self.about.num_options).index_add(0, state[state >= 0], chance[state >= 0])
+
+        visits = problem.summed(often).cpu()
         owner, used = visits.argmax(1), visits.sum(1) > 0
         if float(visits.amax(1).sum()) < DECIDED * float(visits.sum()) or len(owner[used].unique()) < 2:
             return []
@@ -171,7 +179,7 @@ class OptionsStructure(Structure):
 
     def num_observations(self, problem: Problem) -> int:
         """Steps."""
-        return int(self._plan(problem).lengths.sum())
+        return int(problem.summed(lambda data: (data[..., 0] >= 0).sum()))
 
     def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
         from inference.structures.options.noise import option_noise
@@ -227,6 +235,12 @@ class OptionsStructure(Structure):
         from inference.engines.em import EM
 
         return Recommendation(EM(), num_restarts=NUM_STARTS if self.about.num_options > 1 else 1)
+
+
+def _num_gaps(data: Tensor) -> Tensor:
+    """Missing actions between two states."""
+    state, action = data[..., 0], data[..., 1]
+    return ((action[:, :-1] < 0) & (state[:, :-1] >= 0) & (state[:, 1:] >= 0)).sum()
 
 
 def _shares(values: Tensor, num_values: int) -> Tensor:

@@ -16,7 +16,7 @@ from inference import EM, NUTS, RowBlocks, fit
 from inference.base.blocks import check_rows
 from inference.base.blocks import row_blocks as drawing
 from inference.bootstrap import bootstrap
-from ppl_models import Categorical, DeepDiscreteEncoder, HiddenMarkov, Mixture, Normal
+from ppl_models import Categorical, DeepDiscreteEncoder, HiddenMarkov, Mixture, Normal, OptionsHMM
 from ppl_models.parts.validation import ConstantColumnWarning
 
 NUM_ROWS = 400
@@ -83,6 +83,34 @@ def test_categories_by_name_and_rare_ones(few_drawn: None) -> None:
     found, whole = fit(model, RowBlocks.of(answers, 64), EM()), fit(model, answers, EM())
     assert found.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-5)
     assert found.item_names == tuple("abcdef")
+
+
+def sequences(num: int = 80, steps: int = 12) -> dict[str, np.ndarray]:
+    """Two hidden options that differ in their actions; sequences of several lengths, and an action that is missing in the last of them."""
+    rng = np.random.default_rng(2)
+    option = np.cumsum(rng.random((num, steps)) < 0.15, axis=1) % 2
+    state, action = rng.integers(3, size=(num, steps)), (rng.random((num, steps)) < np.where(option, 0.9, 0.15)).astype(int)
+    action[-1, 2] = -1
+    return {"state": state, "action": action, "length": np.where(np.arange(num) % 5, steps, 4)}
+
+
+def test_sequences_of_options_come_as_a_dict_of_arrays(few_drawn: None, tmp_path: Path) -> None:
+    rows, files = sequences(), {}
+    for name, value in rows.items():
+        files[name] = tmp_path / f"{name}.npy"
+        np.save(files[name], value)
+    model = OptionsHMM(3, 2, 2)
+    start = fit(model, rows, EM(max_iterations=2000), seed=1).params
+    whole, found = (fit(model, data, EM(), init={name: 0.9 * value + 0.1 * value.mean(-1, keepdim=True) for name, value in start.items()}) for data in (rows, RowBlocks.of(files, 17)))
+    assert found.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-12)
+    for name, value in whole.params.items():
+        assert torch.allclose(found.params[name], value, rtol=1e-7, atol=1e-9), name
+    assert found.num_iterations == whole.num_iterations
+    assert (found.bic, found.num_free, found.num_observations) == (pytest.approx(whole.bic, rel=1e-12), whole.num_free, whole.num_observations)
+    plain_call = fit(model, RowBlocks.of(files, 17))
+    assert plain_call.log_likelihood == pytest.approx(fit(model, rows).log_likelihood, rel=1e-6)
+    assert torch.allclose(found.log_likelihood_rows(RowBlocks.of(files, 30)), found.log_likelihood_rows(rows), atol=1e-12)
+    assert torch.allclose(found.posterior_latents(RowBlocks.of(files, 30))["options"], found.posterior_latents(rows)["options"], atol=1e-12)
 
 
 def test_questions_go_by_block(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from ppl_models import (
     MultivariateNormal,
     NoisyOr,
     Normal,
+    OptionsHMM,
 )
 
 NUM_ROWS = 301
@@ -60,13 +61,14 @@ def run(size: int, work: Work, folder: Path, answers: int | None = None) -> list
     return [found[rank] for rank in range(answers or size)]
 
 
-def tables() -> dict[str, np.ndarray]:
+def tables() -> dict[str, Any]:
     rng = np.random.default_rng(0)
     group = rng.random(NUM_ROWS) < 0.4
     numbers = np.where(group[:, None], rng.normal(2, 1, (NUM_ROWS, 4)), rng.normal(-1, 0.7, (NUM_ROWS, 4)))
     bits = (rng.random((NUM_ROWS, 6)) < np.where(group[:, None], 0.8, 0.2)).astype(float)
     counts = np.where(rng.random((NUM_ROWS, 2)) < 0.3, 0.0, rng.poisson(4.0, (NUM_ROWS, 2)))
-    return {"numbers": numbers, "bits": bits, "sequences": numbers[:300].reshape(60, 5, 4), "counts": counts}
+    steps = np.stack([rng.integers(3, size=(60, 8)), rng.integers(2, size=(60, 8))], -1)
+    return {"numbers": numbers, "bits": bits, "sequences": numbers[:300].reshape(60, 5, 4), "counts": counts, "options": steps}
 
 
 def inflated_columns(data: torch.Tensor) -> None:
@@ -89,6 +91,7 @@ FAMILIES = {
     "factors": (FactorAnalysis(4, 1), "numbers"),
     "hidden Markov": (HiddenMarkov(2, Normal(), 4), "sequences"),
     "own program": (inflated_columns, "counts"),
+    "options": (OptionsHMM(3, 2, 2), "options"),
 }
 
 
@@ -99,13 +102,16 @@ def fits(group: Any, rank: int, names: tuple[str, ...] = tuple(FAMILIES)) -> dic
         rows = tables()[kind]
         if kind == "bits" or name == "normal mixture":
             rows[-1, 1] = np.nan  # in the last block of the last process alone
+        if kind == "options":
+            rows[-1, 2, 1] = -1
+            rows = {"state": rows[..., 0], "action": rows[..., 1]}
         found = fit(model, RowBlocks.of(rows, 70, group, split=group is not None), EM(max_iterations=4))
         out[name] = found.objective, {site: value.numpy() for site, value in found.params.items()}
     return out
 
 
 def two_fits(group: Any, rank: int) -> Any:
-    return fits(group, rank, ("normal mixture", "encoder", "own program"))
+    return fits(group, rank, ("normal mixture", "encoder", "own program", "options"))
 
 
 @pytest.mark.parametrize(("size", "work"), [(2, two_fits), pytest.param(3, fits, marks=pytest.mark.slow)])

@@ -97,6 +97,25 @@ def test_a_sample_is_drawn_in_order_and_whole_where_there_is_no_more(tmp_path: P
     assert not np.array_equal(RowBlocks.of(ROWS, 4).sample(5, seed=2), few.to_numpy())
 
 
+def test_arrays_side_by_side_come_together(tmp_path: Path) -> None:
+    np.save(tmp_path / "action.npy", ROWS[:, 1:])
+    blocks = RowBlocks.of({"state": torch.from_numpy(ROWS), "action": tmp_path / "action.npy", "length": ROWS[:, 0]}, 4)
+    parts = list(blocks)
+    assert len(blocks) == 11
+    assert [list(part) for part in parts] == [["state", "action", "length"]] * 3
+    assert np.array_equal(np.concatenate([part["action"] for part in parts]), ROWS[:, 1:])
+    assert np.array_equal(np.concatenate([part["length"] for part in parts]), ROWS[:, 0])
+    assert blocks.source.files() == (tmp_path / "action.npy",)
+    few = blocks.sample(5, seed=1)
+    assert np.array_equal(few["action"], few["state"][:, 1:].numpy())
+    with pytest.raises(ValueError, match="arrays of one length, .* got lengths {'a': 11, 'b': 10}"):
+        RowBlocks.of({"a": ROWS, "b": ROWS[:10]})
+    with pytest.raises(ValueError, match="got list as 'a'"):
+        RowBlocks.of({"a": [1, 2]})
+    with pytest.raises(ValueError, match="this is a dict of arrays"):
+        RowBlocks.of({"a": ROWS}, columns=["a"])
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
