@@ -1,4 +1,5 @@
 # Targets: demo, test, docs, fuzz, killed, bench, lint. Each first makes .venv and installs into it; a second call finds it ready.
+# lowest and py312 run the tests with other versions, each in an environment of its own.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 PYTHON ?= python3
@@ -11,9 +12,14 @@ BENCH_ARGS ?=
 FUZZ_ARGS ?=
 DOCS_ARGS ?=
 
+# Python and torch of `make lowest` and `make py312`
+LOWEST_PYTHON ?= python3.11
+LOWEST_TORCH ?= 2.13.0
+PY312 ?= python3.12
+
 N ?=
 
-.PHONY: demo test docs fuzz killed bench lint install
+.PHONY: demo test lowest py312 docs fuzz killed bench lint install
 .DELETE_ON_ERROR:
 
 # threads that wait without spinning keep the demo quick on a busy machine
@@ -26,6 +32,17 @@ test: export MKL_NUM_THREADS := 1
 test: export PPL_MODELS_NOTEBOOKS := $(CURDIR)/build/notebooks
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+# the tests with the lowest versions that pyproject.toml allows. Early releases of torch come with gigabytes of CUDA where no build for the
+# processor alone is offered, so torch is held where it is unless told otherwise: LOWEST_TORCH=2.4.0. What libraries of unlike age say to each other of
+# deprecation is no error here.
+lowest: .venv-lowest/.installed
+	@echo "lowest versions that pyproject.toml allows, but torch $(LOWEST_TORCH)" >&2
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 -W ignore::DeprecationWarning $(PYTEST_ARGS)
+
+# the tests on Python 3.12, with the newest ArviZ, which 3.11 does not get; PY312=/a/python where python3.12 is not on the path
+py312: .venv-py312/.installed
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 .venv-py312/bin/python -m pytest -n 2 $(PYTEST_ARGS)
 
 # N cases of the attack over all cores, 10,000 if not said; FUZZ_ARGS="--seed 123" for one case again
 fuzz: $(STAMP)
@@ -63,4 +80,16 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 
 $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install -c constraints.txt -e ".[docs]"
+	touch $@
+
+.venv-lowest/.installed: pyproject.toml
+	$(LOWEST_PYTHON) -m venv --clear .venv-lowest
+	sed -nE 's/^ +"([a-z0-9-]+)>=([0-9.]+).*",$$/\1==\2/p' pyproject.toml | sed 's/^torch==.*/torch==$(LOWEST_TORCH)/' | sort -u > .venv-lowest/lowest.txt
+	.venv-lowest/bin/python -m pip install -c .venv-lowest/lowest.txt -e ".[test]"
+	touch $@
+
+.venv-py312/.installed: pyproject.toml constraints.txt
+	$(PY312) -m venv --clear .venv-py312
+	grep -v '^arviz==' constraints.txt > .venv-py312/constraints.txt
+	.venv-py312/bin/python -m pip install -c .venv-py312/constraints.txt -e ".[test]"
 	touch $@
