@@ -69,6 +69,10 @@ class AttributeGroups:
         check_kind(OWNER, "model", self.model, LatentAttributeModel, "a LatentAttributeModel")
         if self.model.q_matrix is None:
             raise ValueError(f"{OWNER}: a model with a q_matrix was expected: without it the attributes of two groups have no common names")
+        if self.model.covariates is not None:
+            raise ValueError(f"{OWNER}: a model without covariates was expected: each group has a law of the attributes of its own")
+        if self.model.response.category_names(self.num_items):
+            raise ValueError(f"{OWNER}: items that are no categories were expected, got response={self.model.response!r}")
         labels = tuple(str(label) for label in self.groups) if isinstance(self.groups, Iterable) and not isinstance(self.groups, str) else ()
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ValueError(f"{OWNER}: groups must be two or more different labels, got {self.groups!r}")

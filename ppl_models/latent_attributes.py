@@ -13,12 +13,16 @@ import pyro
 import torch
 from torch import Tensor
 
-from ppl_models.deep_discrete_encoder import dispersion_prior, intercepts_prior, loadings_prior
-from ppl_models.descriptions.attribute_law import AttributeLaw, AttributeRoot
+from ppl_models.deep_discrete_encoder import dispersion_prior, intercepts_prior, loadings_prior, thresholds_prior
+from ppl_models.descriptions.attribute_law import AttributeLaw, AttributeRoot, Independent
+from ppl_models.descriptions.covariate_root import AttributesGivenCovariates
+from ppl_models.descriptions.covariates import Covariates, covariates_given
 from ppl_models.descriptions.dag import Dag
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior
 from ppl_models.descriptions.profile_table import Hierarchy, Saturated
 from ppl_models.parts.blocks import Blocks
+from ppl_models.parts.categorical import Categorical, Ordinal
+from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.frames import as_frame, column_names, holds_texts
 from ppl_models.parts.item_curves import ACDM, RRUM, CurvedItems
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
@@ -41,7 +45,7 @@ from ppl_models.parts.validation import (
 __all__ = ["LatentAttributeModel"]
 
 OWNER = "LatentAttributeModel"
-FAMILIES = (Bernoulli, Normal, LogNormal, Poisson, NegativeBinomial)
+FAMILIES = (Bernoulli, Normal, LogNormal, Poisson, NegativeBinomial, Ordinal, Categorical)
 RULES: dict[str, Bottom] = {
     "additive": Additive(),
     "acdm": ACDM(),
@@ -82,13 +86,26 @@ class LatentAttributeModel:
     ``intercepts`` and ``loadings`` are those of :mod:`ppl_models.parts.item_curves`, and :meth:`expected_responses` has the chances. An
     item with one attribute is the same under every rule, and has the coefficients of ``"additive"``.
 
+    Items that are categories, :class:`~ppl_models.Ordinal` and :class:`~ppl_models.Categorical`, have the laws of
+    :class:`~ppl_models.DeepDiscreteEncoder` with this :math:`\eta_j`: graded response (``Ordinal(C)``), partial credit (``Ordinal(C,
+    link="adjacent")``), or C - 1 predictors against the first category, each with its own intercept and loadings, which ask for the same attributes
+    (``Categorical(C)``). They have one of the rules additive, dina, dino or gdm. Larger predictors of an ordinal item mean larger answers.
+
+    With ``covariates`` z, columns of the data beside the items, and ``root=Independent()``, each attribute has a logit of its own,
+
+    .. math:: P(\alpha_k = 1 \mid z) = \sigma(\beta_{k0} + \beta_k \cdot z),
+
+    and in the place of the proportions there are ``coefficients`` :math:`\beta` (K, Q), log-odds, an intercept and one for each term, with the prior that
+    :class:`~ppl_models.Covariates` says. Given the covariates the attributes are independent, and given the attributes the items do not depend on them.
+
     The layers of :class:`~ppl_models.DeepDiscreteEncoder` with one layer serve this family: what differs is the law of the
     attributes, of which that model knows only the independent one.
 
     Sites: those of the root (``profiles`` of :class:`~ppl_models.Saturated` and :class:`~ppl_models.Hierarchy`,
     ``proportions`` of :class:`~ppl_models.Independent`, ``trait_slopes`` and ``trait_intercepts`` of
     :class:`~ppl_models.HigherOrder`, ``conditionals`` of :class:`~ppl_models.Dag`); ``loadings`` W (J, T), a column for each feature
-    that some item uses, zero where an item does not use it; ``intercepts`` b (J,); ``dispersion`` :math:`\gamma` (variances
+    that some item uses, zero where an item does not use it; ``intercepts`` b (J,) (an item without an order counts C - 1 times); ``thresholds`` (sum of C - 2
+    over ordinal items) as in :class:`~ppl_models.DeepDiscreteEncoder`; ``dispersion`` :math:`\gamma` (variances
     of Normal and LogNormal items, sizes of NegativeBinomial ones); latent ``attributes`` (K,) in {0, 1}; observed ``items`` (J,), NaN where missing.
 
     Priors: intercepts and loadings have a weak normal prior, which keeps them finite where the data separate (an item that everybody with an
@@ -130,14 +147,18 @@ class LatentAttributeModel:
         item_names: J names that the columns of the data must have; None for those of ``q_matrix``, else any.
         q_estimated: whether ``q_matrix`` was read off data, as :meth:`restricted` says of its own where none was given: its attributes have no names of
             their own then, and are compared between fits under every order. Additive items only.
-        covariates: None. The laws of the attributes are the same for all rows; where attributes depend on covariates,
-            ``DeepDiscreteEncoder(J, (K,), graphs=(Q,), bottom=ExpDINA(), covariates=...)`` is the model in which they are independent given these.
+        covariates: names of the columns that the attributes depend on, such as ("age", "income"); where some hold categories,
+            :meth:`Covariates.from_frame(data[["age", "sex"]]) <ppl_models.Covariates.from_frame>`. They are complete, and none of them is an item. With
+            ``q_matrix`` and ``root=Independent()``.
+
+    Data: (N, J), NaN where missing; with covariates a data frame that has them among its columns, or an array (N, J + P) with the covariates last.
 
     Raises:
         ValueError: for a Q-matrix that is not a table of 0 and 1, or has an empty row or column; for sizes that do not agree; for a
             rule that is none, or not one for each item; for a response that has no items of this kind; for a root that does not
             fit (too many attributes for a table, a cycle in a hierarchy or graph, fewer than three attributes under a trait);
-            for a penalty beside a given Q, or a Q to be found with items that need it.
+            for a penalty beside a given Q, or a Q to be found with items that need it; for covariates without Q, or beside another root than
+            ``Independent()``; for monotone items, or rules of chances, where items are categories.
 
     Source: S. Lee and Y. Gu (2024), doi:10.1007/s11336-024-09983-4 (general responses); B. W. Junker and K. Sijtsma (2001),
     doi:10.1177/01466210122032064 (DINA); J. L. Templin and R. A. Henson (2006), doi:10.1037/1082-989X.11.3.287 (DINO); J. de la
@@ -156,15 +177,11 @@ class LatentAttributeModel:
     item_names: tuple[str, ...] | None = None
     monotone: bool = False
     q_estimated: bool = False
-    covariates: None = None
+    covariates: Covariates | tuple[str, ...] | str | None = None
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        if self.covariates is not None:
-            raise ValueError(
-                f"{OWNER}: covariates={self.covariates!r}: the laws of the attributes are the same for all rows, so that there are none to give. DeepDiscreteEncoder(num_items, "
-                "(num_attributes,), graphs=(q_matrix,), bottom=ExpDINA(), covariates=...) has attributes that depend on covariates; so it has with Additive() or ExpGDM()"
-            )
+        object.__setattr__(self, "covariates", covariates_given(OWNER, self.covariates))
         check_penalty(OWNER, "penalty", self.penalty)
         check_flag(OWNER, "monotone", self.monotone)
         if self.monotone and self.q_matrix is None:
@@ -179,6 +196,7 @@ class LatentAttributeModel:
         for name, dim, size in (("attribute_names", "attributes", self._sizes[1]), ("item_names", "items", self._sizes[0])):
             object.__setattr__(self, name, _names(name, getattr(self, name), dim, size))
         self._check_response()
+        self._check_covariates()
         if self.bound is not None:
             check_number(OWNER, "bound", self.bound, "be positive and finite, or None", above=0)
         self._take_rules()
@@ -227,6 +245,25 @@ class LatentAttributeModel:
                 known = ", ".join(f"{kind.__name__}()" for kind in FAMILIES)
                 raise ValueError(f"{OWNER}: response must be {known} or Blocks of these, got {family!r}")
         self.response.blocks(self._sizes[0])
+        named = self.response.category_names(self._sizes[0])
+        alone = [item for item, categories in named.items() if len(categories) < 2]
+        if alone:
+            raise ValueError(f"{OWNER}: response: item {alone[0]} has one category only; at least two were expected")
+        if named and self.monotone:
+            raise ValueError(f"{OWNER}: monotone=True was expected with items that are no categories, got response={self.response!r}")
+        object.__setattr__(self, "response", self.response.linked())
+
+    def _check_covariates(self) -> None:
+        if self.covariates is None:
+            return
+        if self.q_matrix is None or self.q_estimated:
+            raise ValueError(f"{OWNER}: covariates need the q_matrix: without it the attributes have no names, and nobody knows what depends on {self.covariates!r}")
+        if not isinstance(self.root, Independent):
+            raise ValueError(f"{OWNER}: with covariates each attribute has a logit of its own, so root=Independent() was expected, got {self.root!r}")
+
+    @property
+    def _given(self) -> Covariates | None:
+        return self.covariates if isinstance(self.covariates, Covariates) else None
 
     def _take_rules(self) -> None:
         given = self.items
@@ -253,6 +290,8 @@ class LatentAttributeModel:
                         raise ValueError(
                             f"{OWNER}: items: {self.rules[j]!r} is a rule of Bernoulli items, and item {j} is {family!r}; 'additive' was expected"
                         )
+            if self.response.num_categories_of(self._sizes[0]) and any(rule.curve is not None for rule in self.rules):
+                raise ValueError(f"{OWNER}: items: 'acdm' and 'rrum' were expected without categories in no order beside them, got response={self.response!r}")
 
     @property
     def _sizes(self) -> tuple[int, int]:
@@ -275,6 +314,7 @@ class LatentAttributeModel:
         num_items, num_attributes = self._sizes
         terms, graph, disjunctive = self._layout() or (None, None, None)
         curved, graph = self._curved(terms, graph)
+        num_children = self.response.num_linear(num_items)
         rising: tuple[MonotoneItems, ...] = ()
         if self.monotone and terms is not None and graph is not None:
             left_out = torch.zeros(num_items, dtype=torch.bool)
@@ -286,18 +326,17 @@ class LatentAttributeModel:
                 raise ValueError(f"{OWNER}: monotone=True: {error}") from None
         if self.q_estimated:  # attributes without names: main effects, as of any layer
             terms, graph = None, torch.tensor(self.q_matrix).bool()
-        return (
-            GeneralizedLinearLayer(
+        own = GeneralizedLinearLayer(
                 loadings="loadings",
                 intercepts="intercepts",
                 parent="attributes",
                 child="items",
-                num_children=num_items,
+                num_children=num_children,
                 num_parents=num_attributes,
                 response=self.response,
                 dispersion="dispersion" if self.response.num_dispersed(num_items) else None,
                 penalty=None if isinstance(self.penalty, ToBeChosen) else self.penalty,
-                graph=graph,
+                graph=None,
                 bound=math.inf if self.bound is None else float(self.bound),
                 prior=PredictorPrior.of(self.response, num_items) if self.bound is None else None,
                 terms=terms,
@@ -306,8 +345,12 @@ class LatentAttributeModel:
                 rising=rising,
                 estimated=self.q_estimated,
                 every_child=True,
-            ),
+                items=None if num_children == num_items else num_items,
+                thresholds="thresholds" if self.response.num_thresholds(num_items) else None,
         )
+        if graph is None:
+            return (own,)
+        return (replace(own, graph=own.by_child(graph)),)
 
     def _curved(self, terms: Tensor | None, uses: Tensor | None) -> tuple[tuple[CurvedItems, ...], Tensor | None]:
         """Groups of items with a curve of chances, and the loadings that are free."""
@@ -330,18 +373,25 @@ class LatentAttributeModel:
 
     def root_law(self) -> AttributeRoot:
         """The law of the attributes, as engines see it."""
+        if self._given is not None:
+            return AttributesGivenCovariates("coefficients", "attributes", self._sizes[1], self._given)
         return self.root.root("attributes", self._sizes[1], self.attribute_names)
 
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every parameter, latent and observed site, without the rows."""
+        num_items = self._sizes[0]
+        predictor = "predictor" if self.response.num_categories_of(num_items) else "item"
         dims: dict[str, tuple[str, ...]] = {
             "items": ("item",),
             "attributes": ("attribute",),
-            "loadings": ("item", "attribute" if self.q_matrix is None or self.q_estimated else "feature"),
-            "intercepts": ("item",),
+            "loadings": (predictor, "attribute" if self.q_matrix is None or self.q_estimated else "feature"),
+            "intercepts": (predictor,),
         }
-        num_items = self._sizes[0]
+        if self._given is not None:
+            dims["items"] = ("column",)
+        if self.response.num_thresholds(num_items):
+            dims["thresholds"] = ("threshold",)
         num_dispersed = self.response.num_dispersed(num_items)
         if num_dispersed:
             dims["dispersion"] = ("item" if num_dispersed == num_items else "dispersed_item",)
@@ -360,20 +410,52 @@ class LatentAttributeModel:
         return names
 
     def expected_responses(self, params: Mapping[str, Tensor], profiles: Tensor) -> Tensor:
-        """E[x_j | profile] of every item: the chance of a 1 of a Bernoulli item, the mean of the others.
+        """E[x_j | profile] of every item: the chance of a 1 of a Bernoulli item, the mean code of an ordinal one, the mean of the others.
 
         Args:
             params: by site name, with any leading dims.
             profiles: (C, K) of 0 and 1.
 
         Returns:
-            (..., C, J).
+            (..., C, J), NaN for items of categories in no order, whose codes have no mean; :meth:`category_chances` is of these.
         """
+        eta, dispersion = self._predictors(params, profiles), params.get("dispersion")
+        expected = self.response.expected_response(eta, None if dispersion is None else dispersion.unsqueeze(-2))
+        for part in self.layers()[0].parts():
+            if isinstance(part.family, Categorical) and not isinstance(part.family, Ordinal):
+                expected[..., part.items] = torch.nan
+        return expected
+
+    def _predictors(self, params: Mapping[str, Tensor], profiles: Tensor) -> Tensor:
+        """The whole predictor of every profile, (..., C, P): an entry an item, or one a category."""
         layer = self.layers()[0]
         intercepts, loadings = layer.coefficients(params["intercepts"], params["loadings"])
-        eta = layer.features(profiles.to(loadings)) @ loadings.mT + intercepts.unsqueeze(-2)
-        dispersion = params.get("dispersion")
-        return self.response.expected_response(eta, None if dispersion is None else dispersion.unsqueeze(-2))
+        eta = layer.features(torch.as_tensor(profiles).to(loadings)) @ loadings.mT + intercepts.unsqueeze(-2)
+        thresholds = params.get("thresholds")
+        return self.response.whole(eta, None if thresholds is None else thresholds.unsqueeze(-2)) if layer.tabled else eta
+
+    def category_chances(self, params: Mapping[str, Tensor], profiles: Tensor) -> dict[int, Tensor]:
+        """P(x_j = h | profile) of the items that are categories, by the number of the item.
+
+        Args:
+            params: by site name, with any leading dims.
+            profiles: (C, K) of 0 and 1.
+
+        Returns:
+            (..., C, C_j) each.
+
+        Raises:
+            ValueError: without items that are categories.
+        """
+        eta = self._predictors(params, profiles)
+        out: dict[int, Tensor] = {}
+        for part in self.layers()[0].parts():
+            if isinstance(part.family, Categorical):
+                every = part.family.mean(eta[..., part.statistics]).split(list(part.family.sizes(part.num_items)), -1)
+                out |= {part.items.start + j: chances for j, chances in enumerate(every)}
+        if not out:
+            raise ValueError(f"category_chances: items that are categories were expected, got {self.response!r}")
+        return out
 
     def guess_slip(self, params: Mapping[str, Tensor]) -> Tensor:
         r"""Guessing and slipping probabilities of the Bernoulli items.
@@ -418,6 +500,11 @@ class LatentAttributeModel:
         data = as_frame(data)
         if self.item_names is not None and hasattr(data, "columns"):
             data = self._items_of(data)
+        if self._given is not None:
+            return self._given.check_beside(data, self._sizes[0], lambda items: self._check_items(items, for_fit), for_fit)
+        return self._check_items(data, for_fit)
+
+    def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
         table, names = as_items(data, self._sizes[0], self.response, for_fit)
         if for_fit:
             check_reach(table, names, self.response)
@@ -425,37 +512,48 @@ class LatentAttributeModel:
 
     def _items_of(self, data: Any) -> Any:
         """The columns of the items that the Q-matrix names, in its order."""
-        names, wanted = column_names(data), self.item_names or ()
+        names, wanted = column_names(data), [*(self.item_names or ()), *(() if self._given is None else self._given.names)]
         absent = [name for name in wanted if name not in names]
         if absent:
-            raise ValueError(f"data: a column was expected for each row of the Q-matrix, but none is named {quoted(absent)}; the columns are {quoted(names)}")
+            beside = "" if self._given is None else " and each covariate"
+            raise ValueError(f"data: a column was expected for each row of the Q-matrix{beside}, but none is named {quoted(absent)}; the columns are {quoted(names)}")
         unknown = [name for name in names if name not in wanted]
         if unknown:
             warnings.warn(f"the Q-matrix does not know the columns {quoted(unknown)}, which are left out", ColumnsWarning, stacklevel=4)
-        return data if names == wanted else data.iloc[:, [names.index(name) for name in wanted]]
+        return data if list(names) == wanted else data.iloc[:, [names.index(name) for name in wanted]]
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """The generative program.
 
         Args:
-            data: (N, J), NaN where missing; None to draw data.
+            data: (N, J), NaN where missing; None to draw data. With covariates (N, J + P).
             num_rows: rows to draw when there is no data; with data, the size of the whole data set of which ``data``
                 is a mini-batch (its log-density is scaled up accordingly).
+
+        Raises:
+            ValueError: with covariates, where there is no data, for nothing says what they are.
         """
+        given, num_items = self._given, self._sizes[0]
+        if given is not None and data is None:
+            raise ValueError(f"{OWNER}: rows depend on their covariates, which nothing draws; fit.structure.simulate_like(fit.params, data, seed) draws beside those of rows")
         zero = torch.tensor(0.0, **numbers_like(OWNER, data, num_rows))
         root, (layer,) = self.root_law(), self.layers()
         law = {name: pyro.sample(name, prior) for name, prior in root.priors(zero).items()}
         loadings = pyro.sample(layer.loadings, loadings_prior(layer, zero))
         intercepts = pyro.sample(layer.intercepts, intercepts_prior(layer, loadings))
         floors, made_of = layer.coefficients(intercepts, loadings)
-        dispersion = None
+        dispersion = thresholds = None
+        if layer.thresholds is not None:
+            thresholds = pyro.sample(layer.thresholds, thresholds_prior(self.response, num_items, zero))
         if layer.dispersion is not None:
             dispersion = pyro.sample(layer.dispersion, dispersion_prior(self.response, self._sizes[0], zero))
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
-            attributes = pyro.sample(layer.parent, root.distribution(law), infer={"enumerate": "parallel"})
+            each = root.distribution(law) if given is None or data is None else BinaryVector(given.odds(data[..., num_items:], law["coefficients"]))
+            attributes = pyro.sample(layer.parent, each, infer={"enumerate": "parallel"})
             predictor = LinearPredictor(layer.features(attributes), made_of, floors)
-            return pyro.sample(layer.child, ItemResponse(self.response, predictor, dispersion), obs=data)
+            eta = self.response.whole(predictor.tensor(), thresholds) if layer.tabled else predictor
+            return pyro.sample(layer.child, ItemResponse(self.response, eta, dispersion), obs=data if data is None else data[..., :num_items])
 
 
 def _matrix_of(given: Any) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...] | None, tuple[str, ...] | None]:

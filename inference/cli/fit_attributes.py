@@ -11,7 +11,10 @@ from inference.cli.app import (
     RESPONSES,
     CheckpointFile,
     Columns,
+    CovariateColumns,
+    CovariatesMissing,
     Engine,
+    Gaps,
     NoProgress,
     Out,
     Overwrite,
@@ -22,18 +25,25 @@ from inference.cli.app import (
     check_out,
     deliver,
     fit_app,
+    item_columns,
+    joined,
     names_of,
     one_line_errors,
+    read_covariates,
     read_csv,
     read_frame,
     response_of,
     run,
+    with_covariates,
 )
+from inference.cli.fit_mixture import CATEGORIES, ORDERED, Orders, items_of_layers
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ppl_models.descriptions.attribute_law import AttributeLaw
+    from ppl_models.descriptions.covariates import Covariates
+    from ppl_models.parts.responses import ResponseFamily
 
 __all__ = ["fit_attributes"]
 
@@ -66,10 +76,17 @@ def fit_attributes(
             "out, additive with --attributes."
         ),
     ] = None,
-    root: Annotated[str, typer.Option(help=f"Law of the attributes: {ROOTS}.")] = "saturated",
+    root: Annotated[
+        str | None, typer.Option(help=f"Law of the attributes: {ROOTS}. Saturated where it is left out, independent with --covariates.", show_default=False)
+    ] = None,
     response: Annotated[
-        str, typer.Option(help=f"Family of the items: {', '.join(RESPONSES)}; or blocks: bernoulli:20,lognormal:20.")
+        str,
+        typer.Option(
+            help=f"Family of the items: {', '.join((*RESPONSES, *ORDERED, CATEGORIES))}; or blocks, bernoulli:20,lognormal:20; or column by column, q1=ordinal,q2=bernoulli. "
+            "ordinal is the graded response model, partial-credit has adjacent categories."
+        ),
     ] = "bernoulli",
+    order: Orders = None,
     groups: Annotated[
         str | None,
         typer.Option(
@@ -82,6 +99,8 @@ def fit_attributes(
     ] = None,
     monotone: Annotated[bool, typer.Option("--monotone", help="No attribute may lower what is expected of an item; needs --q.")] = False,
     columns: Columns = None,
+    covariates: CovariateColumns = None,
+    covariates_missing: CovariatesMissing = Gaps.refuse,
     restarts: Restarts = None,
     seed: Seed = 0,
     engine: Annotated[
@@ -99,30 +118,48 @@ def fit_attributes(
             raise ValueError("--groups needs --q FILE: without a Q-matrix the attributes of two groups have no common names")
         if free is not None and groups is None:
             raise ValueError("--free names items that differ between groups, and needs --groups COLUMN")
-        frame = read_frame(data, columns, can_choose=True) if groups is None else _with_labels(data, groups, columns)
-        answers = frame if groups is None else frame.drop(columns=groups)
-        model = _model(answers, q, attributes, items, _root(root), response, monotone)
-        if groups is not None:
-            model = _of_groups(model, frame, groups, free)
+        if groups is not None and covariates is not None:
+            raise ValueError("--covariates and --groups were expected one at a time: each group has a law of the attributes of its own, which depends on nothing else")
+        law = _root(root or ("saturated" if covariates is None else "independent"))
+        if groups is None:
+            given = read_covariates(data, covariates)
+            answers, family = items_of_layers(data, item_columns(data, columns, given), response, order)
+            answers, given = with_covariates(answers, given, covariates_missing)
+            frame, known = joined(answers, given)
+            model = _model(answers, q, attributes, items, law, family, monotone, known)
+        else:
+            frame = _with_labels(data, groups, columns)
+            answers = frame.drop(columns=groups)
+            model = _of_groups(_model(answers, q, attributes, items, law, response_of(response), monotone, None), frame, groups, free)
         result = run(model, frame, "spectral", restarts, seed, checkpoint, not no_progress, engine)
         deliver(result, frame, out, None)
 
 
-def _model(frame: pd.DataFrame, q: str | None, attributes: int | None, items: str | None, root: AttributeLaw, response: str, monotone: bool) -> Any:
+def _model(
+    frame: pd.DataFrame,
+    q: str | None,
+    attributes: int | None,
+    items: str | None,
+    root: AttributeLaw,
+    family: ResponseFamily,
+    monotone: bool,
+    covariates: Covariates | None,
+) -> Any:
     from ppl_models.latent_attributes import LatentAttributeModel
 
     if (q is None) == (attributes is None):
         raise ValueError("--q FILE (a Q-matrix) or --attributes K (to find one) was expected, one of the two")
     num_items = frame.shape[1]
     if q is not None:
-        return LatentAttributeModel(_q_matrix(q, frame), response_of(response), _rules(items or "saturated", num_items), root, monotone=monotone)
+        rules = _rules(items or "saturated", num_items)
+        return LatentAttributeModel(_q_matrix(q, frame), family, rules, root, monotone=monotone, covariates=covariates)
     return LatentAttributeModel(
         None,
-        response_of(response),
+        family,
         _rules(items or "additive", num_items),
         root,
         num_attributes=attributes,
-        num_items=num_items, monotone=monotone,
+        num_items=num_items, monotone=monotone, covariates=covariates,
     )
 
 

@@ -237,14 +237,16 @@ def _attribute_report(given: Any, item_names: Sequence[str] | None, latent_names
     if not isinstance(structure, AttributeStructure) or structure.layers[0].edges is None:
         return None
     layer, root = structure.layers[0], structure.root
-    graph = layer.edges.cpu().numpy().astype(bool)  # type: ignore[union-attr]
-    binary = np.zeros(layer.num_children, dtype=bool)
-    for family, columns, _ in layer.response.blocks(layer.num_children):
+    graph = layer.item_edges.cpu().numpy().astype(bool)  # type: ignore[union-attr]
+    binary, several = np.zeros(layer.num_items, dtype=bool), np.zeros(layer.num_items, dtype=bool)
+    for family, columns, _ in layer.response.blocks(layer.num_items):
         binary[columns] = not isinstance(family, Normal | LogNormal | Poisson | NegativeBinomial)
+    for item, names in layer.response.category_names(layer.num_items).items():
+        several[item] = len(names) > 2
     profiles = None if root.profiles is None else root.profiles.cpu().numpy().astype(int)
     num_profiles = 2.0**layer.num_parents if profiles is None else len(profiles)
     predictors = None
-    if params is not None and layer.num_parents <= MAX_TABLE_LATENTS:
+    if params is not None and layer.num_parents <= MAX_TABLE_LATENTS and layer.items is None:
         predictors = _table(params, layer, root.profiles)
     return judge(
         graph,
@@ -253,8 +255,9 @@ def _attribute_report(given: Any, item_names: Sequence[str] | None, latent_names
         profiles,
         root.num_free == num_profiles - 1,
         predictors,
-        _own_names(item_names or getattr(structure.model, "item_names", None) or getattr(given, "item_names", None), "item", layer.num_children),
+        _own_names(item_names or getattr(structure.model, "item_names", None) or tuple(getattr(given, "item_names", None) or ())[: layer.num_items], "item", layer.num_items),
         _own_names((latent_names or {}).get(layer.parent) or getattr(structure.model, "attribute_names", None), "attribute", layer.num_parents),
+        several,
     )
 
 
@@ -270,12 +273,13 @@ def _kinds(layer: GeneralizedLinearLayer) -> list[ItemKind]:
         raise ValueError("_kinds: a layer with a graph was expected")
     out: list[ItemKind] = []
     if layer.terms is None:
-        return ["pure" if int(row.sum()) == 1 else "additive" for row in layer.edges]
+        return ["pure" if int(row.sum()) == 1 else "additive" for row in layer.by_item(layer.edges)]
     sizes = layer.terms.sum(-1)
     curved = {j: group.curve for group in layer.curved for j in group.items.tolist()}
-    for j, uses in enumerate(layer.graph):
+    graph, edges = layer.by_item(layer.graph), layer.by_item(layer.edges)
+    for j, uses in enumerate(graph):
         own = uses.nonzero().ravel()
-        if int(layer.edges[j].sum()) == 1:
+        if int(edges[j].sum()) == 1:
             out.append("pure")
         elif j in curved or bool((sizes[own] == 1).all()):
             out.append("additive")

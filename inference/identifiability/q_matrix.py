@@ -186,19 +186,23 @@ def judge(
     predictors: np.ndarray | None,
     item_names: tuple[str, ...],
     attribute_names: tuple[str, ...],
+    several: np.ndarray | None = None,
 ) -> QMatrixReport:
     """The verdict.
 
     Args:
         graph: Q, bool (J, K).
         kinds: of each item.
-        binary: bool (J,), whether an item is right or wrong; the others are Normal, LogNormal or Poisson.
+        binary: bool (J,), whether an item is right or wrong, or one of several categories; the others are Normal, LogNormal or Poisson.
         profiles: those that there are, (C, K) of 0 and 1; None for all.
         free: whether each has a probability of its own.
         predictors: (C, J) at an estimate; None to judge for all values.
         item_names, attribute_names: J and K names.
+        several: bool (J,), items of more than two categories. What is enough for right-wrong items is enough for them, for each of their splits in two is such
+            an item; what right-wrong items need, they may do without.
     """
     num_items, size = graph.shape
+    coarse = binary if several is None else binary & ~several
     full = profiles is None
     if profiles is None and size <= MAX_LISTED:
         profiles = (np.arange(2**size)[:, None] >> np.arange(size - 1, -1, -1)) & 1
@@ -211,7 +215,7 @@ def judge(
         return QMatrixReport(verdict, ground, matrix, tuple(kinds), *blocks, alike, tuple(reasons), item_names, attribute_names)
 
     table = "" if free else " The law of the attributes has fewer parameters than the table of profiles that this speaks of; whether the table determines them is another question."
-    against = _against(graph, binary, kinds, pure, profiles, alike, free, full, item_names, attribute_names)
+    against = _against(graph, coarse, kinds, pure, profiles, alike, free, full, item_names, attribute_names)
     if against:
         return said("not identified", "Every law of the items has many sets of parameters.", reasons=against)
     of_one_rule = {kind for kind in kinds if kind != "pure"}
@@ -231,7 +235,7 @@ def judge(
         ground = "One pure item with a continuous response or a count for each attribute: mixtures of such items determine their parts (Teicher)."
         return said("strict", ground + table, block)
     reasons = [*broken] if broken else [_lacking(attribute_names[k], own, item_names) for k, own in enumerate(pure) if len(own) < 2]
-    if broken and binary.all() and free:
+    if broken and coarse.all() and free:
         reasons.append(
             "For right-wrong items of this rule the conditions are necessary: some parameter values are not determined. Whether almost all others are is not decided here; "
             "the information of the data at the estimate says whether yours are, locally."

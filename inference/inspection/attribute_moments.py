@@ -21,7 +21,7 @@ from torch import Tensor
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
-from inference.inspection.attributes import attribute_model
+from inference.inspection.attributes import moment_model
 from inference.programs.program import Params
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
@@ -139,9 +139,9 @@ def answers_of(fit: FitRecord, data: Any, owner: str) -> tuple[AttributeStructur
     """The structure of a fit of attributes, its parameters in double precision, and the rows.
 
     Raises:
-        ValueError: for another model, posterior draws, or data that do not fit the model.
+        ValueError: for another model, items that are categories, covariates, posterior draws, or data that do not fit the model.
     """
-    structure = attribute_model(fit, owner)
+    structure = moment_model(fit, owner)
     layer = structure.layers[0]
     if fit.draws is not None:
         raise ValueError(f"{owner}: a point estimate was expected, got posterior draws; fit with EM()")
@@ -171,7 +171,7 @@ def refuse_penalty(layer: GeneralizedLinearLayer, owner: str) -> None:
 def all_bernoulli(structure: AttributeStructure) -> bool:
     """Whether every item is right or wrong."""
     layer = structure.layers[0]
-    return all(isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_children))
+    return all(isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_items))
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:

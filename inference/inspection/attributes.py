@@ -13,7 +13,7 @@ from inference.fitting.record import FitRecord
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.parts.distributions import binary_configurations
 
-__all__ = ["Reversal", "attribute_model", "reversals", "rises"]
+__all__ = ["Reversal", "attribute_model", "moment_model", "reversals", "rises"]
 
 MAX_ATTRIBUTES = 10  # of one item, for all its profiles
 SLACK = 1e-9
@@ -47,6 +47,20 @@ def attribute_model(fit: FitRecord, owner: str) -> AttributeStructure:
     return structure
 
 
+def moment_model(fit: FitRecord, owner: str) -> AttributeStructure:
+    """As :func:`attribute_model`, for questions about means and variances of items under one law of all rows.
+
+    Raises:
+        ValueError: for another model, items that are categories, or attributes that depend on covariates.
+    """
+    structure = attribute_model(fit, owner)
+    if structure.layers[0].tabled:
+        raise ValueError(f"{owner}: items that are right or wrong, counts or measurements were expected, and some here are categories")
+    if structure.covariates is not None:
+        raise ValueError(f"{owner}: one law of the attributes for all rows was expected, and here it depends on {', '.join(structure.covariates.names)}")
+    return structure
+
+
 @dataclass(frozen=True, eq=False)
 class Rise:
     """What an attribute adds to the expected responses of items that ask for the same attributes.
@@ -75,7 +89,7 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
     """
     structure = attribute_model(fit, owner)
     layer = structure.layers[0]
-    edges = layer.edges if layer.edges is not None else fit.params[layer.loadings].cpu() != 0  # the penalty's own zeros
+    edges = layer.item_edges if layer.item_edges is not None else layer.by_item(fit.params[layer.loadings].cpu() != 0)  # the penalty's own zeros
     for own in edges.unique(dim=0):
         asked = own.nonzero().ravel().tolist()
         if len(asked) > MAX_ATTRIBUTES:
@@ -102,7 +116,7 @@ def reversals(fit: FitRecord) -> list[Reversal]:
     """
     layer = attribute_model(fit, "reversals").layers[0]
     attributes = [str(name) for name in labels_of(fit, "attribute", layer.num_parents)]
-    items = [str(name) for name in labels_of(fit, "item", layer.num_children)]
+    items = [str(name) for name in labels_of(fit, "item", layer.num_items)]
     found = []
     for one in rises(fit, "reversals"):
         for c, j in (one.rise < -SLACK).nonzero().tolist():

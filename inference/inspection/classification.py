@@ -124,7 +124,7 @@ def classify_rows(fit: FitRecord, data: Any, num_replicates: int | None = None, 
     top, place = posterior.max(-1)
     chance = (posterior @ values).clamp(0, 1)
     own = _shares(posterior, posterior, values)
-    wanted, note = _replicates(fit, len(posterior), len(values) * layer.num_children, num_replicates)
+    wanted, note = _replicates(fit, len(posterior), len(values) * layer.num_items, num_replicates)
     off = _overstated(fit, data, wanted, seed) if wanted else torch.zeros_like(own)
     mended = (own - off).clamp(0, 1)
     return Classification(

@@ -27,6 +27,7 @@ from torch import Tensor
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attribute_moments import answers_of, profiles_of, refuse_penalty
+from inference.inspection.attributes import attribute_model
 from inference.uncertainty import Information, observed_information
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
@@ -176,8 +177,10 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
             a maximum.
     """
     _check_level("profile_shares", level)
-    structure, _, _ = answers_of(fit, data, "profile_shares")
+    structure = attribute_model(fit, "profile_shares")
     layer = structure.layers[0]
+    if fit.draws is not None:
+        raise ValueError("profile_shares: a point estimate was expected, got posterior draws; fit with EM()")
     refuse_penalty(layer, "profile_shares")
     profiles = profiles_of(structure, "profile_shares")
     found = observed_information(fit, data)

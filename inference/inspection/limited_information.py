@@ -33,7 +33,7 @@ from torch.distributions import constraints
 
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.record import FitRecord
-from inference.inspection.attributes import attribute_model
+from inference.inspection.attributes import moment_model
 from inference.programs.program import Params, Program
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.parts.distributions import binary_configurations
@@ -81,7 +81,7 @@ def limited_information_fit(fit: FitRecord, data: Any) -> LimitedInformationFit:
         ValueError: for another model, other items than Bernoulli, a penalty, missing answers, too many items, or no degree of
             freedom left.
     """
-    structure = attribute_model(fit, "limited_information_fit")
+    structure = moment_model(fit, "limited_information_fit")
     layer, root = structure.layers[0], structure.root
     if any(not isinstance(family, Bernoulli) for family, _, _ in layer.response.blocks(layer.num_children)):
         raise ValueError(f"limited_information_fit: Bernoulli items were expected, got {layer.response!r}")

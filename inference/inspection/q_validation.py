@@ -16,7 +16,7 @@ from inference.base.drawing import draw
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
-from inference.inspection.attributes import attribute_model
+from inference.inspection.attributes import moment_model
 from inference.inspection.item_tables import RULES, Answers, Candidates, ItemTables, tables_of
 from inference.inspection.q_criteria import ItemBIC, ItemEvidence, QCriterion, WaldSteps
 from ppl_models.parts.showing import shows_briefly
@@ -196,7 +196,7 @@ def validate_q(
         ValueError: for another model or one without a Q-matrix, more than twelve attributes, data that do not fit it, or settings out of range.
     """
     owner = "validate_q"
-    structure = attribute_model(fit, owner)
+    structure = moment_model(fit, owner)
     layer = structure.layers[0]
     if layer.edges is None:
         raise ValueError(f"{owner}: a fit with a Q-matrix was expected, and this model leaves it open: fit.model.restricted(...) gives it one")

@@ -37,13 +37,13 @@ def plot_q_matrix(fit: Fit, ax: Axes | None = None, names: Names | None = None) 
         ValueError: for another model, or an item with more than ten attributes.
     """
     layer = attribute_model(fit, "plot_q_matrix").layers[0]
-    mean = np.full((layer.num_children, layer.num_parents), np.nan)
+    mean = np.full((layer.num_items, layer.num_parents), np.nan)
     for one in rises(fit, "plot_q_matrix"):
         mean[one.items, one.attribute] = one.rise.mean(0).numpy()
-    ax = _axes(ax, min(14.0, 3.5 + 0.45 * layer.num_parents), min(12.0, 2.0 + 0.2 * layer.num_children))
+    ax = _axes(ax, min(14.0, 3.5 + 0.45 * layer.num_parents), min(12.0, 2.0 + 0.2 * layer.num_items))
     limit, clipped = symmetric_limit(mean)
     image = ax.imshow(mean, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
-    ax.set_yticks(*tick_labels(labels_of(fit, "item", layer.num_children, names), 50), fontsize=8)
+    ax.set_yticks(*tick_labels(labels_of(fit, "item", layer.num_items, names), 50), fontsize=8)
     attributes = labels_of(fit, "attribute", layer.num_parents, names)
     ax.set_xticks(*tick_labels(attributes, 30), fontsize=8)
     if max(len(str(name)) for name in attributes) > 3:

@@ -74,7 +74,7 @@ def tried(ask: Callable[[], T]) -> T | Refused:
 
 def size_of_work(subject: Subject) -> float:
     layer = structure_of_page(subject).layers[0]
-    return float(subject.fit.num_rows) * 2.0**layer.num_parents * layer.num_children
+    return float(subject.fit.num_rows) * 2.0**layer.num_parents * layer.num_items
 
 
 def structure_of_page(subject: Subject) -> AttributeStructure:
@@ -164,13 +164,15 @@ def falls(subject: Subject) -> list[Reversal] | Refused:
 def is_free(subject: Subject) -> bool:
     """Whether the table of profiles is free, so that its dependences are the data's and not the law's."""
     structure = structure_of_page(subject)
-    return structure.root.num_free >= 2.0 ** structure.layers[0].num_parents - 1
+    return structure.covariates is None and structure.root.num_free >= 2.0 ** structure.layers[0].num_parents - 1
 
 
 def graph(subject: Subject) -> AttributeReport | Refused:
     size = structure_of_page(subject).layers[0].num_parents
     if subject.data is None:
         return Refused("it needs the data")
+    if structure_of_page(subject).covariates is not None:
+        return Refused("given its covariates, the attributes of a row are independent in this model")
     if not is_free(subject):
         return Refused(
             "the attributes of this fit follow a law of their own shape, so a graph found in it would only repeat what that law assumes; fit with "
@@ -193,7 +195,7 @@ class Freed:
 def freed(subject: Subject) -> Freed | None:
     structure = structure_of_page(subject)
     size, root, params = structure.layers[0].num_parents, structure.root, subject.fit.params
-    if subject.data is None or is_free(subject) or root.profiles is not None or size > MOST_FREED or size_of_work(subject) > MOST_CELLS:
+    if subject.data is None or is_free(subject) or structure.covariates is not None or root.profiles is not None or size > MOST_FREED or size_of_work(subject) > MOST_CELLS:
         return None
     like = next(iter(params.values()))
     profiles = binary_configurations(size, like.dtype, like.device)
@@ -207,7 +209,7 @@ def attributes_of(subject: Subject) -> list[str]:
 
 
 def items_of(subject: Subject) -> list[str]:
-    return [str(name) for name in labels_of(subject.fit, "item", structure_of_page(subject).layers[0].num_children, subject.names)]
+    return [str(name) for name in labels_of(subject.fit, "item", structure_of_page(subject).layers[0].num_items, subject.names)]
 
 
 def is_scaled(subject: Subject) -> bool:

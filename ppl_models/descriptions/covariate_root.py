@@ -9,19 +9,20 @@ alone, K Q numbers, where u are the terms of the row in their widths from their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from pyro.distributions import TorchDistribution
 from torch import Tensor
 
-from ppl_models.descriptions.covariates import Covariates
+from ppl_models.descriptions.covariates import Covariates, LatentCoefficients
 from ppl_models.descriptions.layers import Params, Root
 from ppl_models.descriptions.logit import distinct_rows, maximise_coefficients
 from ppl_models.parts.distributions import BinaryVector
 
-__all__ = ["CovariateRoot", "part_of_root", "root_of_rows", "root_with_columns"]
+__all__ = ["AttributesGivenCovariates", "CovariateRoot", "part_of_root", "root_of_rows", "root_with_columns"]
 
 SURE = 0.9  # how sure a start is of the latents that it guessed
 
@@ -146,6 +147,21 @@ class CovariateRoot:
         own = params[self.coefficients]
         own = own if permutation is None else own.index_select(-2, permutation)
         return {self.coefficients: own if flips is None else torch.where(flips.unsqueeze(-1), -own, own)}
+
+
+@dataclass(frozen=True, eq=False)
+class AttributesGivenCovariates(CovariateRoot):
+    """:class:`CovariateRoot` for programs whose latents are attributes with names."""
+
+    def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
+        return {self.coefficients: LatentCoefficients(self.covariates, self.num_latents, like.new_zeros(()))}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {self.coefficients: ("attribute", "term")}
+
+    def entry_names(self, attributes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        return {"term": self.covariates.terms}
 
 
 def root_of_rows(root: Root, columns: Tensor, weights: Tensor | None = None) -> Root:

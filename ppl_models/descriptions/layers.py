@@ -261,6 +261,12 @@ class GeneralizedLinearLayer:
         return (self.graph.double() @ self.terms.double()) > 0
 
     @property
+    def item_edges(self) -> Tensor | None:
+        """The same of the items, bool (num_items, num_parents)."""
+        edges = self.edges
+        return None if edges is None else self.by_item(edges)
+
+    @property
     def form(self) -> Literal["additive", "dina", "gdm"]:
         """How children depend on their parents: each alone, all together, or through interactions."""
         if self.terms is None or self.graph is None:

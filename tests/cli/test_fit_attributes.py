@@ -196,3 +196,29 @@ def test_groups(answers: tuple[Path, Path], tmp_path: Path) -> None:
         refused = fitted(both, tmp_path / "no", *options)
         assert refused.exit_code == 2
         assert words in refused.stderr, refused.stderr
+
+
+def test_answers_in_an_order_and_attributes_that_depend_on_covariates(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    q_matrix = pd.DataFrame([[1, 0], [0, 1]] * 3, index=[f"q{j}" for j in range(6)], columns=["add", "borrow"])
+    q_matrix.to_csv(tmp_path / "q.csv", index_label="item")
+    age = rng.normal(40.0, 10.0, 300).round()
+    has = rng.random((300, 2)) < 1 / (1 + np.exp(4.0 - 0.1 * age[:, None]))
+    answers = pd.DataFrame(np.digitize(3.0 * (has @ q_matrix.to_numpy().T) - 1.5 + rng.logistic(size=(300, 6)), [-1.0, 1.0]), columns=q_matrix.index)
+    words = answers.apply(lambda column: column.map({0: "no", 1: "partly", 2: "yes"})).assign(age=age)
+    words.loc[7, "age"] = np.nan
+    words.to_csv(tmp_path / "answers.csv", index=False)
+    asked = ["fit", "attributes", tmp_path / "answers.csv", "--q", tmp_path / "q.csv", "--response", "ordinal", "--order", "no,partly,yes", "--covariates", "age", "--no-progress"]
+    refused = run(*asked, "--out", tmp_path / "refused")
+    assert "covariate 'age' is missing in row 7 (1 of 300 rows" in refused.stderr
+    done = run(*asked, "--covariates-missing", "drop", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    assert "1 row of 300 that lack a covariate is left out." in done.stdout
+    found = read_results(tmp_path / "out")[0]
+    assert found.model.root == Independent()
+    assert found.category_names["q0"] == ("no", "partly", "yes")
+    assert bool(((found.params["coefficients"][:, 1] > 0.04) & (found.params["coefficients"][:, 1] < 0.2)).all())
+    again = run("predict", tmp_path / "out", tmp_path / "answers.csv", "--out", tmp_path / "new.csv")
+    assert "covariate 'age' is missing in row 7" in again.stderr
+    assert "root=Independent() was expected" in run(*asked, "--root", "saturated", "--covariates-missing", "drop", "--out", tmp_path / "other").stderr
+    assert "--covariates and --groups were expected one at a time" in run(*asked, "--groups", "age", "--out", tmp_path / "other").stderr

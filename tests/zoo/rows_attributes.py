@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import expit, logit, logsumexp
+from zoo.rows_encoder_categories import Item, log_mass
+from zoo.rows_encoder_covariates import KNOWN
 from zoo.rows_measurement import LAWS
 
 from ppl_models import (
     Bernoulli,
     Blocks,
+    Categorical,
     Dag,
     Hierarchy,
     HigherOrder,
@@ -22,6 +25,7 @@ from ppl_models import (
     LatentAttributeModel,
     NegativeBinomial,
     Normal,
+    Ordinal,
     Poisson,
     Saturated,
 )
@@ -124,6 +128,85 @@ def log_likelihood(
     return logsumexp(terms, axis=0)
 
 
+def log_likelihood_of_categories(
+    items: tuple[Item, ...], rules: tuple[str, ...], graph: tuple[Profile, ...], law: Callable[[Params, Profile], float], params: Params, data: np.ndarray
+) -> np.ndarray:
+    """The same of items that are categories: an item without an order has a row of intercepts and loadings for each category but the first."""
+    used, every = used_by_hand(rules, graph)
+    terms = []
+    for profile in ALL:
+        rows, row, gap = np.full(len(data), law(params, profile)), 0, 0
+        for j, item in enumerate(items):
+            eta = np.array(
+                [
+                    params["intercepts"][i] + sum(params["loadings"][i, every.index(t)] * value(profile) for t, value in used[j].items())
+                    for i in range(row, row + item.num_linear)
+                ]
+            )
+            gaps = params["thresholds"][gap : gap + item.num_gaps] if item.num_gaps else np.zeros(0)
+            seen = ~np.isnan(data[:, j])
+            rows[seen] += log_mass(item, data[seen, j], eta, gaps, None)
+            row, gap = row + item.num_linear, gap + item.num_gaps
+        terms.append(rows)
+    return logsumexp(terms, axis=0)
+
+
+def log_likelihood_given(
+    items: tuple[Item, ...], rules: tuple[str, ...], graph: tuple[Profile, ...], params: Params, data: np.ndarray
+) -> np.ndarray:
+    """Row by row, the chances of the attributes by the covariates behind the items."""
+    out = []
+    for row in data:
+        chances = expit(params["coefficients"] @ np.array([1.0, row[len(items)], row[len(items) + 1] == 1]))
+        own = {**params, "proportions": chances}
+        out.append(log_likelihood_of_categories(items, rules, graph, of_proportions, own, row[None, : len(items)])[0])
+    return np.array(out)
+
+
+def rows_beside(items: tuple[Item, ...], missing: float, num_rows: int, seed: int) -> torch.Tensor:
+    """Answers of any kind with gaps, a number and one of two categories behind them."""
+    rng = np.random.default_rng(seed)
+    given = np.stack([rng.normal(1.0, 1.5, num_rows).round(1), rng.integers(0, 2, num_rows)], 1)
+    table = np.stack([rng.integers(0, max(2, item.size), num_rows) for item in items], 1).astype(float)
+    gone = rng.random(table.shape) < missing
+    gone[np.arange(num_rows), np.arange(num_rows) % len(items)] = False
+    return torch.from_numpy(np.concatenate([np.where(gone, np.nan, table), given], 1))
+
+
+def rows_of_categories(make: Callable[..., Any]) -> list[Any]:
+    """Items in an order and in none beside right-wrong ones; with covariates; and one that finds the truth."""
+    f64 = torch.float64
+    mixed = (Item("cumulative", 3), Item("adjacent", 4), Item("nominal", 3), Item("cumulative", 4), Item("nominal", 3), Item("Bernoulli"))
+    beside = Blocks((Ordinal(3), 1), (Ordinal(4, link="adjacent"), 1), (Categorical(3), 1), (Ordinal(4), 1), (Categorical(3), 1), (Bernoulli(), 1))
+    several, asked = ("additive", "dina", "gdm", "dino", "gdm", "dina"), (*SMALL, (1, 0, 1))
+    table = {"profiles": torch.tensor([0.2, 0.1, 0.08, 0.12, 0.05, 0.15, 0.1, 0.2], dtype=f64)}
+    slopes = {"coefficients": torch.tensor([[-0.9, 0.8, 1.0], [0.7, -0.6, 0.4], [0.2, 0.5, -0.8]], dtype=f64)}
+    designs = [
+        ("attributes-categories", mixed, beside, several, asked, table, None, None, 1.2),
+        ("attributes-categories-covariates", mixed, beside, several, asked, slopes, KNOWN, None, 1.2),
+        ("attributes-recovers-Ordinal", (Item("cumulative", 3),) * 12, Ordinal(3), ("dina",) * 12, LONG, table, None, 2000, 3.5),
+    ]
+    rows = []
+    for seed, (name, items, response, rules, q_matrix, law, given, recovery, effect) in enumerate(designs):
+        generator = torch.Generator().manual_seed(100 + seed)
+        used, every = used_by_hand(rules, q_matrix)
+        of_row = [j for j, item in enumerate(items) for _ in range(item.num_linear)]
+        weights = torch.tensor([[1.0 / len(t[0]) if t in used[j] else 0.0 for t in every] for j in of_row], dtype=f64)
+        loadings = effect * (0.8 + 0.4 * torch.rand(*weights.shape, generator=generator, dtype=f64)) * weights / weights.sum(-1, keepdim=True)
+        truth = law | {"loadings": loadings, "intercepts": 0.2 * torch.randn(len(of_row), generator=generator, dtype=f64) - loadings.sum(-1) / 2}
+        truth["thresholds"] = 0.5 + torch.rand(sum(item.num_gaps for item in items), generator=generator, dtype=f64)
+        width = len(items) + (0 if given is None else 2)
+        shapes = {site: tuple(value.shape) for site, value in truth.items()} | {"attributes": (3,), "items": (width,)}
+        root: Any = Saturated() if given is None else Independent()
+        model = LatentAttributeModel(q_matrix, response, rules if len(set(rules)) > 1 else rules[0], root, covariates=given)
+        by_hand: Any = partial(log_likelihood_of_categories, items, rules, q_matrix, partial(of_table, list(ALL)))
+        data = None
+        if given is not None:
+            by_hand, data = partial(log_likelihood_given, items, rules, q_matrix), partial(rows_beside, items, 0.2)
+        rows.append(make(name, model, truth, shapes, by_hand, missing=0.0 if recovery else 0.2, recovery_rows=recovery, data=data))
+    return rows
+
+
 def attribute_rows(make: Callable[..., Any]) -> list[Any]:
     """Rows, made by the table's own record type."""
     f64 = torch.float64
@@ -186,4 +269,4 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
         model = LatentAttributeModel(q_matrix, family, items, root, q_estimated=law == "estimated")  # type: ignore[arg-type]
         by_hand = partial(log_likelihood, columns, rules, q_matrix, density)  # type: ignore[arg-type]
         rows.append(make(name, model, truth, shapes, by_hand, missing=missing, recovery_rows=recovery))
-    return rows
+    return rows + rows_of_categories(make)

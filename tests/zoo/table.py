@@ -109,7 +109,8 @@ def near(row: Row, num: int, seed: int, size: float = 0.3) -> Params:
             ends = (torch.as_tensor(getattr(base, side, end), dtype=F64) for side, end in (("lower_bound", 0.0), ("upper_bound", math.inf)))
             out[name] = (value * noise.exp()).clamp(*ends)
         else:
-            out[name] = value + noise * (value != 0)
+            low = torch.as_tensor(getattr(base, "lower_bound", -1.0), dtype=F64)  # gaps of ordinal items stay positive, steps beside them need not
+            out[name] = torch.where((low >= 0) & (value > 0), value * noise.exp(), value + noise * (value != 0))
     return out
 
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from inference.fitting.columns import checked_as_fitted
 from inference.inspection.local_dependence import LocalDependence
 from inference.report.attribute_findings import (
     Refused,
@@ -50,14 +51,14 @@ def _on_model(subject: Subject) -> Finding | None:
     missing = "" if subject.data is None else _missing(subject)
     return Finding(
         "", "What was fitted?",
-        f"{counted(subject.fit.num_rows, 'row')}, {counted(layer.num_children, 'item')} and {counted(len(names), 'attribute')} ({listed(names)}){shown}{missing}.",
+        f"{counted(subject.fit.num_rows, 'row')}, {counted(layer.num_items, 'item')} and {counted(len(names), 'attribute')} ({listed(names)}){shown}{missing}.",
     )  # fmt: skip
 
 
 def _missing(subject: Subject) -> str:
-    values = np.asarray(subject.data, dtype=np.float64)
-    gone = int(np.isnan(values).sum())
-    return f"; {gone:,} of {values.size:,} answers are missing and leave the likelihood" if gone else ""
+    table = checked_as_fitted(subject.fit, subject.data)[0][:, : structure_of_page(subject).layers[0].num_items]
+    gone = int(table.isnan().sum())
+    return f"; {gone:,} of {table.numel():,} answers are missing and leave the likelihood" if gone else ""
 
 
 def _on_identifiability(subject: Subject) -> Finding | None:
@@ -110,13 +111,13 @@ def _on_items(subject: Subject) -> Finding | None:
     off = () if isinstance(found, Refused) else found.misfitting
     words = []
     if off:
-        words.append(f"{len(off)} of {subject.fit.structure.layers[0].num_children} items are not answered as the model says: {listed(off)}.")
+        words.append(f"{len(off)} of {subject.fit.structure.layers[0].num_items} items are not answered as the model says: {listed(off)}.")
     elif not isinstance(found, Refused):
         words.append("None is answered otherwise than the model says, as far as these rows can tell.")
     if fallen:
         words.append(f"On {listed(fallen)} those who have one attribute more are expected to do clearly worse.")
     which = list(dict.fromkeys([*off, *fallen]))
-    many = len(which) > subject.fit.structure.layers[0].num_children / 3
+    many = len(which) > subject.fit.structure.layers[0].num_items / 3
     step = "So many items misfit that the Q-matrix, the rule or the law of the answers is the likelier cause than single items: try other ones and compare." if many else (
         f"Look at {listed(which)}: wording and key, and their rows of the Q-matrix." if which else ""
     )

@@ -34,6 +34,7 @@ from inference.report.attribute_findings import (
     undetermined,
 )
 from inference.report.causal import causal_parts
+from inference.report.odds_ratios import odds_ratios
 from inference.report.page import number, picture
 from inference.report.parts import Note, Paragraph, Part, Section, Table
 from inference.report.sections import NEEDS_DATA, Subject, cut_table, estimates, fitted, middle
@@ -58,7 +59,7 @@ def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     names = attributes_of(subject)
     asked = "are asked for as the Q-matrix says" if layer.graph is not None else "may each be used by every item"
     yield Paragraph(
-        f"Each row has or lacks {layer.num_parents} attributes ({', '.join(names)}), which {asked}; {layer.num_children} items are "
+        f"Each row has or lacks {layer.num_parents} attributes ({', '.join(names)}), which {asked}; {layer.num_items} items are "
         "independent once the attributes are known."
     )
     yield from fitted.dispatch(LayeredStructure)(structure, subject)
@@ -76,7 +77,9 @@ def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
 @middle.register
 def _(structure: AttributeStructure, subject: Subject) -> list[Section]:
     found = subject.once(graph)
+    own = [] if structure.covariates is None else [Section("covariates", "Who has which attribute", _covariates(subject))]
     return [
+        *own,
         Section("attributes", "Attributes", _prevalence(structure, subject)),
         Section("profiles", "Profiles", _profiles(structure, subject)),
         Section("graph", "What may cause what", [Note(f"Not looked for: {found.reason}.")] if isinstance(found, Refused) else causal_parts(found)),
@@ -86,6 +89,14 @@ def _(structure: AttributeStructure, subject: Subject) -> list[Section]:
         Section("absolute_fit", "Absolute fit", _absolute_fit(subject)),
         estimates(subject),
     ]
+
+
+def _covariates(subject: Subject) -> Iterator[Part]:
+    yield Paragraph(
+        "How many times larger the odds are to have an attribute where a covariate is larger by one and all others are the same: an odds ratio of 1 says that the "
+        "covariate makes no difference."
+    )
+    yield odds_ratios(subject, str)
 
 
 def _q_matrix(subject: Subject) -> Iterator[Part]:
@@ -119,7 +130,7 @@ def _q_matrix(subject: Subject) -> Iterator[Part]:
 def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     """One line an attribute: how common it is, and how well rows are told apart."""
     names, chances = attributes_of(subject), structure.root.marginals(subject.fit.params)
-    edges = structure.layers[0].edges
+    edges = structure.layers[0].item_edges
     counts = ["" if edges is None else str(int(edges[:, k].sum())) for k in range(len(names))]
     head = ["attribute", "items that ask for it", "share of the population that has it"]
     known = subject.once(shares)
@@ -130,6 +141,8 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Par
         for name, count, chance, error in zip(names, counts, chances.tolist(), errors.tolist(), strict=True)
     ]
     found = subject.once(classified)
+    if structure.covariates is not None:
+        head[2] = "chance to have it, covariates at their means"
     if isinstance(found, Refused):
         yield Table(head, rows)
         yield Note(f"{found.reason[0].upper()}{found.reason[1:]}.")
@@ -180,6 +193,9 @@ def _share(value: float, error: float) -> str:
 def _profiles(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     """The most common profiles, and how attributes go together."""
     root, params, names = structure.root, subject.fit.params, attributes_of(subject)
+    if structure.covariates is not None:
+        yield Note(f"How common a profile is depends on the covariates of a row: {listed(list(structure.covariates.names))}.")
+        return
     if root.profiles is None and len(names) > MOST_LISTED:
         yield Note(f"The profiles of {len(names)} attributes are not listed.")
         return
@@ -212,7 +228,7 @@ def _profiles(structure: AttributeStructure, subject: Subject) -> Iterator[Part]
 
 def _ends(structure: AttributeStructure, subject: Subject) -> tuple[Tensor, np.ndarray | None, str]:
     """What is expected of those with none and with all of an item's attributes, (2, J); standard errors, and where they are from or why there are none."""
-    size, count = structure.layers[0].num_parents, structure.layers[0].num_children
+    size, count = structure.layers[0].num_parents, structure.layers[0].num_items
     corners = torch.tensor([[0.0], [1.0]]).expand(2, size)
     fit = subject.fit
     values = structure.expected_responses(fit.params, corners)
@@ -236,7 +252,7 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     fit, layer, names, items = subject.fit, structure.layers[0], attributes_of(subject), items_of(subject)
     values, errors, source = _ends(structure, subject)
     none, everything = values.unbind(-2)
-    edges = layer.edges if layer.edges is not None else fit.params[layer.loadings].cpu() != 0
+    edges = layer.item_edges if layer.item_edges is not None else layer.by_item(fit.params[layer.loadings].cpu() != 0)
     own, form = structure.rule_names(), ".3g" if is_scaled(subject) else ".3f"
     rows = []
     for j, item in enumerate(items):
@@ -248,6 +264,12 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         words = f"What is expected with none of an item's attributes is its guessing; one minus what is expected with all of them is its slipping. {words}"
     yield Paragraph(words)
     yield from cut_table(("item", "asks for", "rule", "expected with none of it", "with all of it", "difference"), rows, MOST_ITEMS)
+    if layer.tabled:
+        yield Paragraph(
+            "Items that are categories in an order are shown above with their mean code, counted from 0 for the lowest category; those in no order have none. Each of their "
+            "categories:"
+        )
+        yield from cut_table(("item", "category", "chance with none of its attributes", "with all of them"), _categories(structure, subject, items), MOST_ITEMS)
     tests = subject.once(rules) if "saturated" in own else None
     if isinstance(tests, ItemRules):
         yield Paragraph(f"Would simpler rules do? {tests.text()}")
@@ -265,7 +287,16 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     yield from cut_table(("item", "attribute that is added", "beside", "fall"), lines, MOST_FALLS, "largest")
 
 
+def _categories(structure: AttributeStructure, subject: Subject, items: list[str]) -> list[list[str]]:
+    """The chance of each category for those with none and with all of the attributes."""
+    corners = torch.tensor([[0.0], [1.0]]).expand(2, structure.layers[0].num_parents)
+    found, names = structure.model.category_chances(subject.fit.params, corners), structure.layers[0].response.category_names(len(items))
+    return [[items[j], name, f"{none:.3f}", f"{everything:.3f}"] for j, own in found.items() for name, (none, everything) in zip(names[j], own.mT.tolist(), strict=True)]
+
+
 def _with_error(value: float, error: float, form: str) -> str:
+    if math.isnan(value):
+        return "in no order"
     return f"{value:{form}} ({error:{form}})" if math.isfinite(error) else f"{value:{form}}"
 
 

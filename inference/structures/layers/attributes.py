@@ -59,15 +59,15 @@ class AttributeStructure(LayeredStructure):
         bottoms = getattr(self.model, "rules", None)
         if bottoms is None:
             own: ItemRule = "saturated"
-            return (own,) * self.layers[0].num_children
+            return (own,) * self.layers[0].num_items
         return tuple(_rule_of(bottom) for bottom in bottoms)
 
     def rule_names(self) -> list[str]:
         """The rule of each item, as a table shows it; "one attribute" where all rules are the same."""
         layer, rules = self.layers[0], getattr(self.model, "rules", None)
         if layer.edges is None or rules is None:
-            return ["additive" if layer.edges is None else "of its own"] * layer.num_children
-        asked = layer.edges.sum(-1).tolist()
+            return ["additive" if layer.edges is None else "of its own"] * layer.num_items
+        asked = layer.by_item(layer.edges).sum(-1).tolist()
         return ["one attribute" if count == 1 else RULE_NAMES[type(rule)] for rule, count in zip(rules, asked, strict=True)]
 
     def _held(self, params: Params) -> list[tuple[int, bool]]:
@@ -92,11 +92,15 @@ class AttributeStructure(LayeredStructure):
         return super().why_no_standard_errors(params)
 
     def _labels(self, problem: Problem) -> list[str]:
-        size = self.layers[0].num_children
-        return list(problem.item_names) if len(problem.item_names) == size else [str(j) for j in range(size)]
+        size = self.layers[0].num_items
+        return list(problem.item_names[:size]) if len(problem.item_names) == size + self.num_given else [str(j) for j in range(size)]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Items that those with all of the attributes are expected to do worse on than those with none, or that are kept from it."""
+        """Items that those with all of the attributes are expected to do worse on than those with none, or that are kept from it; covariates that separate, and
+        categories that no row has."""
+        return [*self._falling(problem, params), *self._on_separation(problem, params), *self._never_given(problem)]
+
+    def _falling(self, problem: Problem, params: Params) -> list[str]:
         held = [item for item, _ in self._held(params)]
         if held:
             labels = self._labels(problem)

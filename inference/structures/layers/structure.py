@@ -270,7 +270,8 @@ class LayeredStructure(Structure):
             return super().expected_rows(program, params)
         shares = program.latent_marginals(params)[mixture.latent]  # (N, C)
         eta = mixture.response.eta.reshape(shares.shape[1], -1)
-        return expected_answers(layer.response, layer.num_items, shares, eta, params.get(layer.dispersion or ""))
+        expected = expected_answers(layer.response, layer.num_items, shares, eta, params.get(layer.dispersion or ""))
+        return torch.cat([expected, program.args[0][..., layer.num_items :].to(expected)], -1)  # covariates as they are
 
     def predictor_names(self, items: Sequence[str]) -> list[str]:
         return linear_names(self.layers[0].response, items[: self.layers[0].num_items])
@@ -333,10 +334,15 @@ class LayeredStructure(Structure):
         if not found:
             return []
         return [
-            f"the rows hardly bound the coefficients of {listed_terms([f'{term} (latent {k} of the deepest layer: {value:.3g})' for k, term, value in found])}: a latent "
+            f"the rows hardly bound the coefficients of {listed_terms([f'{term} ({self._of_root(k)}: {value:.3g})' for k, term, value in found])}: a latent "
             "seems to be always or never on in rows with certain values of these covariates, and the sizes of these numbers come from the prior. Join categories, "
             "leave a covariate out, or fit fewer latents"
         ]
+
+    def _of_root(self, k: int) -> str:
+        """One of the latents that depend on covariates, in words."""
+        names = getattr(self.model, "attribute_names", None)
+        return f"latent {k} of the deepest layer" if names is None else str(names[k])
 
     def _go_together(self, problem: Problem, params: Params) -> list[str]:
         """One layer of independent latents under a graph that was given, where the data say that some depend on each other."""

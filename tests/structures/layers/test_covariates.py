@@ -17,13 +17,26 @@ from scipy.special import expit, logsumexp
 from inference import EM, SAEM, Fit, fit
 from inference.base.outcome import EstimateWarning
 from inference.fitting.problem import problem_of
+from inference.inspection import item_fit, validate_q
 from inference.plots import plot_latent_graph
 from inference.programs.program import Program
 from inference.structures.layers import em_steps
 from inference.structures.layers.alignment import align_layers, relabel
 from inference.structures.layers.em_steps import LayeredSteps
 from inference.uncertainty import standard_errors
-from ppl_models import Bernoulli, Blocks, Covariates, DeepDiscreteEncoder, ExpDINA, ExpGDM, LatentAttributeModel, Normal
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    Categorical,
+    Covariates,
+    DeepDiscreteEncoder,
+    ExpDINA,
+    ExpGDM,
+    Independent,
+    LatentAttributeModel,
+    Normal,
+    Ordinal,
+)
 from ppl_models.descriptions.covariate_root import CovariateRoot
 from ppl_models.descriptions.covariates import LatentCoefficients
 
@@ -270,5 +283,49 @@ def test_skills_of_a_q_matrix_depend_on_covariates(bottom: Any) -> None:
 def test_settings_of_covariates_are_checked() -> None:
     with pytest.raises(ValueError, match="DeepDiscreteEncoder: covariates must be names of columns"):
         DeepDiscreteEncoder(4, (2,), covariates=3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"LatentAttributeModel: covariates='age'.*DeepDiscreteEncoder"):
-        LatentAttributeModel([[1, 0], [0, 1]], covariates="age")  # type: ignore[arg-type]
+    for arguments, words in (
+        ({}, r"root=Independent\(\) was expected, got Saturated"),
+        ({"q_matrix": None, "num_items": 4, "num_attributes": 2, "root": Independent()}, "covariates need the q_matrix"),
+        ({"covariates": 3}, "LatentAttributeModel: covariates must be names of columns"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            LatentAttributeModel(**({"q_matrix": [[1, 0], [0, 1]], "covariates": "age"} | arguments))  # type: ignore[arg-type]
+
+
+def test_an_attribute_model_is_the_encoder_of_its_q_matrix(tmp_path: Path) -> None:
+    """Covariates and categories: the same likelihood, the same fit, and attributes with names on the page."""
+    rng, frame = np.random.default_rng(4), pupils(300, 9)
+    q_matrix = pd.DataFrame([[1, 0], [0, 1], [1, 1], [1, 0], [0, 1], [1, 1], [1, 0], [0, 1]], index=ITEMS, columns=["add", "borrow"])
+    chances = expit(np.c_[np.ones(300), frame["age"], frame["sex"] == "male"] @ TRUTH.T)
+    has = (rng.random((300, 2)) < chances).astype(float)
+    eta = 1.5 * (has @ q_matrix.to_numpy().T / q_matrix.to_numpy().sum(1) * 2 - 1)
+    frame[ITEMS] = (eta[..., None] + rng.logistic(size=(300, 8, 1)) > np.array([-1.0, 1.0])).sum(-1)
+    response = Blocks((Ordinal(3), 5), (Categorical(3), 3))
+    encoder = fit(DeepDiscreteEncoder(8, (2,), response=response, graphs=(q_matrix.to_numpy(),), covariates=FLAT), frame, EM())
+    model = LatentAttributeModel(q_matrix, response, root=Independent(), covariates=FLAT)
+    found = fit(model, frame[[*frame.columns[::-1]]], EM())  # columns are found by name
+    assert found.log_likelihood == pytest.approx(encoder.log_likelihood, abs=1e-4)
+    np.testing.assert_allclose(found.params["coefficients"], encoder.params["coefficients"], atol=2e-3)
+    np.testing.assert_allclose(found.params["loadings"], encoder.params["loadings_1"], atol=2e-3)
+    assert "coefficients[add, age]" in found.summary(frame).index
+    page = found.report(tmp_path / "page.html", frame).read_text(encoding="utf-8")
+    for words in ("Who has which attribute", "chance to have it, covariates at their means", "in no order", "chance with none of its attributes"):
+        assert words in page
+    chances = model.category_chances(found.params, torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+    assert list(chances) == list(range(8))
+    codes = torch.arange(3.0, dtype=torch.float64)
+    torch.testing.assert_close(torch.stack([chances[j] @ codes for j in range(5)], -1), model.expected_responses(found.params, torch.tensor([[0.0, 0.0], [1.0, 1.0]]))[:, :5])
+    assert bool(model.expected_responses(found.params, torch.zeros(1, 2))[:, 5:].isnan().all())
+    drawn = found.structure.simulate_like(found.params, frame, 1)
+    assert drawn is not None
+    assert drawn["items"].shape == (300, 10)
+    assert found.reconstruct(frame).shape == (300, 10)
+    torch.testing.assert_close(found.reconstruct(frame)[:, -2].double(), torch.tensor(frame["age"].to_numpy()))
+    gaps = frame.assign(q6=frame["q6"].where(frame.index != 2))
+    assert found.fill_missing(gaps).loc[2, "q6"] == float(found.reconstruct(gaps)[2, 6])
+    for ask in (item_fit, validate_q):
+        with pytest.raises(ValueError, match=f"{ask.__name__}: items that are right or wrong"):
+            ask(found, frame)
+    plain = fit(LatentAttributeModel(q_matrix, items="dina", root=Independent(), covariates=FLAT), frame.assign(**(frame[ITEMS] > 1).astype(float)), EM())
+    with pytest.raises(ValueError, match="item_fit: one law of the attributes for all rows was expected, and here it depends on"):
+        item_fit(plain, frame.assign(**(frame[ITEMS] > 1).astype(float)))
