@@ -182,7 +182,8 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
 
 @torch.enable_grad()
 def reconstruct(fit: FitRecord, data: Any) -> Tensor:
-    """Every entry as one expects it of the row's latents, averaged over their posterior, (N, J); of an item with categories the code of the most probable one.
+    """Every entry as one expects it of the row's latents, averaged over their posterior, (N, J); of an item with categories the code of the most probable one; of a
+    factorization the mean at the activities that suit the row best.
 
     Raises:
         ValueError: for a model of which such expectations are not known.
@@ -198,7 +199,7 @@ def reconstruct(fit: FitRecord, data: Any) -> Tensor:
             own = torch.cat([own, given.to(own)], -1)
         if own is None:
             raise ValueError(
-                f"reconstruct: what to expect of a row is known for mixtures, hidden Markov models and models of binary latents over independent items, and not "
+                f"reconstruct: what to expect of a row is known for mixtures, hidden Markov models, models of binary latents over independent items and factorizations, and not "
                 f"for {fit.model_name}; fit.simulate(num_rows) draws whole rows, whose mean is an expectation"
             )
         out.append(own.detach())

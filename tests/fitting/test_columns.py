@@ -217,8 +217,8 @@ def test_frames_of_other_libraries(convert, fitted) -> None:
     expected = fit(fitted.model, frame, EM(), init=fitted)
     result = fit(fitted.model, convert(frame), EM(), init=fitted)
     assert result.item_names == tuple(NAMES)
-    assert result.log_likelihood == expected.log_likelihood
-    assert torch.equal(result.posterior_latents(convert(frame[SHUFFLED]))["assignments"], expected.posterior_latents(frame)["assignments"])
+    assert result.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-13)  # early narwhals lays numbers out in another order
+    torch.testing.assert_close(result.posterior_latents(convert(frame[SHUFFLED])), expected.posterior_latents(frame), rtol=1e-11, atol=1e-13)
     assert cross_validate(result, convert(frame), 2).elpd == pytest.approx(cross_validate(result, frame, 2).elpd)
     program = fit(by_name, convert(frame.rename(columns={"age": "x", "pulse": "y"}).dropna()), EM())
     assert program.item_names == ("x", "y")

@@ -19,7 +19,7 @@ from inference.base.component_noise import (
     poisson_split,
 )
 from inference.base.structure import Recommendation, Structure
-from inference.programs.program import Params
+from inference.programs.program import Params, Program
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.factorization.objective import conditional_rows, with_scales
 from inference.structures.factorization.starts import nndsvd, random_factors
@@ -76,6 +76,11 @@ class FactorizationStructure(Structure):
         if about.counts or about.nonnegative:
             return {"activities": polished(updates_of(data, about, params), phi)}
         return {"activities": torch.linalg.lstsq(phi.mT, data.mT).solution.mT}
+
+    def expected_rows(self, program: Program, params: Params) -> Tensor:
+        """The fitted means of the rows, (N, J), given the activities that suit each best."""
+        own: Tensor = self.solve_local(params, program.args[0])["activities"] @ params["signatures"]
+        return own
 
     def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
         """Splits of every entry among the components, as normal scores; missing entries are drawn from the model."""

@@ -131,6 +131,30 @@ def test_new_rows_are_solved_for():
         assert float(rows[i]) == pytest.approx(-found.fun, abs=1e-4)
 
 
+@pytest.mark.parametrize("nonnegative", [None, False, True])
+def test_rows_are_rebuilt_from_their_best_activities(nonnegative):
+    """Against the activities of the fit, and against a numerical maximum where an entry is missing."""
+    x = counts_case(seed=3, n=25, j=6, k=2)[0]
+    model = PoissonFactorization(6, 2) if nonnegative is None else GaussianFactorization(6, 2, nonnegative=nonnegative)
+    result = fit(model, x, seed=1)
+    phi = result.params["signatures"]
+    torch.testing.assert_close(result.reconstruct(x), result.local["activities"] @ phi, rtol=2e-3, atol=2e-2)
+    if nonnegative is not None:
+        return
+    gaps = x.clone()
+    gaps[4, 2] = torch.nan
+    seen = [0, 1, 3, 4, 5]
+
+    def minus(z):
+        rate = z @ phi.numpy()[:, seen] + 1e-300
+        return rate.sum() - (x[4, seen].numpy() * np.log(rate)).sum()
+
+    best = optimize.minimize(minus, np.full(2, float(x[4].sum()) / 2), bounds=[(1e-10, None)] * 2, method="L-BFGS-B", options={"ftol": 1e-14}).x
+    filled = result.fill_missing(gaps.numpy())
+    assert filled[4, 2] == pytest.approx(float(best @ phi.numpy()[:, 2]), rel=1e-3)
+    assert np.array_equal(np.delete(filled, 4, 0), np.delete(np.asarray(x), 4, 0))
+
+
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_gaussian(nonnegative, tmp_path):
     rng = np.random.default_rng(0)
