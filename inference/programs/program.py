@@ -318,7 +318,8 @@ class Program:
         if self.chain is not None:
             return self.chain.log_prior(params, restarts is not None)
         if self._priors is not None and params.keys() >= self._priors.keys():
-            return _total((law.log_prob(params[name]) for name, law in self._priors.items()), restarts)
+            with pyro.validation_enabled(False):  # a check asks about values, which costs as much as the density
+                return _total((law.log_prob(params[name]) for name, law in self._priors.items()), restarts)
         return self._log_prior(self._trace(params, enumerate_latents=False, needs_local=False), restarts)
 
     def log_prior_local(self, params: Params) -> Tensor:

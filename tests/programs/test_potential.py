@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from pyro.infer import config_enumerate
 from pyro.infer.mcmc.util import initialize_model
+from zoo.row import Row
+from zoo.table import WITH_LOCAL, params_of, program_of
 
 from inference.programs.potential import Potential
 from inference.programs.program import Program
@@ -35,3 +38,18 @@ def test_the_potential_is_pyros_own_and_its_derivatives_are_right():
     torch.testing.assert_close(slope, gradient[0], rtol=1e-5, atol=1e-4)
     curved = (potential(points[0] - step)[1] - potential(points[0] + step)[1]) / 2e-5
     torch.testing.assert_close(curved, potential.curvature(points[0]), rtol=1e-4, atol=1e-3)
+
+
+EAGER = ("continuous-options", "classifiers", "hidden-markov-left-right-Blocks")  # their densities run whole at every point
+
+
+@pytest.mark.parametrize("row", [row for row in WITH_LOCAL if not row.name.startswith(EAGER)], ids=lambda row: row.name)
+def test_the_density_of_every_model_is_replayed(row: Row) -> None:
+    program = program_of(row)
+    potential = Potential(program, params_of(row))
+    points = potential.vector(params_of(row))
+    value, gradient = potential(points)
+    replay = potential._functions[len(points)]
+    assert replay != potential._evaluate
+    for one, two in zip(potential._evaluate(points), (value, gradient), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
