@@ -19,9 +19,9 @@ from inference.fitting.columns import as_fitted, checked_as_fitted
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.record import FitRecord
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK
-from inference.programs.curvature import Undetermined, data_chunks
+from inference.programs.curvature import Undetermined
 from inference.programs.data import checked, checks_data, first_tensor
-from inference.uncertainty import Uncertainty, standard_errors
+from inference.uncertainty import ToOptimum, distance_to_optimum, standard_errors
 from ppl_models.parts.showing import few_digits, shows_briefly
 from ppl_models.parts.validation import is_number
 
@@ -29,6 +29,7 @@ __all__ = ["Estimate", "EstimateTable", "Summary", "estimates_of", "summary_of"]
 
 NUMBERS = ("estimate", "error", "low", "high")
 MOST_WORDS = 100  # of a line
+MOST_STEP = 0.5  # standard errors to the maximum of the likelihood, beyond which those mean nothing
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class EstimateTable:
         source: where the intervals come from, in words; "" where there are none.
         note: why there are none, in words; "" where there are.
         is_flat: whether there are none because the likelihood does not fall in every direction from the estimate.
+        to_optimum: how far the estimate is from the optimum of its objective; None where curvature does not tell, and for draws.
     """
 
     rows: tuple[Estimate, ...]
@@ -72,6 +74,7 @@ class EstimateTable:
     source: str
     note: str
     is_flat: bool = False
+    to_optimum: ToOptimum | None = None
 
     def of(self, site: str) -> tuple[Estimate, ...]:
         """The entries of one site."""
@@ -165,9 +168,9 @@ def estimates_of(
         means, spread = {n: v.mean(0) for n, v in flat.items()}, {n: v.std(0) for n, v in flat.items()}
         quantiles = {n: tuple(torch.from_numpy(np.quantile(v.cpu().numpy(), ends, axis=0))) for n, v in flat.items()}  # torch's stops at 2^24 numbers
         return EstimateTable(_rows(fit, names, means, spread, quantiles), level, "posterior draws", "")
-    errors, limits, note, is_flat = _standard_errors(fit, data, level, always)
+    errors, limits, note, is_flat, rest = _standard_errors(fit, data, level, always)
     source = "standard errors from the curvature of the log-likelihood" if errors else ""
-    return EstimateTable(_rows(fit, names, fit.params, errors, limits), level, source, note, is_flat)
+    return EstimateTable(_rows(fit, names, fit.params, errors, limits), level, source, note, is_flat, rest)
 
 
 def summary_of(
@@ -213,8 +216,9 @@ def _entries(fit: FitRecord, sites: tuple[str, ...]) -> str:
 Limits = Mapping[str, tuple[Tensor, ...]]
 
 
-def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> tuple[Mapping[str, Tensor], Limits, str, bool]:
-    """Standard errors and limits by site, or why there are none, and whether the likelihood is flat."""
+def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> tuple[Mapping[str, Tensor], Limits, str, bool, ToOptimum | None]:
+    """Standard errors and limits by site, or why there are none; whether the likelihood is flat, and how far the optimum is."""
+    rest = None
     seen, what = fit.num_observations or fit.num_rows, "rows" if fit.num_observations in (None, fit.num_rows) else "steps"
     reason = fit.structure.why_no_standard_errors(fit.params)
     size = sum(value.numel() for value in fit.params.values())
@@ -232,30 +236,16 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
     if reason is None:
         try:
             found = standard_errors(fit, data, hold_bounds=True)
-            if _is_maximum(fit, data, found):
-                return found.standard_errors, found.intervals(level), "", False
+            rest = distance_to_optimum(fit, data, found)
+            if bool((rest.likelihood_steps.abs() < MOST_STEP).all()):
+                return found.standard_errors, found.intervals(level), "", False, rest
             reason = (
                 "the estimate is not at a maximum of the likelihood, since the prior counts or the fit has not converged; "
                 "NUTS() and Laplace() give intervals that take the prior in"
             )
         except (ValueError, RuntimeError) as error:  # RuntimeError: an operation of the program without second derivatives
-            return {}, {}, str(error).removeprefix("standard_errors: "), isinstance(error, Undetermined)
-    return {}, {}, reason, False
-
-
-def _is_maximum(fit: FitRecord, data: Any, found: Uncertainty) -> bool:
-    """Whether a Newton step on the likelihood would move every entry by less than half of its standard error."""
-    free = found.estimate.detach().clone().requires_grad_()
-    gradient = torch.zeros_like(free)
-    first = 0
-    for program in data_chunks(fit.model, data):
-        with torch.enable_grad():
-            rows = program.log_marginal_rows(found.coordinates.params(free))
-            often = 1.0 if fit.row_weights is None else fit.row_weights[first : first + len(rows)].to(rows)
-            total, first = (rows * often).sum(), first + len(rows)
-        gradient = gradient + torch.autograd.grad(total, free)[0]
-    step = (found.covariance @ gradient).abs()
-    return bool((step < 0.5 * found.covariance.diagonal().clamp(min=0).sqrt()).all())
+            return {}, {}, str(error).removeprefix("standard_errors: "), isinstance(error, Undetermined), None
+    return {}, {}, reason, False, rest
 
 
 def _rows(

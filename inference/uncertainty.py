@@ -54,9 +54,11 @@ from ppl_models.parts.validation import check_size
 
 __all__ = [
     "Information",
+    "ToOptimum",
     "Uncertainty",
     "check_information",
     "data_chunks",
+    "distance_to_optimum",
     "inverse_information",
     "minus_hessian",
     "observed_information",
@@ -162,6 +164,61 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     if kind == "sandwich" and scores is not None:
         covariance = covariance @ scores @ covariance
     return Uncertainty(coordinates.names, coordinates, coordinates.vector(), covariance, kind, num_rows)
+
+
+@shows_briefly
+@dataclass(frozen=True, eq=False)
+class ToOptimum:
+    r"""How far an estimate is from the optimum of its objective, as slope and curvature tell.
+
+    With g the slope of the log-posterior at the estimate and :math:`I` its observed information, a step of Newton's method leads by :math:`I^{-1} g` to the optimum, which
+    lies :math:`\frac12 g^\top I^{-1} g` higher. Both are right up to the third derivatives: far from the optimum they give an order of magnitude.
+
+    Args:
+        objective: what is left to gain, in nats.
+        steps: of every entry, in its standard errors, (P,).
+        likelihood_steps: the same towards the maximum of the likelihood, were the priors flat, (P,).
+        names: (P,), the entries.
+    """
+
+    objective: float
+    steps: Tensor
+    likelihood_steps: Tensor
+    names: tuple[str, ...]
+
+    @property
+    def largest(self) -> tuple[float, str]:
+        """The longest way of an entry, in standard errors, and its name."""
+        place = int(self.steps.abs().argmax())
+        return float(self.steps[place].abs()), self.names[place]
+
+
+def distance_to_optimum(fit: FitRecord, data: Any, found: Uncertainty | None = None) -> ToOptimum:
+    """How far an estimate is from the optimum, in nats and in standard errors of its entries: what more iterations could still change.
+
+    Args:
+        fit: by maximum likelihood or maximum posterior, stopped anywhere near an optimum.
+        data: the data of the fit.
+        found: :func:`standard_errors` of the fit, by "hessian", where they are at hand; entries on a bound are held there if None.
+
+    Raises:
+        ValueError: as :func:`standard_errors`; naming what curves up, where the estimate is not near a maximum.
+    """
+    data = as_fitted(fit, data)
+    found = standard_errors(fit, data, hold_bounds=True) if found is None else found
+    free = found.estimate.detach().clone().requires_grad_()
+    slope, of_prior, first = torch.zeros_like(free), torch.zeros_like(free), 0
+    for program in data_chunks(fit.model, data):
+        with torch.enable_grad():
+            if first == 0 and (prior := program.log_prior(found.coordinates.params(free))).requires_grad:
+                of_prior = torch.autograd.grad(prior, free)[0]
+            rows = program.log_marginal_rows(found.coordinates.params(free))
+            often = 1.0 if fit.row_weights is None else fit.row_weights[first : first + len(rows)].to(rows)
+            total, first = (rows * often).sum(), first + len(rows)
+        slope = slope + torch.autograd.grad(total, free)[0]
+    errors = found.covariance.diagonal().clamp(min=0).sqrt().clamp(min=torch.finfo(free.dtype).tiny)
+    step, of_likelihood = found.covariance @ (slope + of_prior), found.covariance @ slope
+    return ToOptimum(max(0.0, float((slope + of_prior) @ step) / 2), step / errors, of_likelihood / errors, found.names)
 
 
 @shows_briefly

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pyro
@@ -12,10 +13,10 @@ import torch
 from pyro.ops.indexing import Vindex
 from support.two_skills import GRAPH, TIGHT, answers, encoder
 
-from inference import EM, fit
+from inference import EM, ConvergenceWarning, fit
 from inference.programs.program import Program
 from inference.selection import polish
-from inference.uncertainty import check_information, row_scores, standard_errors
+from inference.uncertainty import check_information, distance_to_optimum, row_scores, standard_errors
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal, TruncatedLasso
 
 
@@ -237,3 +238,31 @@ def test_a_weight_counts_a_row_so_often(kind):
     for site, value in other.standard_errors.items():
         torch.testing.assert_close(one.standard_errors[site], value, rtol=1e-2, atol=0)
     assert weighted.summary(rows)["error"].notna().all()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_slope_and_curvature_tell_what_is_left_to_gain(weighted: bool) -> None:
+    """A fit that is stopped early is as far from its optimum as said, in nats and in standard errors."""
+    generator = np.random.default_rng(5)
+    centres = np.array([[-2.0, 0.0], [1.0, 1.5]])
+    rows = centres[generator.integers(2, size=300)] + generator.standard_normal((300, 2))
+    weights = generator.integers(1, 3, size=300).astype(float) if weighted else None
+    model = Mixture(2, Normal(), 2, concentration=3.0)
+    plain = EM(acceleration=None, tolerance=1e-12, parameter_tolerance=1e-9)
+    end = fit(model, rows, plain, seed=1, weights=weights)
+    assert end.converged
+    with pytest.warns(ConvergenceWarning):
+        early = fit(end.model, rows, replace(plain, max_iterations=15), init=end.params | {"predictors": end.params["predictors"] + 0.5}, weights=weights)
+    found = standard_errors(early, rows)
+    rest = distance_to_optimum(early, rows, found)
+    truly = end.objective - early.objective
+    assert truly > 1e-7
+    assert rest.objective == pytest.approx(truly, rel=0.1)
+    assert rest.names == found.names
+    way = standard_errors(end, rows).estimate - found.estimate
+    errors = found.covariance.diagonal().sqrt()
+    torch.testing.assert_close(rest.steps, way / errors, rtol=0.1, atol=1e-3)
+    there = distance_to_optimum(end, rows)
+    assert there.objective < 1e-8
+    assert there.largest[0] < 1e-3
+    assert float(there.likelihood_steps.abs().max()) > 0.01  # the prior has moved the optimum

@@ -28,6 +28,7 @@ SAME = 0.95  # correlation of the chances of two latents that say the same
 MOST_COMPARED = 60  # latents whose chances are compared
 LEAST_RIGHT = 0.8  # chance of the most probable value, below which single rows are not to be reported
 MOST_UNSURE = 0.5  # share of rows in which a latent may be unsure
+NEAR = 0.1  # standard errors to the optimum, within which an estimate is as good as there
 FAINT = 1e-6  # eigenvalue of the information, scaled so that 1 is not confounded, below which a direction is hardly determined
 
 CONDITIONS = {
@@ -76,15 +77,36 @@ def on_convergence(subject: Subject) -> Finding:
     if not fit.converged and fit.draws is not None:
         step = f"Read nothing from these draws yet: {_longer(subject)}."
         return Finding("bad", question, f"No: {'; '.join(fit.warnings[:2]) or 'the draws have not settled'}.", step)
+    rest, near = _rest_in_words(subject)
+    if not fit.converged and near:
+        return Finding("care", question, f"Nearly. It stopped after {fit.num_iterations:,} iterations. {rest} {words}", "")
     if not fit.converged:
         step = f"Let the fit run on before anything is read from it: {_longer(subject)}, or more starts."
-        return Finding("bad", question, f"No, it stopped after {fit.num_iterations:,} iterations. {words}", step)
+        return Finding("bad", question, f"No, it stopped after {fit.num_iterations:,} iterations. {f'{rest} ' if rest else ''}{words}", step)
     if fit.restarts.faults:
         step = "Read nothing from this fit yet: fit fewer components, or more starts, and look for equal values in the columns named."
         return Finding("bad", question, f"It ended where no estimate should end. {words}", step)
     alone = fit.restarts.optimum is not None and fit.restarts.num_ended > 1 and fit.restarts.num_reached == 1
     step = "Fit again with more starts (num_restarts=20 or more): only one start reached the best optimum, so a better one may exist." if alone else ""
-    return Finding("care" if alone else "good", question, f"Yes. {words}", step)
+    if rest and not near:
+        step = f"Fit again with a smaller tolerance, such as {type(fit.method).__name__}(tolerance=1e-12)." if hasattr(fit.method, "tolerance") else step
+        return Finding("care", question, f"It came to rest. {rest} {words}", step)
+    return Finding("care" if alone else "good", question, f"Yes. {f'{rest} ' if rest else ''}{words}", step)
+
+
+def _rest_in_words(subject: Subject) -> tuple[str, bool]:
+    """How far the optimum is, as slope and curvature tell, and whether that is near; nothing where they do not."""
+    fit = subject.fit
+    if subject.data is None or fit.draws is not None or not fit.objective_name.startswith("log-posterior"):
+        return "", False
+    rest = subject.estimates.to_optimum
+    if rest is None:
+        return "", False
+    farthest, name = rest.largest
+    if farthest < NEAR:
+        return f"Slope and curvature say that no estimate is more than {max(farthest, 0.001):.1g} standard errors away from the optimum.", True
+    entry = with_names(fit, name, subject.names)
+    return f"Slope and curvature say that the optimum is {rest.objective:.2g} nats higher, and {entry} {farthest:.2g} standard errors away from it.", False
 
 
 def _longer(subject: Subject) -> str:

@@ -29,6 +29,7 @@ from inference.report import (
 )
 from inference.report.sections import Subject
 from inference.report.sections import fitted as what_was_fitted
+from inference.report.verdicts import on_convergence
 from ppl_models import (
     Bernoulli,
     Blocks,
@@ -314,3 +315,23 @@ def test_every_parameter_of_a_component_is_explained(component: Any, is_chain: b
     page = html_of(what_was_fitted(result.structure, Subject(result, rows, None, None)))
     assert "<td></td>" not in page
     assert ("component" in page) != is_chain
+
+
+@pytest.mark.parametrize(
+    ("iterations", "mark", "says", "rest"),
+    [
+        (500, "good", "Yes.", "no estimate is more than"),
+        (25, "care", "Nearly. It stopped after 25 iterations.", "no estimate is more than"),
+        (15, "bad", "No, it stopped after 15 iterations.", "nats higher, and predictors"),
+    ],
+)
+def test_the_page_says_how_far_the_optimum_is(iterations: int, mark: str, says: str, rest: str) -> None:
+    generator = np.random.default_rng(5)
+    rows = np.array([[-2.0, 0.0], [1.0, 1.5]])[generator.integers(2, size=300)] + generator.standard_normal((300, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = fit(Mixture(2, Normal(), 2), rows, EM(max_iterations=iterations, acceleration=None), num_restarts=1, seed=2)
+    finding = on_convergence(Subject(found, rows, None, None))
+    assert finding.mark == mark
+    assert finding.answer.startswith(says)
+    assert rest in finding.answer
