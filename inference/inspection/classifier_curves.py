@@ -54,9 +54,11 @@ def classifier_structure(owner: str, fit: Any) -> ClassifierStructure:
 
 
 def variate_names(fit: FitRecord) -> tuple[str, ...]:
-    """Names of the variates of a fit of independent classifiers, "1", "2", ... where they have none."""
+    """Names of the variates of a fit of independent classifiers: those of the model, of the columns that they were fitted to, or "1", "2", ..."""
     size = len(fit.params["pseudo_weights"])
     names = labels_of(fit, "variate", size)
+    if len(fit.item_names) == size and list(names) == list(range(size)) and list(fit.item_names) != list(map(str, range(size))):
+        return tuple(map(str, fit.item_names))
     return tuple(str(v + 1) if name == v else str(name) for v, name in enumerate(names))
 
 

@@ -19,7 +19,7 @@ from inference.fitting.record import FitRecord
 from inference.inspection.attributes import moment_model
 from inference.inspection.item_tables import RULES, Answers, Candidates, ItemTables, tables_of
 from inference.inspection.q_criteria import ItemBIC, ItemEvidence, QCriterion, WaldSteps
-from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.showing import counted, shows_briefly
 from ppl_models.parts.validation import check_flag, check_size
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class QValidation:
         if len(changes) > MOST_SHOWN:
             lines.append(f"  and {len(changes) - MOST_SHOWN} more")
         if not self.settled:
-            lines.append(f"After {self.num_rounds} rounds the suggestions still changed: take them with care.")
+            lines.append(f"After {counted(self.num_rounds, 'round')} the suggestions still changed: take them with care.")
         return "\n".join(lines)
 
     def _asked(self, row: np.ndarray) -> tuple[str, ...]:

@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["write_choice_report"]
 
 
+HEADINGS = {
+    "log_likelihood": "log-likelihood",
+    "num_parameters": "free parameters",
+    "held_out_cost": "held-out cost",
+    "behind_best": "behind the best",
+    "behind_error": "standard error of that",
+    "pvaf_given": "variance explained, given",
+    "pvaf_suggested": "variance explained, suggested",
+    "gain": "fall of BIC",
+}
+
+
 def write_choice_report(record: Any, path: str | Path) -> Path:
     """Write the page: one file, the picture inside, nothing fetched from elsewhere, every text escaped.
 
@@ -51,7 +63,7 @@ def _explained(frame: pd.DataFrame, meanings: Mapping[str, str]) -> Iterator[Par
 
 
 def _heading(name: Any) -> str:
-    return str(name).upper() if name in ("aic", "bic", "ebic") else str(name).replace("_", " ")
+    return str(name).upper() if name in ("aic", "bic", "ebic") else HEADINGS.get(str(name), str(name).replace("_", " "))
 
 
 def _table(frame: pd.DataFrame) -> Table:

@@ -39,6 +39,17 @@ COLUMNS = {
     "aic": "the same with a lower price, which takes too many rather than too few", "held_out": "log-likelihood of a row that no fit has seen; larger is better",
     "p_value": "of the test of this size against the next", "optimum_missed": "yes where a smaller size, which this one contains, has a larger likelihood",
 }  # fmt: skip
+OF_SATURATION = {
+    "components": "their number",
+    "held_out_cost": "what a row that no fit has seen costs, in nats, beside 0 for variates that have nothing in common; smaller is better",
+    "standard_error": "of the cost, by the held-out rows", "behind_best": "by how many nats a row the cost is above the smallest", "behind_error": "its standard error, row by row",
+}  # fmt: skip
+OF_Q_MATRIX = {
+    "given": "attributes that the item asks for by your Q-matrix", "suggested": "by the answers", "changed": "whether the two differ",
+    "pvaf_given": "share of the variance of the item's expected answers that the given attributes account for (PVAF); near 1, none is lacking",
+    "pvaf_suggested": "the same of the suggested attributes", "gain": "by how much BIC falls with the suggestion; above 10 is strong evidence",
+    "stability": "share of the replicates that agree with the suggestion in its least certain entry",
+}  # fmt: skip
 BEYOND = "Sizes and models that were not compared, and whether the chosen one is right: its own report looks at that."
 
 
@@ -135,7 +146,7 @@ def _(record: Saturation) -> Choice:
     ]
     answer = f"{counted(record.chosen, 'component')}: more do not predict held-out rows better." if not at_end else f"At least {counted(record.chosen, 'component')}."
     step = "Fit the chosen number to all rows, and read its report."
-    return Choice(f"How many components? {record.chosen}", verdict_of(findings, nothing=step, answer=answer, about="number"), record.table.reset_index(), record.plot)
+    return Choice(f"How many components? {record.chosen}", verdict_of(findings, nothing=step, answer=answer, about="number"), record.table.reset_index(), record.plot, meanings=OF_SATURATION)
 
 
 @choice.register
@@ -147,12 +158,19 @@ def _(record: QValidation) -> Choice:
     unseen = "Attributes that no item of the matrix names, and whether a change makes sense: the answers know nothing of the wording."
     findings = [
         Finding("", "What was asked?", asked),
-        Finding("care" if clear else "good", "What do the answers suggest?", " ".join(record.text().split("\n  ")), step),
+        Finding("care" if clear else "good", "What do the answers suggest?", _sentences(record.text()), step),
         None if record.settled else Finding("care", "Did the suggestions settle?", f"No, they still changed after {counted(record.num_rounds, 'round')}.", "Take the suggestions with care, or allow more rounds (max_rounds)."),
         Finding("", "What could not have been seen?", unseen),
     ]  # fmt: skip
     drawn = record.plot if record.changes else None
-    return Choice("Does the Q-matrix hold?", verdict_of(findings, nothing="Keep the Q-matrix.", answer=answer, about="matrix"), record.table.reset_index(), drawn)
+    return Choice("Does the Q-matrix hold?", verdict_of(findings, nothing="Keep the Q-matrix.", answer=answer, about="matrix"), record.table.reset_index(), drawn, meanings=OF_Q_MATRIX)
+
+
+def _sentences(text: str) -> str:
+    """A text whose list stands on indented lines, as one paragraph."""
+    first, *others = text.split("\n")
+    items, rest = [part.strip() for part in others if part.startswith("  ")], [part for part in others if not part.startswith("  ")]
+    return " ".join([first, *([f"{'; '.join(items)}."] if items else []), *rest])
 
 
 @choice.register

@@ -5,11 +5,13 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from inference import EM, Fit, TrainClassifiers, fit
 from inference.inspection import component_histogram, read_classifiers
+from inference.inspection.classifier_curves import variate_names
 from ppl_models import Dense, InClassNet, Mixture
 
 
@@ -18,10 +20,18 @@ def rows_of_two(rows: int = 120) -> np.ndarray:
     return rng.normal(size=(rows, 3)) + 2.5 * rng.integers(0, 2, (rows, 1))
 
 
-def fitted(model: InClassNet, rows: np.ndarray) -> Fit:
+def fitted(model: InClassNet, rows: np.ndarray | pd.DataFrame) -> Fit:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return fit(model, rows, TrainClassifiers(batch_size=40, max_epochs=5, patience=None))
+
+
+def test_variates_of_one_column_have_its_name() -> None:
+    rows = pd.DataFrame(rows_of_two()[:, :2], columns=["height", "weight"])
+    named = fitted(InClassNet((1, 1), 2, networks=Dense((6,))), rows)
+    assert variate_names(named) == ("height", "weight")
+    assert variate_names(fitted(InClassNet((1, 1), 2, networks=Dense((6,))), rows.to_numpy())) == ("1", "2")
+    assert variate_names(fitted(InClassNet((("weight",), ("height",)), 2, networks=Dense((6,))), rows)) == ("weight", "height")
 
 
 def test_classifiers_densities_and_their_agreement() -> None:

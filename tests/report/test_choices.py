@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -58,7 +59,7 @@ def test_a_size_without_known_chance_is_not_called_sure():
     assert [found.mark for found in choice(record).verdict.findings] == ["", "", "good", ""]
 
 
-def test_components_of_classifiers():
+def test_components_of_classifiers(tmp_path):
     record = Saturation(2, (1, 2, 3), (0.0, -0.5, -0.5), (0.0, 0.01, 0.01), (0.5, 0.0, 0.0), (0.01, 0.0, 0.0), None, 100)
     assert choice(record).verdict.mark == "good"
     assert "2 components: more do not predict held-out rows better." in said(record)
@@ -66,6 +67,7 @@ def test_components_of_classifiers():
     last = replace(record, chosen=3)
     assert choice(last).verdict.mark == "care"
     assert "At least 3 components." in said(last)
+    assert "what a row that no fit has seen costs, in nats" in write_choice_report(record, tmp_path / "page.html").read_text()
 
 
 def test_rows_of_a_q_matrix(tmp_path):
@@ -84,6 +86,10 @@ def test_rows_of_a_q_matrix(tmp_path):
     assert "still changed" not in said(record)
     page = write_choice_report(record, tmp_path / "page.html").read_text()
     assert page.index("Verdict") < page.index("Numbers")
+    for words in ("variance explained, suggested", "fall of BIC: by how much BIC falls"):
+        assert words in page
+    twice = replace(record, suggested=np.array([[0], [0]]), gain=np.array([12.0, 25.0]), settled=False)
+    assert re.search(r"read its wording first\. [ab]: drop skill \([^)]*\); [ab]: drop skill \([^)]*\)\. After 1 round", said(twice))
 
 
 def test_a_law_of_attributes():

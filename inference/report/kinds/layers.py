@@ -225,12 +225,12 @@ def _choice(fit: Fit) -> Iterator[Part]:
         "graph as given: that it was chosen with the same rows is not in them."
     )
     rows = [
-        [settings(choice.penalties[which]), f"{edges:,}", number(value), number(score), "kept" if i == choice.best else ""]
+        [settings(choice.penalties[which]), f"{edges:,}", number(value), number(score), "yes" if i == choice.best else ""]
         for i, (which, edges, value, score) in enumerate(
             zip(*(column.tolist() for column in (choice.penalty, choice.num_edges, choice.log_likelihood, choice.ebic)), strict=True)
         )
     ]
-    yield Table(("penalty", "edges", "log-likelihood", "EBIC", ""), rows)
+    yield Table(("penalty", "edges", "log-likelihood", "EBIC (smaller is better)", "kept"), rows)
 
 
 def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
