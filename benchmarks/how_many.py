@@ -3,12 +3,15 @@
 Each cell is a design drawn anew for every seed. ``rule`` is :func:`inference.selection.select_components`; for factorizations ``clear step`` (ACDC's last
 clear step, by the first law, which calls itself finished or not), ``strict`` and ``lenient`` (each penalty alone over the laws),
 ``lenient, first law`` and ``BIC, first law``; for mixtures and hidden chains ``clear step`` and ``BIC, first law``, ``BIC`` and ``ICL`` over the laws,
-``groups`` (those of the smallest BIC, separated at 5 %). One JSON line a cell: for every one of them the share of seeds on which it was right, right and
+``groups`` (those of the smallest BIC, separated at 5 %); for options ``clear step``, ``BIC``, ``AIC`` and ``held-out`` (actions of sequences left out). Beside the
+rule of factorizations and mixtures also ``AIC`` over the laws and, by the first law, ``held-out``
+(cells left out of factorizations, rows of mixtures), and for factorizations ``parallel analysis`` and ``stability`` (the largest number all of whose components come back from
+halves of the rows; one pair of halves, one start). One JSON line a cell: for every one of them the share of seeds on which it was right, right and
 confident, wrong and confident (null where it has no such word), and the numbers it chose; for the rule its words and laws too.
 
 Cells of ``acdc_rule.md``, tables of section 8: ``--group factorization`` (COSMIC designs need the data; six of the twelve signatures of the breast
 sets are drawn, not of all thirty) and ``--group mixture``; ``--group chain`` counts the states of one sequence of 1,000 steps, for which there is no published
-table. Run: ``python benchmarks/how_many.py [--group mixture] [--cells "t, elliptic" ...]
+table; ``--group options`` the hidden options of 20 to 40 sequences of 80 steps, likewise. Run: ``python benchmarks/how_many.py [--group mixture] [--cells "t, elliptic" ...]
 [--replicates 20] [--first-seed 20000]``; ``--list`` names the cells.
 """
 
@@ -18,19 +21,32 @@ import argparse
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from _bench import Lines, command_line, run, seeds
 from scipy.special import ndtri
 
+from inference import EM, fit
 from inference.acdc import acdc
-from inference.selection import select_components
-from ppl_models import Bernoulli, HiddenMarkov, Mixture, MultivariateNormal, Normal, Poisson, PoissonFactorization
+from inference.selection import aic, held_out_log_likelihood, parallel_analysis, reproducibility, select_components
+from ppl_models import (
+    Bernoulli,
+    HiddenMarkov,
+    Mixture,
+    MultivariateNormal,
+    Normal,
+    OptionsHMM,
+    Poisson,
+    PoissonFactorization,
+)
 from ppl_models.datasets import load_breast, negative_binomial_mixture, simulate_mutations
 
 Draw = Callable[[np.random.Generator], np.ndarray]
 Cell = tuple[int, Draw]
+SHORT = EM(max_iterations=200)  # of rivals' fits
 BEYOND = 4  # numbers above the truth that are compared
 SHARES = (0.9, 0.7, 0.5, 0.4, 0.3, 0.1)  # of the rows that hold each of six signatures
 
@@ -244,6 +260,57 @@ CHAINS: dict[str, tuple[Cell, Any]] = {
     "chain, one state": (chain(1, lambda rng, steps: np.zeros(steps, int), lambda rng, s: rng.standard_normal(len(s))), Normal()),
 }
 
+# ---------------------------------------------------------------- designs of hidden options
+
+NUM_STATES, NUM_ACTIONS, STEPS = 5, 3, 80
+Walks = Callable[[np.random.Generator], np.ndarray]
+
+
+def walks(
+    num_options: int, num_sequences: int = 20, stay: float = 0.92, visit: tuple[int, int] | None = None, memory: float = 0.0, every_state: bool = True
+) -> tuple[int, Walks]:
+    """Sequences of states and actions (B, T, 2), policies and environment drawn anew.
+
+    Args:
+        num_options: of the truth; num_sequences: B.
+        stay: chance of keeping an option; ``visit``: least and most steps of a visit instead, equally likely.
+        memory: share of a policy that looks at the action before; every_state: whether options are left in every state, or in the first two alone.
+    """
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        low = rng.dirichlet(np.full(NUM_ACTIONS, 0.4), size=(num_options, NUM_STATES))
+        after = rng.dirichlet(np.full(NUM_ACTIONS, 0.4), size=(NUM_ACTIONS + 1, NUM_STATES))
+        moves = 0.9 * rng.dirichlet(np.full(NUM_STATES, 0.6), size=(NUM_ACTIONS, NUM_STATES)) + 0.1 / NUM_STATES
+        out = np.empty((num_sequences, STEPS, 2), dtype=np.int64)
+        for row in out:
+            state, option, action = int(rng.integers(NUM_STATES)), int(rng.integers(num_options)), NUM_ACTIONS
+            left = int(rng.integers(1, visit[1] + 1)) if visit else 0
+            for t in range(STEPS):
+                left -= 1
+                leaves = left < 0 if visit else t > 0 and (every_state or state < 2) and rng.random() > stay
+                if leaves and num_options > 1:
+                    option = (option + int(rng.integers(1, num_options))) % num_options
+                if leaves and visit:
+                    left = int(rng.integers(visit[0], visit[1] + 1)) - 1
+                action = int(rng.choice(NUM_ACTIONS, p=(1 - memory) * low[option, state] + memory * after[action, state]))
+                row[t] = state, action
+                state = int(rng.choice(NUM_STATES, p=moves[action, state]))
+        return out
+
+    return num_options, draw
+
+
+OPTIONS: dict[str, tuple[int, Walks]] = {
+    "options, one": walks(1),
+    "options, two": walks(2),
+    "options, three": walks(3, 30),
+    "options, four": walks(4, 40),
+    "options, two, left in two states": walks(2, stay=0.8, every_state=False),
+    "options, two, visits of 12 to 20 steps": walks(2, visit=(12, 20)),
+    "options, one, with memory": walks(1, memory=0.5),
+    "options, two, with memory": walks(2, memory=0.5),
+}
+
 # ---------------------------------------------------------------- the comparison
 
 Said = tuple[int, bool | None]  # number; whether it was said to be sure
@@ -270,6 +337,10 @@ def factorization(name: str, seed: int, args: argparse.Namespace) -> tuple[int, 
         "lenient": (smallest(rows, "lenient"), None),
         "lenient, first law": (smallest(rows, "lenient", "Poisson"), None),
         "BIC, first law": (min(first, key=lambda k: -2 * first[k].log_likelihood + k * (sum(x.shape) - 1) * np.log(len(x))), None),
+        "AIC": (min(found.fits, key=lambda key: aic(found.fits[key]))[1], None),
+        "parallel analysis": (parallel_analysis(x).chosen, None),
+        "held-out": (max(first, key=lambda k: held_out_log_likelihood(lambda n: PoissonFactorization(x.shape[1], n), x, k, 0.15, 1, seed)), None),
+        "stability": (max(reproducibility({k: one for k, one in first.items() if 2 * k <= len(x)}, x, 1, 1, seed).numbers()), None),
     }
     return truth, said, (found.word, found.law)
 
@@ -289,12 +360,33 @@ def of_groups(name: str, seed: int, args: argparse.Namespace) -> tuple[int, dict
         "BIC, first law": (smallest(rows, "bic", law), None),
         "BIC": (smallest(rows, "bic"), None),
         "ICL": (smallest(rows, "icl"), None),
+        "AIC": (min(found.fits, key=lambda key: aic(found.fits[key]))[1], None),
         "groups": (found.groups.num_separated, None),
+    }
+    if name in MIXTURES:
+        kept = np.random.default_rng(seed).random(len(x)) >= 0.2
+        parts = {k: fit(replace(model, num_components=k), x[kept], SHORT, num_restarts=3, seed=seed) for k in range(1, truth + BEYOND + 1)}
+        said["held-out"] = (max(parts, key=lambda k: float(parts[k].log_likelihood_rows(x[~kept]).sum())), None)
+    return truth, said, (found.word, found.law)
+
+
+def of_options(name: str, seed: int, args: argparse.Namespace) -> tuple[int, dict[str, Said], tuple[str, str]]:
+    truth, draw = OPTIONS[name]
+    x = torch.from_numpy(draw(np.random.default_rng(seed)))
+    found = select_components(OptionsHMM(NUM_STATES, NUM_ACTIONS, 1), x, range(1, truth + 3), num_restarts=args.restarts, seed=seed)
+    by_number = {k: one for (_, k), one in found.fits.items()}
+    step = acdc(by_number, x, seed=seed).select()
+    said: dict[str, Said] = {
+        "rule": (found.num_components, found.word == "confident"),
+        "clear step": (step.num_components, step.finished),
+        "BIC": (smallest(found.table, "bic"), None),
+        "AIC": (min(by_number, key=lambda k: aic(by_number[k])), None),
+        "held-out": (found.held_out or 0, None),
     }
     return truth, said, (found.word, found.law)
 
 
-TABLES = {"factorization": (FACTORIZATIONS, factorization), "mixture": (MIXTURES, of_groups), "chain": (CHAINS, of_groups)}
+TABLES = {"factorization": (FACTORIZATIONS, factorization), "mixture": (MIXTURES, of_groups), "chain": (CHAINS, of_groups), "options": (OPTIONS, of_options)}
 
 
 def cells(args: argparse.Namespace) -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ppl_models.continuous_options import ContinuousOptionsHMM
     from ppl_models.options_hmm import OptionsHMM
 
-__all__ = ["fit_options"]
+__all__ = ["fit_options", "read_steps", "tabular_model"]
 
 
 @fit_app.command("options-hmm")
@@ -72,10 +72,10 @@ def fit_options(
         names = [state] if features is None else _names(features, tabular, (sequence, time, action))
         places = {"sequence": sequence, "time": time, "action": action}
         places |= {"state": state} if features is None else {}
-        frame, codes = _read(data, places, [] if features is None else names)
+        frame, codes = read_steps(data, places, [] if features is None else names)
         model: OptionsHMM | ContinuousOptionsHMM
         if features is None:
-            model = _tabular(frame, options, states, actions, stickiness, termination, network)
+            model = tabular_model(frame, options, states, actions, stickiness, termination, network)
         else:
             model = _continuous(frame, len(names), options, actions, network)
         packed = model.check_data(frame, for_fit=False)[0]
@@ -85,7 +85,7 @@ def fit_options(
         typer.echo(f"options of every step: {out / 'options.csv'}")
 
 
-def _tabular(
+def tabular_model(
     frame: pd.DataFrame, options: int, states: int | None, actions: int | None, stickiness: float, termination: bool, network: int | None
 ) -> OptionsHMM:
     from ppl_models.options_hmm import OptionsHMM
@@ -106,7 +106,7 @@ def _continuous(
     return ContinuousOptionsHMM(num_features, actions or max(2, _largest(frame, "action") + 1), options, policy)
 
 
-def _read(data: str, places: dict[str, str], features: list[str]) -> tuple[pd.DataFrame, dict[str, dict[str, int]]]:
+def read_steps(data: str, places: dict[str, str], features: list[str]) -> tuple[pd.DataFrame, dict[str, dict[str, int]]]:
     """The columns of the steps under the names that the models know; states and actions that are texts are numbered, which is said, and the numbers."""
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""``ppl-models select mixture`` and ``select hmm``: how many groups of rows, how many hidden states, of which law?"""
+"""``ppl-models select mixture``, ``select hmm`` and ``select options-hmm``: how many groups of rows, hidden states, hidden options?"""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from inference.cli.app import (
     write_picture,
 )
 from inference.cli.fit_hmm import SequenceColumn, TimeColumn, read_sequences
+from inference.cli.fit_options import read_steps, tabular_model
 from inference.cli.select_pmf import record_of
 
-__all__ = ["Values", "select_hmm", "select_mixture"]
+__all__ = ["Values", "select_hmm", "select_mixture", "select_options"]
 
 
 class Values(StrEnum):
@@ -96,6 +97,35 @@ def select_hmm(
         check_out(out, overwrite)
         frame, items, _ = read_sequences(data, columns, sequence, time, [])
         _select(HiddenMarkov(sizes[-1], _law(values, items, False), items.shape[1]), frame, sizes, restarts, seed, out, no_progress)
+
+
+@select_app.command("options-hmm")
+def select_options(
+    data: Table,
+    options: Annotated[str, typer.Option("--options", metavar="FIRST:LAST", help="Numbers of hidden options to compare, both ends included.")],
+    out: Out,
+    states: Annotated[int | None, typer.Option(min=1, help="Number of states; the largest seen plus one if not given.")] = None,
+    actions: Annotated[int | None, typer.Option(min=1, help="Number of actions; likewise.")] = None,
+    sequence: Annotated[str, typer.Option(help="Column that says which sequence a step belongs to.")] = "sequence",
+    time: Annotated[str, typer.Option(help="Column that counts the steps of a sequence.")] = "time",
+    state: Annotated[str, typer.Option(help="Column of the state: whole numbers from 0, or names.")] = "state",
+    action: Annotated[str, typer.Option(help="Column of the action, likewise; an empty one is missing.")] = "action",
+    restarts: Starts = 10,
+    seed: Seed = 0,
+    no_progress: NoProgress = False,
+    overwrite: Overwrite = False,
+    verbose: Verbose = False,
+) -> None:
+    """How many sub-tasks (hidden options) do steps and decisions show? The number with how sure it is, the chosen fit, and a page that says why.
+
+    For example: ppl-models select options-hmm walks.csv --options 1:4 --sequence episode --time step --out options
+    """
+    with one_line_errors(None, verbose):
+        sizes = range_of(options, "--options")
+        check_out(out, overwrite)
+        frame, _ = read_steps(data, {"sequence": sequence, "time": time, "action": action, "state": state}, [])
+        model = tabular_model(frame, sizes[-1], states, actions, 0.0, False, None)
+        _select(model, frame, sizes, restarts, seed, out, no_progress)
 
 
 def _law(values: Values, items: Any, of_rows: bool) -> Any:

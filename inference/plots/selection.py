@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from inference.selection.how_many.climb import STEEPER
+from inference.selection.how_many.options_answer import HowManyOptions
 from inference.selection.how_many.visible import noise_edge
 
 if TYPE_CHECKING:
@@ -42,11 +43,13 @@ def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
 
 
 def plot_how_many(answer: HowMany) -> Figure:
-    """What the strict penalty says of every law and number, and what a component more gains, beside what noise alone may gain.
+    """What the strict penalty says of every law and number, and what a component more gains, beside what noise alone may gain; of options, how well sequences are foretold.
 
     Args:
         answer: of :func:`inference.selection.select_components`.
     """
+    if isinstance(answer, HowManyOptions):
+        return _of_options(answer)
     figure = Figure(figsize=(10.0, 4.3), layout="constrained")
     left, right = figure.subplots(1, 2)
     table = answer.table
@@ -106,4 +109,29 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
     right.set_xticks(range(groups.num_fitted), numbered)
     right.set_yticks(range(groups.num_fitted), numbered)
     figure.colorbar(image, ax=right, label="estimated chance")
+    return figure
+
+
+def _of_options(answer: HowManyOptions) -> Figure:
+    """BIC and the lenient penalty over the number of options, beside policies that remember a step; how well each number foretells held-out actions."""
+    figure = Figure(figsize=(10.0, 3.9), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    own = answer.table.loc[answer.law]
+    left.plot(own.index, own["bic"] - own["bic"].min(), "o-", label="BIC")
+    left.plot(own.index, own["lenient"] - own["lenient"].min(), "o--", label="lenient penalty")
+    for name, more in answer.memory.items():
+        left.axhline(more, color="tab:red" if more < 0 else "0.6", linestyle=":" if name == "action" else "-.", label=f"one policy that looks at the last {name}, BIC")
+    left.set_yscale("symlog", linthresh=10)
+    left.set_ylabel("above the best")
+    right.plot(own.index, own["held_out"], "o-", color="tab:green", label="log-likelihood of held-out actions, a sequence")
+    right.set_ylabel("nats")
+    if own["held_out"].isna().all():
+        right.text(0.5, 0.5, "too few sequences to leave some out", ha="center", transform=right.transAxes)
+    for axes in (left, right):
+        axes.axvline(answer.interval[0], color="0.6", linestyle=":")
+        axes.axvline(answer.interval[1], color="0.6", linestyle=":")
+        axes.set_xlabel("number of options")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    handles, labels = (one + other for one, other in zip(left.get_legend_handles_labels(), right.get_legend_handles_labels(), strict=True))
+    figure.legend(handles, labels, fontsize="small", loc="outside lower center", ncols=2)  # on no point of either
     return figure

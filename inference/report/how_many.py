@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from inference.fitting.showing import rows_in_words
 from inference.plots.components import plot_discrepancies
-from inference.plots.selection import plot_how_many, plot_how_many_groups
 from inference.report.page import number, picture, write_page
 from inference.report.parts import Bullets, Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.verdicts import listed, verdict_of
 from inference.selection.how_many.climb import STEEPER
 from inference.selection.how_many.groups_answer import HowManyGroups
+from inference.selection.how_many.options_answer import HowManyOptions
 from inference.selection.how_many.visible import MISFIT
 from ppl_models.parts.showing import counted
 
@@ -27,8 +27,9 @@ __all__ = ["how_many_sections", "how_many_verdict", "write_how_many_report"]
 COLUMNS = {
     "log_likelihood": ("log-likelihood", "grows with every component, so it chooses nothing by itself"),
     "strict": ("strict", "deviance with a penalty that hardly ever counts a component too many; smaller is better"),
-    "bic": ("BIC", "the strict penalty: deviance and log N for each parameter; smaller is better"),
+    "bic": ("BIC", "the strict penalty: deviance and, for each parameter, the log of the number of rows or steps that it is read from; smaller is better"),
     "lenient": ("lenient", "deviance with a weaker penalty, that hardly ever misses a component that can be seen; smaller is better"),
+    "held_out": ("held out", "mean log-likelihood of the actions of a sequence left out of the fit, given its states; larger is better"),
     "gain_in_edges": ("gain, noise edges", "what the last component gains, in units of the most that noise alone would give; real ones gain more than 4/3"),
     "icl": ("ICL", "as BIC, with a price for components that overlap: it counts groups that are apart; smaller is better"),
     "num_parameters": ("parameters", "free numbers of the fit"),
@@ -72,12 +73,14 @@ def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
         answer: of :func:`inference.selection.select_components`; more: findings of other questions on the same numbers.
     """
     laws, sizes = list(dict.fromkeys(law for law, _ in answer.fits)), sorted({size for _, size in answer.fits})
-    asked = f"How many {answer.noun}s make the {rows_in_words(answer.fit)}, and of which law? Compared were {_range(answer, sizes)} of {listed(laws)} law."
+    of_law = ("", "") if isinstance(answer, HowManyOptions) else (", and of which law", f" of {listed(laws)} law")
+    asked = f"How many {answer.noun}s make the {rows_in_words(answer.fit)}{of_law[0]}? Compared were {_range(answer, sizes)}{of_law[1]}."
     findings = [
         Finding("", "What was asked?", asked),
         _how_sure(answer, sizes),
         _on_law(answer),
         *_on_climb(answer),
+        *(_on_options(answer) if isinstance(answer, HowManyOptions) else ()),
         *more,
         Finding("", "What could not have been seen?", answer.unseen),
     ]
@@ -105,6 +108,9 @@ def _how_sure(answer: HowMany, sizes: list[int]) -> Finding:
 
 def _on_law(answer: HowMany) -> Finding:
     question, words = "Does the law hold?", answer.sentences[1]
+    if answer.contradicted and isinstance(answer, HowManyOptions):
+        step = "Do not interpret single options; put what the past says (the last action, the steps since a change) into the state, and compare again."
+        return Finding("bad", question, words, step)
     if answer.contradicted:
         of_groups = isinstance(answer, HowManyGroups)
         step = f"Speak of groups of {answer.unit}s and not of {answer.noun}s, and " if of_groups else f"Do not interpret single {answer.noun}s, and "
@@ -127,8 +133,22 @@ def _on_climb(answer: HowMany) -> list[Finding]:
     return [Finding("good" if agrees else "care", "What would noise alone gain?", words)]
 
 
+def _on_options(answer: HowManyOptions) -> Iterator[Finding]:
+    number = sum(map(len, answer.unlike))
+    if number > 1:
+        groups = "; ".join(f"options {listed([str(o) for o in group])}" for group in answer.unlike if len(group) > 1)
+        words = f"The data do not tell the policies apart of: {groups}." if groups else f"All {number} options act differently."
+        yield Finding("care" if groups else "good", "Do the options act differently?", words)
+    if answer.held_out is not None:
+        words = f"Actions of sequences that the fits had not seen are foretold best by {answer.counted(answer.held_out)}."
+        yield Finding("good" if answer.held_out == number else "", "Which number foretells sequences left out?", words)
+    if answer.memory:
+        told = listed([f"the last {name} {abs(more):,.0f} {'less' if more < 0 else 'more'}" for name, more in answer.memory.items()])
+        words = f"In BIC, a single policy that looks at what was before costs beside {answer.counted(number)}: with {told}."
+        yield Finding("bad" if min(answer.memory.values()) < 0 else "good", "Would memory do without options?", words)
+
+
 def _laws(answer: HowMany) -> Iterator[Part]:
-    draw = plot_how_many_groups if isinstance(answer, HowManyGroups) else plot_how_many
     frame = answer.table.reset_index()
     shown = [name for name in COLUMNS if name in frame]
     rows = [
@@ -136,7 +156,7 @@ def _laws(answer: HowMany) -> Iterator[Part]:
          "chosen" if row["chosen"] else ""]
         for _, row in frame.iterrows()
     ]  # fmt: skip
-    yield picture(lambda: draw(answer), "penalised likelihood of every law and number")  # type: ignore[arg-type]
+    yield picture(answer.plot, "penalised likelihood of every law and number")
     yield Table(("law", "K", *(COLUMNS[name][0] for name in shown), ""), rows)
     yield Bullets([f"{heading}: {meaning}." for heading, meaning in (COLUMNS[name] for name in shown)])
 

@@ -7,7 +7,7 @@ r"""How many latents? Criteria behind one call, their figures in one table.
   smaller size (:mod:`inference.selection.likelihood_ratio`), until a first step is not significant.
 - :class:`HeldOut`: log-likelihood of rows the fit has not seen.
 - :class:`ComponentNoise`: ACDC, for mixtures, factorizations, hidden Markov models and options.
-- :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for factorizations of counts, mixtures and hidden Markov models
+- :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for factorizations of counts, mixtures, hidden Markov models and options
   (:mod:`inference.selection.how_many.rule`).
 
 Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to S.12).
@@ -36,6 +36,7 @@ from inference.selection.growing import grow_again
 from inference.selection.how_many.answer import HowMany
 from inference.selection.how_many.groups_answer import HowManyGroups
 from inference.selection.how_many.laws import has_rule
+from inference.selection.how_many.options_answer import HowManyOptions
 from inference.selection.how_many.rule import check_tables, select_components
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish
@@ -359,11 +360,16 @@ class ComponentNoise:
         return Selection(result.chosen, self, study.sizes, columns, "left", None, tuple(fits))
 
 
+DECIDING: dict[type[HowMany], tuple[str, ...]] = {
+    HowManyGroups: ("bic", "lenient", "icl"), HowManyOptions: ("bic", "lenient", "held_out"), HowMany: ("strict", "lenient", "gain_in_edges"),
+}  # columns of the rule's tables  # fmt: skip
+
+
 @dataclass(frozen=True)
 class LawsAndNumbers:
     """Several laws and all numbers at once, by two penalties, the noise of the choice checked; see :func:`inference.selection.select_components`.
 
-    Where a mixture's law is contradicted the choice is a number of separated groups, or the number of the grid that comes nearest.
+    Where a law of a mixture or of options is contradicted the choice is a number of groups, or the number of the grid that comes nearest.
 
     Args:
         bootstrap: tables of the climb, for factorizations; 6 is enough, 0 for no climb.
@@ -385,11 +391,10 @@ class LawsAndNumbers:
         )
         fits = tuple(answer.fits[answer.law, size] for size in study.sizes)
         own = answer.table.loc[answer.law]
-        of_mixture = isinstance(answer, HowManyGroups)
-        names = ("bic", "lenient", "icl") if of_mixture else ("strict", "lenient", "gain_in_edges")
+        names = next(names for kind, names in DECIDING.items() if isinstance(answer, kind))
         columns = _figures(fits) | {name: own[name].tolist() for name in names}
         chosen = min(study.sizes, key=lambda size: (abs(size - answer.num_components), size))  # groups may be fewer than the grid's first number
-        return Selection(chosen, self, study.sizes, columns, "bic" if of_mixture else "lenient", False, fits, answer=answer)
+        return Selection(chosen, self, study.sizes, columns, "bic" if isinstance(answer, HowManyGroups) else "lenient", False, fits, answer=answer)
 
 
 NAMED: dict[str, Criterion] = {
@@ -422,7 +427,7 @@ def select_dimension(
         data: the rows.
         grid: sizes to try: numbers, or tuples of layer sizes of which one entry varies.
         criterion: "rule", "spectral", "ebic", "bic", "aic", "lrt", "held_out" or "acdc", or a criterion with its settings. "lrt" fits both sizes
-            of a step to up to 99 further data sets. None for "rule" where there is one, for factorizations of counts, mixtures and hidden Markov models, else "ebic".
+            of a step to up to 99 further data sets. None for "rule" where there is one, for factorizations of counts, mixtures, hidden Markov models and options, else "ebic".
         method, num_restarts, seed: of every fit; see :func:`inference.fitting.fit`.
         progress: show a bar on standard error.
 

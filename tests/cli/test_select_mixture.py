@@ -1,4 +1,4 @@
-"""``ppl-models select mixture`` and ``select hmm``."""
+"""``ppl-models select mixture``, ``select hmm`` and ``select options-hmm``."""
 
 from __future__ import annotations
 
@@ -57,3 +57,28 @@ def test_select_hmm_counts_states(tmp_path):
     wrong = CliRunner().invoke(app, [*asked, "--time", "when", "--overwrite"])
     assert wrong.exit_code == 2
     assert "'when' is no column" in wrong.output
+
+
+def test_select_options_counts_subtasks(tmp_path):
+    from typer.testing import CliRunner
+
+    from inference.cli import app
+
+    rng = np.random.default_rng(2)
+    option, left = np.repeat(np.arange(12) % 2, 15), rng.random(180) < 0.9
+    table, out = tmp_path / "walks.csv", tmp_path / "out"
+    frame = pd.DataFrame({"episode": np.repeat(list("abcdef"), 30), "step": np.tile(np.arange(30), 6), "state": 0, "action": np.where(left, option, 1 - option)})
+    frame.to_csv(table, index=False)
+    asked = ["select", "options-hmm", str(table), "--options", "1:2", "--sequence", "episode", "--time", "step", "--restarts", "2", "--out", str(out)]
+    done = CliRunner().invoke(app, [*asked, "--no-progress"])
+    assert done.exit_code == 0, done.output
+    record = json.loads((out / "selection.json").read_text())
+    assert record["word"] in ("grid too short", "law wrong at every K")  # two of two, in turn
+    assert record["verdict"] in done.output
+    page = (out / "report.html").read_text()
+    for words in ("How many options?", "Two options that act alike", "Would memory do without options?"):
+        assert words in page
+    assert Fit.load(out / "fit").model.num_options == 2
+    wrong = CliRunner().invoke(app, [*asked, "--state", "where", "--overwrite"])
+    assert wrong.exit_code == 2
+    assert "no column is named 'where'" in wrong.output

@@ -34,6 +34,7 @@ COMMANDS = {
     "inclass": ("fit", "inclass", "FILE", "--out", "OUT", "--no-progress"),
     "select mixture": ("select", "mixture", "FILE", "--k", "1:2", "--out", "OUT"),
     "select hmm": ("select", "hmm", "FILE", "--states", "1:2", "--out", "OUT"),
+    "select options-hmm": ("select", "options-hmm", "FILE", "--options", "1:2", "--out", "OUT"),
     "select pmf": ("select", "pmf", "FILE", "--k", "1:2", "--out", "OUT"),
     "attributes": ("fit", "attributes", "FILE", "--attributes", 1, "--out", "OUT", "--no-progress"),
     "q matrix": ("fit", "attributes", "GOOD", "--q", "FILE", "--out", "OUT", "--no-progress"),

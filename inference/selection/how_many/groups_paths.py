@@ -22,7 +22,7 @@ from inference.selection.how_many.paths import MORE_STARTS, Paths, too_low
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.mixture.structure import MixtureStructure
 
-__all__ = ["fit_groups", "shares_of"]
+__all__ = ["finalists", "fit_groups", "shares_of"]
 
 SHORT = 25  # iterations, after which starts are compared
 FINALISTS = 3  # that go on to the end
@@ -85,8 +85,13 @@ def _best(
         if smaller is not None:
             found.append(structure.split_starts(problem, smaller.params))
         every = {name: torch.cat([start[name] for start in found]) for name in found[0]}
-        short = replace(method, max_iterations=min(SHORT, method.max_iterations)).run(problem, every, NoProgress(), None)
-        order = short.objective.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)[:FINALISTS]
-        return {name: value[order] for name, value in short.params.items()}
+        return finalists(problem, every, method)
 
     return fit_from(law.at(k), data, method, starts, seed)
+
+
+def finalists(problem: Any, every: dict[str, Tensor], method: EM) -> dict[str, Tensor]:
+    """The best of many starts (R, ...) after a few iterations, where these have brought them."""
+    short = replace(method, max_iterations=min(SHORT, method.max_iterations)).run(problem, every, NoProgress(), None)
+    order = short.objective.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)[:FINALISTS]
+    return {name: value[order] for name, value in short.params.items()}

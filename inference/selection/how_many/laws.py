@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.mixture.structure import MixtureStructure
+from inference.structures.options.structure import OptionsStructure
 from inference.structures.registry import structure_of
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, RowLaw, SkewNormal
@@ -18,6 +19,9 @@ NAMES: dict[type, str] = {
     Normal: "normal", MultivariateNormal: "normal", MultivariateT: "Student t", SkewNormal: "skew-normal", Poisson: "Poisson",
     NegativeBinomial: "negative binomial", Bernoulli: "Bernoulli",
 }  # fmt: skip
+
+
+NUMBERS = {"chain": "num_states", "options": "num_options"}  # fields that hold the number
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,16 @@ class Law:
     num_dispersions: int = 0
 
     @property
-    def kind(self) -> Literal["mixture", "chain", "factorization"]:
-        """What its components are: those of a mixture, each row of one of them; states of a hidden Markov model; or terms of a factorization."""
-        structure = structure_of(self.model)
-        return "mixture" if isinstance(structure, MixtureStructure) else "chain" if isinstance(structure, HiddenMarkovStructure) else "factorization"
+    def kind(self) -> Literal["mixture", "chain", "options", "factorization"]:
+        """What its components are: those of a mixture, each row of one of them; states of a hidden Markov model; hidden options; or terms of a factorization."""
+        match structure_of(self.model):
+            case MixtureStructure():
+                return "mixture"
+            case HiddenMarkovStructure():
+                return "chain"
+            case OptionsStructure():
+                return "options"
+        return "factorization"
 
     @property
     def of_rows(self) -> Any:
@@ -58,7 +68,7 @@ class Law:
 
     def at(self, num_components: int) -> Any:
         """The model with this many components."""
-        return replace(self.model, **{"num_states" if self.kind == "chain" else "num_components": num_components})
+        return replace(self.model, **{NUMBERS.get(self.kind, "num_components"): num_components})
 
 
 def has_rule(model: Any) -> bool:
@@ -74,7 +84,7 @@ def law_of(model: Any) -> Law:
     """
     if not has_rule(model):
         raise ValueError(
-            "select_components: a factorization of counts was expected, such as PoissonFactorization, or a mixture or hidden Markov model whose components' noise is known, got "
+            "select_components: a factorization of counts was expected, such as PoissonFactorization, a mixture or hidden Markov model whose components' noise is known, or hidden options of states that are whole numbers, got "
             f"{type(model).__name__}; select_dimension(..., criterion='bic') chooses by a criterion that you name"
         )
     structure = structure_of(model)
@@ -82,6 +92,8 @@ def law_of(model: Any) -> Law:
         return Law(_name(structure.about), model)
     if isinstance(structure, HiddenMarkovStructure):
         return Law(_name(structure.about.emission), model)
+    if isinstance(structure, OptionsStructure):
+        return Law("options", model)
     variance = structure.about.variance
     return Law("Poisson", model) if variance is None else Law(f"negative binomial with {variance} variance", model, 1)
 

@@ -34,6 +34,8 @@ from inference.selection.how_many.climb import STEEPER, Climb, climb_from
 from inference.selection.how_many.groups_paths import fit_groups
 from inference.selection.how_many.groups_rule import answer_of_groups
 from inference.selection.how_many.laws import Law, law_of, laws_of
+from inference.selection.how_many.options_paths import fit_options
+from inference.selection.how_many.options_rule import answer_of_options
 from inference.selection.how_many.paths import Paths, fit_paths, later_starts
 from inference.selection.how_many.verification import FEW_ROWS, misfit_of
 from inference.selection.how_many.visible import LENIENT, MISFIT, detectable_variance, noise_edge, smallest_share
@@ -46,6 +48,8 @@ CLEAR = 10.0  # a lead of the strict penalty that leaves no doubt (Kass and Raft
 LEFT_OUT = 0.15  # share of the cells
 SHARES_OF_ROWS = (0.05, 0.2, 1.0)
 QUICK = EM(max_iterations=500, tolerance=1e-7, parameter_tolerance=1e300)  # of mixtures: tenths of a nat do not matter here, steps along a ridge even less
+
+FLAT = EM(max_iterations=300, tolerance=1e-6, parameter_tolerance=1e300)  # of options, whose likelihood has long ridges: a nat does not matter
 
 
 def select_components(
@@ -62,11 +66,12 @@ def select_components(
 ) -> HowMany:
     """How many components does a table hold, or states sequences, of which law, and how sure is that?
 
-    For mixtures and hidden Markov models: :mod:`inference.selection.how_many.groups_rule`.
+    For mixtures and hidden Markov models: :mod:`inference.selection.how_many.groups_rule`; for hidden options: :mod:`inference.selection.how_many.options_rule`.
 
     Args:
         family: a factorization of counts, called with the number of columns and of components (``PoissonFactorization``); a mixture or a hidden Markov model,
-            whatever its number (``Mixture(1, MultivariateNormal(), 2)``, ``HiddenMarkov(1, Poisson())``); or a function from a number to a model.
+            whatever its number (``Mixture(1, MultivariateNormal(), 2)``, ``HiddenMarkov(1, Poisson())``), or options (``OptionsHMM(num_states, num_actions, 1)``); or a function
+            from a number to a model.
         data: the table, NaN where missing, or the sequences.
         grid: numbers of components to compare; the answer says so if they end too early. Without gaps they help each other's search.
         laws: families or functions as ``family``, of which the first is contained in the others; None for those that suit ``family``: Poisson
@@ -97,11 +102,14 @@ def select_components(
     for law in offered[1:]:
         checked(law.at(sizes[-1]), data, for_fit=True)
     kind = offered[0].kind
-    method = _method(method, kind == "factorization")
+    method = _method(method, kind)
     total = len(offered) * len(sizes)
     with quiet(), RichProgress("fits", total) if progress else NoProgress() as bar:
         if kind != "factorization":
             assert isinstance(method, EM)
+            if kind == "options":
+                found = fit_options(offered[0], sizes, data, num_restarts, seed, method, bar)
+                return answer_of_options(offered[0], sizes, found, data, num_restarts, seed, method)
             return answer_of_groups(offered, sizes, fit_groups(offered, sizes, data, num_restarts, seed, method, bar), data, seed)
         assert isinstance(method, Factorize)
         fits = fit_paths(offered, sizes, table, num_restarts, seed, method, bar, data)
@@ -121,8 +129,8 @@ def _has_gaps(table: Tensor, law: Law) -> bool:
     return bool(gaps.any())
 
 
-def _method(method: Method | None, of_factorizations: bool) -> Factorize | EM:
-    default = Factorize() if of_factorizations else QUICK
+def _method(method: Method | None, kind: str) -> Factorize | EM:
+    default = Factorize() if kind == "factorization" else FLAT if kind == "options" else QUICK
     if method is not None and not isinstance(method, type(default)):
         raise ValueError(f"select_components: method must be {type(default).__name__}() or None, got {method!r}")
     return default if method is None else method
@@ -143,6 +151,8 @@ def _laws(family: Any, laws: Sequence[Any] | None, data: Any, sizes: Sequence[in
     if not laws:
         raise ValueError("select_components: laws must name at least one family, or be None for those that suit the family")
     found = tuple(law_of(model(one)) for one in laws)
+    if len(found) > 1 and found[0].kind == "options":
+        raise ValueError(f"select_components: laws must be None or one model for hidden options, whose rivals are policies without options, got {len(found)} laws")
     if len({law.kind for law in found}) > 1:
         raise ValueError("select_components: laws must all be mixtures, all hidden Markov models, or all factorizations of counts, for their likelihoods are compared")
     if len({law.name for law in found}) < len(found):

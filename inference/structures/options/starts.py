@@ -11,10 +11,10 @@ from torch import Tensor
 from inference.programs.program import Params
 from inference.structures.options.moment_counts import count_moments
 from inference.structures.options.moments import REFINING, START_MIX, MomentWarning, state_by_state
-from ppl_models.descriptions.options import ChainDescription
+from ppl_models.descriptions.options import ChainDescription, with_high
 from ppl_models.sequences.chain_plan import ChainPlan
 
-__all__ = ["moment_start", "random_policies", "with_counted_parts"]
+__all__ = ["moment_start", "random_policies", "split_policies", "with_counted_parts"]
 
 
 def moment_start(data: Tensor, num_states: int, num_actions: int, num_options: int) -> tuple[Tensor, Tensor] | None:
@@ -60,6 +60,30 @@ def alike_policies(chain: ChainDescription, plan: ChainPlan, num_restarts: int) 
     return with_counted_parts(
         chain, plan, {n: torch.full((num_restarts, *v), 1 / v[-1], dtype=torch.float64, device=device) for n, v in shapes.items()}
     )
+
+
+def split_policies(chain: ChainDescription, plan: ChainPlan, smaller: Params, seed: int) -> Params:
+    """Starts of one option more than ``smaller`` has, one for each of its options: that one becomes two, as likely, whose policies are moved apart at random.
+
+    Args:
+        smaller: without restarts, by site name.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    low, high = smaller[chain.low], with_high(chain, smaller)[chain.high]
+    num = low.shape[1]
+    lows, highs = [], []
+    for o in range(num):
+        apart = -torch.rand((2, *low[:, o].shape), generator=generator, dtype=torch.float64).clamp(min=1e-12).log().to(low)
+        apart = (low[:, o] + apart / apart.sum(-1, keepdim=True)) / 2  # (2, S, A)
+        lows.append(torch.cat([low[:, :o], apart[0][:, None], low[:, o + 1 :], apart[1][:, None]], 1))
+        into = high.clone()
+        into[:, :, o] /= 2  # (S, O, O), by the option before: into both halves alike
+        into = torch.cat([into, into[:, :, o : o + 1]], 2)
+        rows = torch.cat([into, into[:, o : o + 1]], 1)  # (S, O + 1, O + 1)
+        both = rows[:, [o, num]][:, :, [o, num]].sum(-1)  # a half is left for the other one time in five
+        rows[:, o, o], rows[:, num, num], rows[:, o, num], rows[:, num, o] = 0.8 * both[:, 0], 0.8 * both[:, 1], 0.2 * both[:, 0], 0.2 * both[:, 1]
+        highs.append((1 - START_NOISE) * rows + START_NOISE / (num + 1))
+    return with_counted_parts(chain, plan, {chain.low: torch.stack(lows), chain.high: torch.stack(highs)})
 
 
 def with_counted_parts(chain: ChainDescription, plan: ChainPlan, policies: Params) -> Params:

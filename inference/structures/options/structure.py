@@ -17,7 +17,7 @@ from inference.structures.options.alignment import align_options, permute_option
 from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.forward_backward import parts_of, steps_of
 from inference.structures.options.paths import smooth, viterbi
-from inference.structures.options.starts import alike_policies, random_policies, with_counted_parts
+from inference.structures.options.starts import alike_policies, random_policies, split_policies, with_counted_parts
 from ppl_models.descriptions.options import ChainDescription
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
 from ppl_models.sequences.option_chain import draw_paths
@@ -83,6 +83,13 @@ class OptionsStructure(Structure):
         _, log_likelihood, log_prior = steps.e_step(params)
         kept = (log_likelihood + log_prior).topk(num_kept).indices
         return {name: value[kept] for name, value in params.items()}
+
+    def split_starts(self, problem: Problem, smaller: Params) -> Params:
+        """Parameters (O, ...) of O + 1 options from those of O, each option split in turn."""
+        return split_policies(self.about, self._plan(problem), smaller, problem.seed)
+
+    def laws(self) -> tuple[Any, ...]:
+        return (self.model,)
 
     def _plan(self, problem: Problem) -> ChainPlan:
         chain = self.model.chain()
