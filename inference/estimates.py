@@ -15,10 +15,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from inference.fitting.columns import as_fitted, checked_as_fitted
+from inference.base.blocks.row_blocks import RowBlocks
+from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.record import FitRecord
-from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK
+from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, rows_of_fit
 from inference.programs.curvature import Undetermined
 from inference.programs.data import checked, checks_data, first_tensor
 from inference.uncertainty import ToOptimum, distance_to_optimum, standard_errors
@@ -149,7 +150,7 @@ def estimates_of(
 
     Args:
         fit: of any program.
-        data: the data of the fit, which standard errors need.
+        data: the data of the fit, which standard errors need; in memory or in blocks.
         level: of the intervals: equal tails of the draws, or normal on the scale of the free coordinates.
         names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
         always: work standard errors out however long that takes.
@@ -160,8 +161,9 @@ def estimates_of(
     if not is_number(level) or not 0 < level < 1:
         raise ValueError(f"estimates_of: level must lie in (0, 1), got {level!r}")
     if data is not None:
-        data = as_fitted(fit, data)
-        checked(fit.model, data)
+        data = rows_of_fit(fit, data)
+        if not isinstance(data, RowBlocks):
+            checked(fit.model, data)
     if fit.draws is not None:
         ends = [(1 - level) / 2, (1 + level) / 2]
         flat = {name: value.detach().double().flatten(0, 1) for name, value in fit.draws.items()}
@@ -190,7 +192,7 @@ def summary_of(
         ValueError: if the level is not in (0, 1), or ``data`` does not fit the model.
     """
     table = estimates_of(fit, data, level, names, always)
-    if data is not None and checks_data(fit.model) and len(first_tensor(checked_as_fitted(fit, data)[0])) != fit.num_rows:
+    if data is not None and checks_data(fit.model) and _num_rows(fit, data) != fit.num_rows:
         raise ValueError(f"summary: the {fit.num_rows:,} rows of the fit were expected, whose likelihood its errors are read from, got another number")
     drawn = fit.draws is not None
     source = f"posterior draws by {type(fit.method).__name__}" if drawn else "standard error, given the graph that was chosen" if fit.choice else "standard error"
@@ -205,6 +207,10 @@ def summary_of(
     frame = Summary(lines, [row.name for row in table.rows], [*NUMBERS, "interval"])
     frame.attrs = {"level": level, "source": table.source, "note": note, "entries": _entries(fit, table.sites)}
     return frame
+
+
+def _num_rows(fit: FitRecord, data: Any) -> int:
+    return len(data) if isinstance(data, RowBlocks) else len(first_tensor(checked_as_fitted(fit, data)[0]))
 
 
 def _entries(fit: FitRecord, sites: tuple[str, ...]) -> str:

@@ -32,13 +32,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.contents import digest_of
-from inference.fitting.columns import as_fitted
 from inference.fitting.observed import observed_sites
 from inference.fitting.record import FitRecord
 from inference.fitting.rows import simulate_rows
 from inference.identifiability.fisher import InformationReport, information_from_scores
-from inference.identifiability.scores import coordinates_of, derivatives, row_scores
+from inference.identifiability.scores import coordinates_of, derivatives, programs_of, row_scores, rows_of_fit
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import (
     data_chunks,
@@ -130,7 +130,7 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
 
     Args:
         fit: a converged maximum-likelihood fit, or a penalised one refitted on its graph.
-        data: the data of the fit.
+        data: the data of the fit, in memory or as :class:`~inference.base.blocks.row_blocks.RowBlocks`, of which one block is held at a time.
         kind: "hessian" (observed information), "scores" (sum of squared scores) or "sandwich".
         hold_bounds: entries on a bound are held there instead of refused; their standard errors are NaN.
 
@@ -141,7 +141,7 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     """
     if kind not in KINDS:
         raise ValueError(f"standard_errors: kind must be one of {KINDS}, got {kind!r}")
-    data = as_fitted(fit, data)
+    data = rows_of_fit(fit, data)
     coordinates = _coordinates(fit, data)
     held = coordinates.at_bound()
     if held and not hold_bounds:
@@ -204,11 +204,11 @@ def distance_to_optimum(fit: FitRecord, data: Any, found: Uncertainty | None = N
     Raises:
         ValueError: as :func:`standard_errors`; naming what curves up, where the estimate is not near a maximum.
     """
-    data = as_fitted(fit, data)
+    data = rows_of_fit(fit, data)
     found = standard_errors(fit, data, hold_bounds=True) if found is None else found
     free = found.estimate.detach().clone().requires_grad_()
     slope, of_prior, first = torch.zeros_like(free), torch.zeros_like(free), 0
-    for program in data_chunks(fit.model, data):
+    for program in programs_of(fit, data):
         with torch.enable_grad():
             if first == 0 and (prior := program.log_prior(found.coordinates.params(free))).requires_grad:
                 of_prior = torch.autograd.grad(prior, free)[0]
@@ -262,7 +262,7 @@ def observed_information(fit: FitRecord, data: Any) -> Information:
     Raises:
         ValueError: as :func:`standard_errors`, but for entries on a bound and for what the data do not determine.
     """
-    data = as_fitted(fit, data)
+    data = rows_of_fit(fit, data)
     coordinates = _coordinates(fit, data)
     num_rows, _, hessian = _summed(fit, data, coordinates, "hessian")
     if hessian is None:
@@ -287,8 +287,10 @@ def _summed(fit: FitRecord, data: Any, coordinates: Coordinates, asked: str) -> 
 def _remembered(fit: FitRecord, data: Any, coordinates: Coordinates, kind: str, ask: Callable[[], T]) -> T:
     """What a question about these rows found, worked out once: pages and tables of items ask for the same matrix many times.
 
-    The fit remembers the last of each kind, under the contents of its estimate and of the rows.
+    The fit remembers the last of each kind, under the contents of its estimate and of the rows; nothing of rows in blocks, which are not read for that.
     """
+    if isinstance(data, RowBlocks):
+        return ask()
     try:
         about = digest_of((coordinates.names, fit.params, fit.row_weights, data), "the data")
     except ValueError:  # contents that cannot be read
@@ -303,7 +305,7 @@ def _summed_anew(fit: FitRecord, data: Any, coordinates: Coordinates, asked: str
     free = coordinates.vector()
     num_rows, scores, hessian = 0, None, None
     often = None if fit.row_weights is None else fit.row_weights.to(free)
-    for program in data_chunks(fit.model, data):
+    for program in programs_of(fit, data):
         own = None if often is None else often[num_rows:]
         rows, own_scores, own_hessian = derivatives(program, coordinates, free, asked, own)
         num_rows += rows
@@ -319,7 +321,7 @@ def _curvature_of_prior(fit: FitRecord, data: Any, coordinates: Coordinates) -> 
     """Minus the second derivatives of the log-prior at the estimate, (P, P): a density of the parameters in their own units."""
 
     def ask() -> Tensor:
-        program = next(data_chunks(fit.model, data))
+        program = next(programs_of(fit, data))
         return minus_hessian(lambda free: program.log_prior(coordinates.params(free)), coordinates.vector())
 
     return _remembered(fit, data, coordinates, "prior", ask)

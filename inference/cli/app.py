@@ -23,6 +23,7 @@ from ppl_models.parts.showing import counted
 if TYPE_CHECKING:
     import pandas as pd
 
+    from inference.base.blocks.row_blocks import RowBlocks
     from inference.base.structure import Method
     from inference.fitting.result import Fit
     from ppl_models.descriptions.covariates import Covariates
@@ -70,7 +71,16 @@ class Gaps(StrEnum):
     drop = "drop"
 
 
-Table = Annotated[str, typer.Argument(metavar="DATA", help="Table with one row a unit: csv, tsv, parquet, npy, npz (file.npz:array).")]
+Table = Annotated[
+    str, typer.Argument(metavar="DATA", help="Table with one row a unit: csv, tsv, parquet, arrow, npy, npz (file.npz:array), or a folder of parquet files.")
+]
+BlockRows = Annotated[
+    int | None,
+    typer.Option(
+        "--block-rows", metavar="N", min=1,
+        help="Read so many rows at a time, and hold no more: parquet, arrow and npy files of more than 65,536 rows are read so by themselves, 65,536 at a time.",
+    ),
+]  # fmt: skip
 Columns = Annotated[
     str | None,
     typer.Option("--columns", metavar="A,B,...", help="Columns to use; all where this is left out. Leave ids, names and constant columns out here."),
@@ -127,16 +137,18 @@ def _common(
 
 def run(
     model: Any,
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | RowBlocks,
     init: str | Fit | None,
     restarts: int | None,
     seed: int,
     checkpoint: Path | None,
     progress: bool,
     engine: Engine = Engine.auto,
+    first: Fit | None = None,
 ) -> Fit:
-    """Fit, and say on standard error what the library warned of."""
-    from inference import EM, NUTS, SAEM, SVI, ChoosePenalty, FullRank, Laplace, fit
+    """Fit, and say on standard error what the library warned of; rows in blocks by EM, from ``first`` where a sample was fitted before."""
+    from inference import EM, NUTS, SAEM, SVI, ChoosePenalty, FullRank, Laplace, RowBlocks, fit
+    from inference.cli.blocks import fit_blocks
     from inference.programs.alone import quiet
 
     methods: dict[Engine, Method | None] = {
@@ -145,12 +157,18 @@ def run(
     }  # fmt: skip
     method = methods[engine]
     with quiet():  # kept by the fit, and said below in one line each
-        result = fit(
-            model, frame, method, init=init, num_restarts=restarts, seed=seed, progress=progress, checkpoint=checkpoint
-        )
+        if isinstance(frame, RowBlocks):
+            result = fit_blocks(model, frame, init, restarts, seed, checkpoint, progress, first)
+        else:
+            result = fit(model, frame, method, init=init, num_restarts=restarts, seed=seed, progress=progress, checkpoint=checkpoint)
     for text in result.warnings:
         warn(text)
     return result
+
+
+def engine_in_memory(engine: Engine) -> str:
+    """Why an engine wants its rows in memory; "" for EM."""
+    return "" if engine in (Engine.auto, Engine.em) else f"--engine {engine.value} wants its rows in memory; em reads them in blocks"
 
 
 def warn(text: str) -> None:
@@ -158,11 +176,21 @@ def warn(text: str) -> None:
     typer.echo(f"warning: {' '.join(text.split())}", err=True)
 
 
-def deliver(result: Fit, frame: pd.DataFrame, out: Path, image_shape: tuple[int, int] | None, read_as: dict[str, Any] | None = None) -> None:
-    from inference.report.results_folder import FIT, POSTERIOR, REPORT, SUMMARY, write_results
+def say_blocks(blocks: RowBlocks, chosen: str = "") -> None:
+    """That rows are read in blocks, and what is ``chosen`` on a sample of them."""
+    from inference.base.blocks.row_blocks import SAMPLE_ROWS
 
-    write_results(result, frame, out, image_shape, read_as)
+    sample = "" if len(blocks) <= SAMPLE_ROWS else f"; {chosen or 'the start'} comes from {SAMPLE_ROWS:,} of them, drawn at random, the estimates from all"
+    typer.echo(f"{counted(len(blocks), 'row')}, read in blocks of {min(blocks.block_rows, len(blocks)):,}{sample}.")
+
+
+def deliver(result: Fit, frame: pd.DataFrame | RowBlocks, out: Path, image_shape: tuple[int, int] | None, read_as: dict[str, Any] | None = None) -> None:
+    from inference.report.results_folder import FIT, KEPT, POSTERIOR, REPORT, SUMMARY, write_results
+
+    summary = write_results(result, frame, out, image_shape, read_as)
     state = "converged" if result.converged else "stopped"
+    if KEPT in summary:
+        typer.echo(f"Of the {result.num_rows:,} rows the folder keeps {summary[KEPT]:,}, drawn at random, for the checks and pictures of its page.")
     typer.echo(
         f"{state} after {result.num_iterations} iterations, {result.seconds:.1f} s\n"
         f"{result.likelihood_name} {result.log_likelihood:.2f}, {_objective(result)}\n"
@@ -246,16 +274,34 @@ def one_line_errors(checkpoint: Path | None, verbose: bool = False, can_resume: 
         raise typer.Exit(USER_ERROR) from None
 
 
-def write_rows(result: Fit, data: pd.DataFrame, path: Path, beside: pd.DataFrame | None = None) -> str:
+def write_rows(result: Fit, data: pd.DataFrame | RowBlocks, path: Path, beside: pd.DataFrame | None = None) -> str:
     """Write what a fit says of each row (of sequences, of each step): probabilities of its latents, the most probable ones, its log-likelihood.
 
     Args:
-        result: the fit; data: as it takes them; path: the csv file.
+        result: the fit; data: as it takes them, or in blocks, of which one is held at a time; path: the csv file.
         beside: columns to write first; the numbers of the rows, from 0, where it is None (of sequences, where each step belongs).
 
     Returns:
         What the file holds, in words.
     """
+    from inference import RowBlocks
+    from inference.base.checkpoint import replacing
+    from inference.cli.blocks import numbered
+
+    shown: list[str] = []
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
+        for part in numbered(data) if isinstance(data, RowBlocks) else [data]:
+            table, names, what = _answers(result, part, beside)
+            table.to_csv(stream, index=False, header=not shown)
+            shown = names
+    local = result.structure.local_sites
+    given = f", given the {' and '.join(local)} that suit it best" if local else ""
+    listing = ", ".join(shown[:6]) + (", ..." if len(shown) > 6 else "")
+    return f"{path}: one line a {'step' if result.structure.row_columns else 'row'} with {listing}, and {what[0]} (of {what[1]}: {result.likelihood_name}{given})"
+
+
+def _answers(result: Fit, data: pd.DataFrame, beside: pd.DataFrame | None) -> tuple[pd.DataFrame, list[str], tuple[str, str]]:
+    """A line for each row, the names of what the fit says of it, and the name of the log-likelihood and whose it is."""
     import pandas as pd
 
     found = result.posterior_frame(data)
@@ -270,12 +316,7 @@ def write_rows(result: Fit, data: pd.DataFrame, path: Path, beside: pd.DataFrame
         first = pd.DataFrame({"row": rows}, index=found.index)
     if beside is not None:
         first = pd.concat([first, beside.drop(columns=place, errors="ignore").set_axis(found.index)], axis=1)
-    table = pd.concat([first, found], axis=1).assign(**{name: likelihoods})
-    write_csv(table, path)
-    local = result.structure.local_sites
-    given = f", given the {' and '.join(local)} that suit it best" if local else ""
-    shown = ", ".join(map(str, found.columns[:6])) + (", ..." if found.shape[1] > 6 else "")
-    return f"{path}: one line a {'step' if result.structure.row_columns else 'row'} with {shown}, and {name} (of {of_what}: {result.likelihood_name}{given})"
+    return pd.concat([first, found], axis=1).assign(**{name: likelihoods}), [str(column) for column in found.columns], (name, of_what)
 
 
 def write_csv(table: pd.DataFrame, path: Path, index_label: str | None = None) -> None:

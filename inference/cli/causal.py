@@ -35,10 +35,11 @@ def causal(
         from inference.causal.of_fit import discover_attributes
         from inference.causal.scores import BIC, BDeu
         from inference.report.causal import causal_record, verdict_in_words, write_causal_report
-        from inference.report.results_folder import read_results
+        from inference.report.results_folder import read_results, refuse_sample
         from inference.structures.attribute_groups import AttributeGroupsStructure
 
-        fit, frame, _ = read_results(folder)
+        fit, frame, summary = read_results(folder)
+        refuse_sample(folder, fit, summary, "a graph of causes")
         if isinstance(fit.structure, AttributeGroupsStructure):
             raise ValueError(f"{folder}: a fit of several groups, each with a law of its own; a graph is looked for in one of them: fit its rows by themselves")
         root = fit.structure.root

@@ -38,11 +38,13 @@ def compare(
         from inference.comparison import compare as compare_fits
         from inference.programs.alone import quiet
         from inference.report.comparison import in_words, write_comparison_report
-        from inference.report.results_folder import read_results
+        from inference.report.results_folder import read_results, refuse_sample
 
         check_out(out, overwrite)
         names = _names(folders)
         read = {name: read_results(folder) for name, folder in zip(names, folders, strict=True)}
+        for folder, (fit, _, summary) in zip(folders, read.values(), strict=True):
+            refuse_sample(folder, fit, summary, "a comparison")
         data = next(iter(read.values()))[1]
         rows = None if test is None else read_frame(test)
         with quiet():  # kept by the comparison, and said below in one line each

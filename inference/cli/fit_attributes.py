@@ -9,6 +9,7 @@ import typer
 
 from inference.cli.app import (
     RESPONSES,
+    BlockRows,
     CheckpointFile,
     Columns,
     CovariateColumns,
@@ -24,6 +25,7 @@ from inference.cli.app import (
     blocks_of,
     check_out,
     deliver,
+    engine_in_memory,
     fit_app,
     item_columns,
     joined,
@@ -34,6 +36,7 @@ from inference.cli.app import (
     read_frame,
     response_of,
     run,
+    say_blocks,
     with_covariates,
 )
 from inference.cli.fit_mixture import CATEGORIES, ORDERED, Orders, items_of_layers
@@ -55,7 +58,7 @@ MOST_GROUPS = 50
 @fit_app.command("attributes")
 def fit_attributes(
     data: Annotated[
-        str, typer.Argument(help="Table with one row a person and one column an item: csv, tsv, parquet, npy, npz (file.npz:array).")
+        str, typer.Argument(help="Table with one row a person and one column an item: csv, tsv, parquet, arrow, npy, npz (file.npz:array), or a folder of parquet files.")
     ],
     out: Out,
     q: Annotated[
@@ -107,12 +110,16 @@ def fit_attributes(
         Engine, typer.Option(help="Exact EM, stochastic EM for many attributes; or posterior draws: laplace, svi, nuts.")
     ] = Engine.auto,
     checkpoint: CheckpointFile = None,
+    block_rows: BlockRows = None,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
     verbose: Verbose = False,
 ) -> None:
     """Fit a model of latent attributes (cognitive diagnosis) to answers and a Q-matrix, and write fit, ArviZ file, report and summary."""
     with one_line_errors(checkpoint, verbose, can_resume=True):
+        from inference.cli.blocks import goes_in_blocks, look_through, open_blocks
+        from inference.structures.layers.choose_penalty import is_open
+
         check_out(out, overwrite, checkpoint)
         if groups is not None and q is None:
             raise ValueError("--groups needs --q FILE: without a Q-matrix the attributes of two groups have no common names")
@@ -121,6 +128,15 @@ def fit_attributes(
         if groups is not None and covariates is not None:
             raise ValueError("--covariates and --groups were expected one at a time: each group has a law of the attributes of its own, which depends on nothing else")
         law = _root(root or ("saturated" if covariates is None else "independent"))
+        why = "--groups reads labels of rows in memory" if groups is not None else "--covariates reads rows in memory" if covariates is not None else engine_in_memory(engine)
+        blocks = open_blocks(data, None if columns is None else names_of(columns, "--columns"), block_rows, why)
+        if blocks is not None:
+            seen, family = items_of_layers(data, columns, response, order, look_through(blocks, seed).frame)
+            model = _model(seen, q, attributes, items, law, family, monotone, None)
+            if goes_in_blocks(model, seen, block_rows):
+                say_blocks(blocks, "the Q-matrix" if is_open(model) else "")
+                deliver(run(model, blocks, "spectral", restarts, seed, checkpoint, not no_progress), blocks, out, None)
+                return
         if groups is None:
             given = read_covariates(data, covariates)
             answers, family = items_of_layers(data, item_columns(data, columns, given), response, order)

@@ -10,6 +10,7 @@ import typer
 
 from inference.cli.app import (
     RESPONSES,
+    BlockRows,
     CheckpointFile,
     Columns,
     CovariateColumns,
@@ -27,12 +28,15 @@ from inference.cli.app import (
     check_image,
     check_out,
     deliver,
+    engine_in_memory,
     fit_app,
     item_columns,
     joined,
+    names_of,
     one_line_errors,
     read_covariates,
     run,
+    say_blocks,
     shape_of,
     sizes_of,
     with_covariates,
@@ -108,12 +112,15 @@ def fit_dde(
     covariates_missing: CovariatesMissing = Gaps.refuse,
     image_shape: ImageShape = None,
     checkpoint: CheckpointFile = None,
+    block_rows: BlockRows = None,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
     verbose: Verbose = False,
 ) -> None:
     """Fit a deep discrete encoder (Lee and Gu 2025), its graph found unless given, and write fit, ArviZ file, report and summary."""
     with one_line_errors(checkpoint, verbose, can_resume=True):
+        from inference.cli.blocks import goes_in_blocks, look_through, open_blocks
+        from inference.structures.layers.choose_penalty import is_open
         from ppl_models.datasets import read_table
         from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder
         from ppl_models.parts.measurement import Additive, ExpDINA, ExpGDM
@@ -121,22 +128,35 @@ def fit_dde(
         check_out(out, overwrite, checkpoint)
         sizes = sizes_of(latents, "--latents")
         shape = shape_of(image_shape)
+        graphs: Any = None if graph is None else (read_table(graph).values, *[None] * (len(sizes) - 1))
+
+        def encoder(num_items: int, family: Any, known: Any = None) -> Any:
+            check_image(shape, num_items)
+            return DeepDiscreteEncoder(
+                num_items=num_items,
+                latent_sizes=sizes,
+                response=family,
+                penalty=penalty_of(penalty),
+                graphs=graphs,
+                covariates=known,
+                bottom=ExpDINA() if bottom is Bottom.dina else ExpGDM() if bottom is Bottom.gdm else Additive(),
+            )
+
+        why = "--covariates reads rows in memory" if covariates is not None else engine_in_memory(engine)
+        blocks = open_blocks(data, None if columns is None else names_of(columns, "--columns"), block_rows, why)
+        if blocks is not None:
+            seen, family = items_of_layers(data, columns, response, order, look_through(blocks, seed).frame)
+            model = encoder(seen.shape[1], family)
+            if goes_in_blocks(model, seen, block_rows):
+                say_blocks(blocks, "its graph" if is_open(model) else "")
+                deliver(run(model, blocks, init.value, restarts, seed, checkpoint, not no_progress), blocks, out, shape)
+                return
         given = read_covariates(data, covariates)
         frame, family = items_of_layers(data, item_columns(data, columns, given), response, order)
         frame, given = with_covariates(frame, given, covariates_missing)
         num_items = frame.shape[1]
-        check_image(shape, num_items)
         frame, known = joined(frame, given)
-        graphs: Any = None if graph is None else (read_table(graph).values, *[None] * (len(sizes) - 1))
-        model: Any = DeepDiscreteEncoder(
-            num_items=num_items,
-            latent_sizes=sizes,
-            response=family,
-            penalty=penalty_of(penalty),
-            graphs=graphs,
-            covariates=known,
-            bottom=ExpDINA() if bottom is Bottom.dina else ExpGDM() if bottom is Bottom.gdm else Additive(),
-        )
+        model = encoder(num_items, family, known)
         chosen = None
         start: Any = init.value
         if penalty == "auto" and graph is None and engine in (Engine.laplace, Engine.svi, Engine.nuts):  # posteriors on the graph

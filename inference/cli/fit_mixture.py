@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +11,7 @@ import typer
 
 from inference.cli.app import (
     RESPONSES,
+    BlockRows,
     CheckpointFile,
     Columns,
     CovariateColumns,
@@ -39,6 +40,7 @@ from inference.cli.app import (
     read_mixed,
     response_of,
     run,
+    say_blocks,
     warn,
     with_covariates,
     write_csv,
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
     from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["AS_CATEGORIES", "CATEGORIES", "ORDERED", "Orders", "asked_of", "component_of", "fit_mixture", "items_of_layers"]
+__all__ = ["AS_CATEGORIES", "CATEGORIES", "ORDERED", "Orders", "asked_of", "component_of", "fit_mixture", "items_of_layers", "refuse_texts"]
 
 ROW_LAWS = {"multivariate-normal": "MultivariateNormal", "multivariate-t": "MultivariateT", "skew-normal": "SkewNormal"}
 CATEGORIES = "categorical"
@@ -93,6 +95,7 @@ def fit_mixture(
     restarts: Restarts = None,
     seed: Seed = 0,
     checkpoint: CheckpointFile = None,
+    block_rows: BlockRows = None,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
     verbose: Verbose = False,
@@ -102,6 +105,7 @@ def fit_mixture(
     For example: ppl-models fit mixture data.csv --components 3 --columns age,visits,smokes --out groups
     """
     with one_line_errors(checkpoint, verbose, can_resume=True):
+        from inference.cli.blocks import goes_in_blocks, look_through, open_blocks
         from ppl_models.mixture import Mixture
 
         if (components is None) == (choose is None):
@@ -111,6 +115,20 @@ def fit_mixture(
         sizes = None if choose is None else range_of(choose, "--choose")
         check_out(out, overwrite, checkpoint)
         asked = None if response is None or "=" not in response else asked_of(response)
+        why = "--covariates reads rows in memory" if covariates is not None else "--choose compares fits of rows in memory; give --components" if choose is not None else ""
+        blocks = open_blocks(data, None if columns is None else names_of(columns, "--columns"), block_rows, why)
+        if blocks is not None:
+            seen = look_through(blocks, seed)
+            component = component_of(response, asked, _as_said(seen.frame, response, asked))
+            whole = Mixture(components or 1, component, seen.frame.shape[1])
+            if goes_in_blocks(whole, seen.frame, block_rows):
+                for text in _counting(seen.counting):
+                    warn(text)
+                say_blocks(blocks)
+                result = run(whole, blocks, None, restarts, seed, checkpoint, not no_progress)
+                deliver(result, blocks, out, None)
+                typer.echo(write_rows(result, blocks, out / "posterior.csv"))
+                return
         given = read_covariates(data, covariates)
         frame = _read(data, item_columns(data, columns, given), response, asked)
         frame, given = with_covariates(frame, given, covariates_missing)
@@ -158,6 +176,24 @@ def _read(data: str, columns: str | list[str] | None, response: str | None, aske
     return read_mixed(data, columns, [name for name, family in (asked or {}).items() if family == CATEGORIES], AS_CATEGORIES)
 
 
+def _as_said(frame: pd.DataFrame, response: str | None, asked: dict[str, str] | None) -> pd.DataFrame:
+    """A frame whose columns of texts are refused where a law of numbers is asked for all columns."""
+    if response is not None and asked is None and response != CATEGORIES:
+        refuse_texts(frame)
+    return frame
+
+
+def refuse_texts(frame: pd.DataFrame) -> None:
+    """Refuse a column of texts.
+
+    Raises:
+        ValueError: naming the first.
+    """
+    for name in frame.columns:
+        if holds_texts(frame[name]) and frame[name].notna().any():
+            raise ValueError(f"column {name!r} holds texts, such as {frame[name].dropna().iloc[0]!r}; name the columns to use with --columns, without those of texts")
+
+
 def component_of(text: str | None, asked: dict[str, str] | None, frame: pd.DataFrame) -> Any:
     """The law of the columns, said where it was not asked for."""
     import ppl_models
@@ -201,11 +237,14 @@ def _blocks(frame: pd.DataFrame, kinds: list[str]) -> ResponseFamily:
     return runs[0][0] if len(runs) == 1 else ppl_models.Blocks(*runs)
 
 
-def items_of_layers(data: str, columns: str | list[str] | None, response: str | None, orders: list[str] | None) -> tuple[pd.DataFrame, ResponseFamily]:
+def items_of_layers(
+    data: str, columns: str | list[str] | None, response: str | None, orders: list[str] | None, seen: pd.DataFrame | None = None
+) -> tuple[pd.DataFrame, ResponseFamily]:
     """The table of the items, and their family where predictors are linear in latents: categories, in order or not, beside numbers.
 
     Args:
         data: the file; columns: text of ``--columns``, or names; response: text of ``--response``; orders: texts of ``--order``.
+        seen: rows that stand for those of the file, where it is read in blocks; None to read it.
     """
     by_column = response is None or "=" in response
     blocks = [] if response is None or by_column else blocks_of(response, "--response")
@@ -213,10 +252,15 @@ def items_of_layers(data: str, columns: str | list[str] | None, response: str | 
         if name not in (*FAMILIES, *ORDERED):
             raise ValueError(f"--response: {', '.join((*FAMILIES, *ORDERED))}, or blocks of them, were expected, got {name!r}")
     if response is not None and not by_column and all(name in RESPONSES for name, _ in blocks):
-        return read_frame(data, columns, can_choose=True), response_of(response)
-    names = list(columns_of(data)) if columns is None else names_of(columns, "--columns") if isinstance(columns, str) else columns
+        if seen is not None:
+            refuse_texts(seen)
+        return read_frame(data, columns, can_choose=True) if seen is None else seen, response_of(response)
+    if seen is not None:
+        names = [str(name) for name in seen.columns]
+    else:
+        names = list(columns_of(data)) if columns is None else names_of(columns, "--columns") if isinstance(columns, str) else columns
     asked = {} if response is None else asked_of(response, ORDERED) if by_column else _of_blocks(blocks, names)
-    frame = read_mixed(data, names, [name for name, family in asked.items() if family == CATEGORIES], AS_CATEGORIES)
+    frame = read_mixed(data, names, [name for name, family in asked.items() if family == CATEGORIES], AS_CATEGORIES) if seen is None else seen.copy()
     known = [names_of(text, "--order") for text in orders or ()]
     texts = {name: set(map(str, frame[name].dropna().unique())) for name in map(str, frame.columns) if holds_texts(frame[name])}
     for order in known:
@@ -270,9 +314,9 @@ def _doubts(frame: pd.DataFrame) -> list[str]:
     """What a stranger to the table would ask."""
     import numpy as np
 
-    out = []
-    for name in frame.columns:
-        values = frame[name].to_numpy()
-        if not holds_texts(frame[name]) and len(values) > 2 and (values == values[0] + np.arange(len(values))).all():
-            out.append(f"column {name!r} counts the rows; it says nothing of groups, and --columns leaves it out")
-    return out
+    columns = {name: frame[name].to_numpy() for name in frame.columns if not holds_texts(frame[name]) and len(frame) > 2}
+    return _counting([name for name, values in columns.items() if (values == values[0] + np.arange(len(values))).all()])
+
+
+def _counting(names: Sequence[str]) -> list[str]:
+    return [f"column {name!r} counts the rows; it says nothing of groups, and --columns leaves it out" for name in names]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inference.cli.app import (
+    BlockRows,
     Table,
     Verbose,
     app,
@@ -24,6 +25,7 @@ from ppl_models.parts.showing import counted
 if TYPE_CHECKING:
     import pandas as pd
 
+    from inference.base.blocks.row_blocks import RowBlocks
     from inference.fitting.result import Fit
 
 __all__ = ["predict"]
@@ -39,6 +41,7 @@ def predict(
     keep: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Columns of a csv or tsv file to copy beside the answers, such as the names of the rows.")
     ] = None,
+    block_rows: BlockRows = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -56,13 +59,28 @@ def predict(
             raise ValueError(f"{file} exists: name another file, or allow to overwrite (--overwrite)")
         fit, _, summary = read_results(folder)
         beside = None if keep is None else _kept(data, keep)
-        rows = _rows(fit, data, summary.get("read_as", {}))
+        rows = _blocks(fit, data, block_rows)
+        if rows is None:
+            rows = _rows(fit, data, summary.get("read_as", {}))
         with listening() as caught:
             file.parent.mkdir(parents=True, exist_ok=True)
             said = write_rows(fit, rows, file, beside)
         for text in dict.fromkeys(str(warning.message) for warning in caught):
             warn(text)
         typer.echo(f"{counted(len(rows), 'time point' if fit.structure.row_columns else 'row')}: {said}")
+
+
+def _blocks(fit: Fit, data: str, block_rows: int | None) -> RowBlocks | None:
+    """The rows of a large file, under the columns of the fit; None for one that is read as a whole."""
+    from inference.cli.blocks import open_blocks, under_names
+
+    named = [str(name) for name in fit.item_names]
+    by_place, is_array = named == [str(j) for j in range(len(named))], Path(data).suffix.lower() == ".npy"
+    why = f"{fit.model_name} is a model of sequences, which are read as a whole" if fit.structure.row_columns else ""
+    found = open_blocks(data, None if by_place or is_array else named, block_rows, why)
+    if found is not None and (by_place or is_array):
+        _check_number(data, len(next(iter(found)).columns), named)
+    return under_names(found, named) if found is not None and is_array else found
 
 
 def _rows(fit: Fit, data: str, read_as: dict[str, Any]) -> pd.DataFrame:
@@ -93,9 +111,13 @@ def _is_whole(level: str) -> bool:
 
 
 def _by_place(data: str, frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    if frame.shape[1] != len(names):
-        raise ValueError(f"{data}: the {len(names)} columns of the fit were expected, got {frame.shape[1]}")
+    _check_number(data, frame.shape[1], names)
     return frame.set_axis(names, axis=1)
+
+
+def _check_number(data: str, found: int, names: list[str]) -> None:
+    if found != len(names):
+        raise ValueError(f"{data}: the {len(names)} columns of the fit were expected, got {found}")
 
 
 def _kept(data: str, keep: str) -> pd.DataFrame:

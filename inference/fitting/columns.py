@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from inference.base.blocks.row_blocks import RowBlocks
+from inference.base.blocks.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
 from inference.programs.data import Columns, checked, checks_data, is_frame
 from ppl_models.parts.frames import as_frame, column_names
 from ppl_models.parts.validation import ColumnsWarning, quoted
@@ -14,7 +14,7 @@ from ppl_models.parts.validation import ColumnsWarning, quoted
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
 
-__all__ = ["as_fitted", "checked_as_fitted"]
+__all__ = ["as_fitted", "checked_as_fitted", "sample_of"]
 
 
 def as_fitted(fit: FitRecord, data: Any) -> Any:
@@ -32,8 +32,8 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
     """
     if isinstance(data, RowBlocks):
         raise ValueError(
-            "data: rows in memory were expected, got RowBlocks, of which posterior_latents, decode_latents, log_likelihood_rows, predict and score take one block at "
-            "a time: give some of them, blocks.sample(20_000)"
+            "data: rows in memory were expected, got RowBlocks, of which posterior_latents, decode_latents, log_likelihood_rows, predict, score, summary and report "
+            "take one block at a time: give some of them, blocks.sample(20_000)"
         )
     data, wanted = as_frame(data), fit.item_names
     if isinstance(data, list | tuple) and data and all(is_frame(as_frame(part)) for part in data):
@@ -53,6 +53,17 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
     if unknown and _by_place(fit, found):
         warnings.warn(f"the fit does not know the columns {quoted(unknown)}, which are left out", ColumnsWarning, stacklevel=3)
     return found
+
+
+def sample_of(fit: FitRecord, blocks: RowBlocks) -> Any:
+    """Some rows of a fit from blocks, for what wants rows in memory: of a table a frame under the columns of the fit, its index the numbers of the rows."""
+    rows = blocks.sample(SAMPLE_ROWS, fit.seed)
+    if not is_frame(as_frame(rows)) and getattr(rows, "ndim", 0) == 2 and rows.shape[1] == len(fit.item_names):
+        import numpy as np
+        import pandas as pd
+
+        rows = pd.DataFrame(np.asarray(rows), blocks.begin + drawn_rows(len(blocks), SAMPLE_ROWS, fit.seed), list(fit.item_names))
+    return as_fitted(fit, rows)
 
 
 def checked_as_fitted(fit: FitRecord, data: Any, for_fit: bool = False) -> tuple[Any, tuple[str, ...]]:

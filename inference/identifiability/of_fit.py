@@ -11,7 +11,7 @@ from inference.fitting.columns import as_fitted
 from inference.fitting.record import FitRecord
 from inference.identifiability.fisher import information_from_scores
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores
-from inference.programs.data import checked
+from inference.programs.data import checked, checks_data, first_tensor
 from inference.programs.program import Program
 
 __all__ = ["IdentifiabilityText", "identifiability_of", "report_of"]
@@ -48,11 +48,13 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
     size = sum(value.numel() for value in fit.params.values())
     if data is None or fit.draws is not None or structure.local_sites or size > MOST_PARAMETERS:
         return None
-    if fit.num_rows < ROWS_EACH * size or fit.num_rows * size > MOST_WORK:
+    tensors = checked(fit.model, data)[0]
+    num_rows = len(first_tensor(tensors)) if checks_data(fit.model) else fit.num_rows  # which may be some of the fit's
+    if num_rows < ROWS_EACH * size or num_rows * size > MOST_WORK:
         return None
-    program = Program(fit.model, checked(fit.model, data)[0])
+    program = Program(fit.model, tensors)
     values = max([1, *(site.num_values or 1 for site in program.sites)])
-    if is_large(program) or fit.num_rows * values > MOST_WORK:
+    if is_large(program) or num_rows * values > MOST_WORK:
         return None
     try:
         scores, names = row_scores(fit, data, hold_bounds=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from inference.base.blocks.row_blocks import RowBlocks
 from inference.fitting.columns import as_fitted
 from inference.fitting.record import FitRecord
 from inference.programs.coordinates import Coordinates
@@ -16,10 +18,29 @@ from inference.programs.curvature import (
 )
 from inference.programs.program import Program
 
-__all__ = ["MOST_PARAMETERS", "MOST_WORK", "coordinates_of", "derivatives", "row_scores"]
+__all__ = ["MOST_PARAMETERS", "MOST_WORK", "coordinates_of", "derivatives", "programs_of", "row_scores", "rows_of_fit"]
 
 MOST_PARAMETERS = 200  # entries up to which derivatives are worked out unasked: one of the likelihood each
 MOST_WORK = 2e7  # rows times entries, likewise
+
+
+def rows_of_fit(fit: FitRecord, data: Any) -> Any:
+    """The rows of a fit under its columns; rows in blocks as they are, whose sums :func:`programs_of` makes block by block.
+
+    Raises:
+        ValueError: for rows that several processes share, of which each has a part.
+    """
+    if not isinstance(data, RowBlocks):
+        return as_fitted(fit, data)
+    if data.processes.size > 1:
+        raise ValueError("standard_errors: all rows were expected, got those of one process of several: give RowBlocks.of(source) without group, in one process")
+    return data
+
+
+def programs_of(fit: FitRecord, data: Any) -> Iterator[Program]:
+    """The program on consecutive rows, in double precision; of rows in blocks, one block after the other."""
+    for part in data if isinstance(data, RowBlocks) else [data]:
+        yield from data_chunks(fit.model, as_fitted(fit, part))
 
 
 def row_scores(fit: FitRecord, data: Any, hold_bounds: bool = False) -> tuple[Tensor, tuple[str, ...]]:
@@ -42,7 +63,7 @@ def row_scores(fit: FitRecord, data: Any, hold_bounds: bool = False) -> tuple[Te
 def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
     if fit.draws is not None:
         raise ValueError("standard_errors: a point estimate was expected, got posterior draws; their spread is their own")
-    program = next(data_chunks(fit.model, as_fitted(fit, data)))
+    program = next(programs_of(fit, data))
     return Coordinates.of(program, {name: value.double() for name, value in fit.params.items()})
 
 

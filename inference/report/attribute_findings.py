@@ -21,7 +21,7 @@ from inference.inspection.item_rules import ItemRules, item_rules
 from inference.inspection.limited_information import LimitedInformationFit, limited_information_fit
 from inference.inspection.local_dependence import LocalDependence, local_dependence
 from inference.inspection.q_validation import QValidation, validate_q
-from inference.report.sections import Subject
+from inference.report.sections import NEEDS_ALL, Subject
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.free_table import table_gain
 from ppl_models.parts.distributions import binary_configurations
@@ -65,6 +65,13 @@ class Refused:
     reason: str
 
 
+def without_rows(subject: Subject) -> Refused | None:
+    """Why what needs all rows of the fit is not worked out; None where they are there."""
+    if subject.data is None:
+        return Refused("it needs the data")
+    return None if subject.num_sampled is None else Refused(NEEDS_ALL.replace("they need", "it needs"))
+
+
 def tried(ask: Callable[[], T]) -> T | Refused:
     try:
         return ask()
@@ -91,15 +98,14 @@ def classified(subject: Subject) -> Classification | Refused:
 
 
 def absolute(subject: Subject) -> LimitedInformationFit | Refused:
-    if subject.data is None:
-        return Refused("it needs the data")
-    return tried(lambda: limited_information_fit(subject.fit, subject.data))
+    without = without_rows(subject)
+    return tried(lambda: limited_information_fit(subject.fit, subject.data)) if without is None else without
 
 
 def _asked(subject: Subject, name: str, ask: Callable[[Any, Any], T]) -> T | Refused:
     """What a question about fit and rows says, where it is quick."""
-    if subject.data is None:
-        return Refused("it needs the data")
+    if (without := without_rows(subject)) is not None:
+        return without
     if size_of_work(subject) > MOST_CELLS:
         return Refused(f"it would take a while; inference.inspection.{name}(fit, data) works it out")
     return tried(lambda: ask(subject.fit, subject.data))
@@ -169,8 +175,8 @@ def is_free(subject: Subject) -> bool:
 
 def graph(subject: Subject) -> AttributeReport | Refused:
     size = structure_of_page(subject).layers[0].num_parents
-    if subject.data is None:
-        return Refused("it needs the data")
+    if (without := without_rows(subject)) is not None:
+        return without
     if structure_of_page(subject).covariates is not None:
         return Refused("given its covariates, the attributes of a row are independent in this model")
     if not is_free(subject):
@@ -195,7 +201,7 @@ class Freed:
 def freed(subject: Subject) -> Freed | None:
     structure = structure_of_page(subject)
     size, root, params = structure.layers[0].num_parents, structure.root, subject.fit.params
-    if subject.data is None or is_free(subject) or structure.covariates is not None or root.profiles is not None or size > MOST_FREED or size_of_work(subject) > MOST_CELLS:
+    if without_rows(subject) is not None or is_free(subject) or structure.covariates is not None or root.profiles is not None or size > MOST_FREED or size_of_work(subject) > MOST_CELLS:
         return None
     like = next(iter(params.values()))
     profiles = binary_configurations(size, like.dtype, like.device)

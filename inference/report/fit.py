@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.plugins import load_modules
-from inference.fitting.columns import as_fitted
+from inference.fitting.columns import as_fitted, sample_of
 from inference.fitting.names import Names, with_names
 from inference.fitting.result import Fit
 from inference.fitting.showing import has_sequences, rows_in_words
@@ -54,7 +55,8 @@ def write_report(
 
     Args:
         fit: the fit.
-        data: the rows it was fitted to, (N, J); None leaves out what needs them.
+        data: the rows it was fitted to, (N, J); None leaves out what needs them. Of rows in blocks all are read for standard errors, where these take no long time, and a
+            sample of 20,000 for pictures and checks, as the page says.
         path: the file, replaced if it exists; or an existing folder, for ``report.html`` in it.
         image_shape: (height, width) where the items are pixels, row by row.
         identifiability: the verdict, as text or as a report with ``.text()``.
@@ -66,6 +68,8 @@ def write_report(
     Raises:
         ValueError: if ``data`` does not fit the model, or ``image_shape`` does not hold the items.
     """
+    blocks = data if isinstance(data, RowBlocks) else None
+    data = data if blocks is None else sample_of(fit, blocks)
     load_modules(f"{__package__}.kinds")
     file = Path(path)
     file = file / "report.html" if file.is_dir() else file
@@ -75,11 +79,11 @@ def write_report(
         checked(fit.model, data)
     if image_shape is not None and fit.item_names:
         check_image_shape(image_shape, len(fit.item_names) - fit.structure.num_given, "write_report")
-    subject, structure = Subject(fit, data, image_shape, names, identifiability), fit.structure
+    subject, structure = Subject(fit, data, image_shape, names, identifiability, blocks=blocks), fit.structure
     sections = [
         Section("verdict", "Verdict", [verdict(structure, subject)]),
         Section("warnings", "Warnings", _warnings(fit)),
-        Section("fitted", "What was fitted", [*_what(fit), *fitted(structure, subject)]),
+        Section("fitted", "What was fitted", [*_what(subject), *fitted(structure, subject)]),
         Section("numbers", "Numbers", _numbers(fit)),
         *middle(structure, subject),
         Section("latents", "Latents", latents(subject)),
@@ -90,11 +94,15 @@ def write_report(
     return write_page(file, f"{fit.model_name}: fit report", sections)
 
 
-def _what(fit: Fit) -> Iterator[Part]:
+def _what(subject: Subject) -> Iterator[Part]:
+    fit = subject.fit
     words = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", (inspect.getdoc(fit.model) or "").strip().split("\n\n")[0].replace("\n", " "))
     if words:
         yield Paragraph(words)
     yield Paragraph(f"Fitted to {rows_in_words(fit)} by {shown_settings(fit.method)}.")
+    if subject.num_sampled is not None:
+        read = "The rows were read in blocks. " if subject.blocks is not None else ""
+        yield Paragraph(f"{read}Where this page looks at rows (the use of latents, pictures, checks), it looks at {subject.num_sampled:,} of them, drawn at random; estimates and likelihoods are of all.")
     yield Details("All settings of the engine", [Verbatim(settings(fit.method))])
 
 

@@ -97,7 +97,8 @@ def latents(subject: Subject) -> Iterator[Part]:
         return
     uses = subject.once(latent_use)
     if uses:
-        yield Paragraph(f"Over the {rows_in_words(fit)} given.")
+        sampled = subject.num_sampled
+        yield Paragraph(f"Over the {rows_in_words(fit)} given." if sampled is None else f"Over {sampled:,} of the {rows_in_words(fit)}.")
     head = ("site", "latent", "share of rows on", "mean posterior entropy (bits)", "share of rows unsure (0.1 to 0.9)")
     bits = [line for use in uses if not use.is_choice for line in use.lines()]
     if bits:

@@ -22,8 +22,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.checkpoint import usable_path, write_whole
-from inference.fitting.columns import as_fitted
+from inference.fitting.columns import as_fitted, sample_of
 from inference.identifiability.of_fit import identifiability_of
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
 
     from inference.fitting.result import Fit
 
-__all__ = ["check_output_folder", "read_results", "summarise", "write_results"]
+__all__ = ["check_output_folder", "read_results", "refuse_sample", "summarise", "write_results"]
 
 FIT, POSTERIOR, REPORT, SUMMARY = "fit", "posterior.nc", "report.html", "summary.json"
+KEPT = "num_rows_kept"  # in the summary, where the folder has some of the rows
 WRITING = ".writing"  # where results lie until they are whole
 logger = logging.getLogger(__name__)
 PACKAGES = ("ppl-models", "torch", "pyro-ppl", "numpy", "arviz")
@@ -67,7 +69,7 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
 
     Args:
         fit: the fit.
-        data: the rows it was fitted to.
+        data: the rows it was fitted to; of rows in blocks the folder keeps a sample of 20,000, and says so.
         path: the folder.
         image_shape: (rows, columns) where the items are the pixels of an image; loadings are then drawn as pictures.
         read_as: how the rows were read from their file, for whoever reads others; kept in the summary.
@@ -78,7 +80,8 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
     from inference.fitting.export import save_netcdf
     from inference.report.fit import write_report
 
-    folder, data = usable_path("output folder", path, is_folder=True), as_fitted(fit, data)
+    folder, blocks = usable_path("output folder", path, is_folder=True), data if isinstance(data, RowBlocks) else None
+    data = as_fitted(fit, data) if blocks is None else sample_of(fit, blocks)
     with _in_place(folder) as new:
         logger.info("writing the fit and the file for ArviZ")
         fit.save(new / FIT)
@@ -86,8 +89,9 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
         logger.info("asking whether the data determine the model")
         verdict = identifiability_of(fit, data)
         logger.info("writing the report")
-        write_report(fit, data, new / REPORT, image_shape=image_shape, identifiability=verdict)
+        write_report(fit, data if blocks is None else blocks, new / REPORT, image_shape=image_shape, identifiability=verdict)
         summary = summarise(fit, image_shape)
+        summary |= {} if blocks is None or len(data) == fit.num_rows else {KEPT: len(data)}
         summary |= {} if read_as is None else {"read_as": dict(read_as)}
         summary["identifiability"] = None if verdict is None else verdict.to_dict()
         write_whole(new / SUMMARY, json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
@@ -135,7 +139,8 @@ def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> t
         model: the program, where it is not one of this library's.
 
     Returns:
-        The fit; its data, a data frame with the item names, and the names of categories in it (an array where they are no table); and the summary.
+        The fit; its data (of rows that came in blocks the sample that was kept), a data frame with the item names, and the names of categories in it (an array where they are no table); and the
+        summary.
 
     Raises:
         ValueError: if the folder is not there or a part of it is missing or damaged.
@@ -172,8 +177,8 @@ def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> t
         return fit, values.values, summary
     if values.ndim != 2:  # sequences
         return fit, values.values, summary
-    if values.shape != (fit.num_rows, len(fit.item_names)):
-        shape = (fit.num_rows, len(fit.item_names))
+    shape = (summary.get(KEPT, fit.num_rows), len(fit.item_names))
+    if values.shape != shape:
         raise ValueError(f"{folder / POSTERIOR}: the data of the fit, of shape {shape}, were expected, got {values.shape}")
     frame = pd.DataFrame(values.values, columns=[str(name) for name in fit.item_names])
     for name, categories in fit.structure.column_levels(fit.item_names).items():  # kept as codes; names that are whole numbers were numbers
@@ -181,6 +186,18 @@ def read_results(path: str | Path, model: Callable[..., Any] | None = None) -> t
         named: list[Any] = [float(own) if are_numbers else own for own in categories]
         frame[name] = [None if math.isnan(code) else named[int(code)] for code in frame[name]]
     return fit, frame, summary
+
+
+def refuse_sample(folder: str | Path, fit: Fit, summary: Mapping[str, Any], what: str) -> None:
+    """Refuse a folder that keeps some of the rows of its fit, for what needs them all.
+
+    Raises:
+        ValueError: saying so.
+    """
+    if KEPT in summary:
+        raise ValueError(
+            f"{folder}: {what} needs all {fit.num_rows:,} rows of the fit; they were read in blocks, and the folder keeps {summary[KEPT]:,} of them: fit so many rows in memory"
+        )
 
 
 def summarise(fit: Fit, image_shape: tuple[int, int] | None = None) -> dict[str, Any]:

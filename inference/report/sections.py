@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.structure import Structure
 from inference.estimates import EstimateTable, estimates_of
 from inference.fitting.names import Names
@@ -22,7 +23,7 @@ from inference.identifiability.of_fit import identifiability_of
 from inference.plots.estimates import plot_estimates
 from inference.plots.fit import plot_check
 from inference.predictive import PredictiveCheck, predictive_checks
-from inference.programs.data import checked, checks_data
+from inference.programs.data import checked, checks_data, first_tensor
 from inference.programs.program import Program
 from inference.programs.replicates import stems
 from inference.report.page import picture
@@ -31,6 +32,7 @@ from inference.report.predictive_words import column_names, departures_in_words
 from ppl_models.parts.showing import few_digits, shows_briefly
 
 __all__ = [
+    "NEEDS_ALL",
     "NEEDS_DATA",
     "HasRecord",
     "HasText",
@@ -52,6 +54,7 @@ __all__ = [
 
 MOST_ENTRIES = 40  # of one site, that are listed one by one
 NEEDS_DATA = Note("Needs the data.")
+NEEDS_ALL = "they need all rows of the fit, and this page has some of them"
 
 
 T = TypeVar("T")
@@ -76,11 +79,12 @@ class Subject:
     """What a page is about.
 
     Args:
-        fit: the fit; data: the rows it was fitted to, or None.
+        fit: the fit; data: the rows it was fitted to, a sample of them, or None.
         image_shape: (height, width) where the items are pixels, row by row.
         names: names of the entries by dim.
         identifiability: the verdict, where one was given.
         found: answers that several sections share, by the function that gives them.
+        blocks: all rows of the fit, where they come in blocks and ``data`` is a sample of them.
     """
 
     fit: Fit
@@ -89,6 +93,7 @@ class Subject:
     names: Names | None
     identifiability: str | HasText | None = None
     found: dict[Callable[[Subject], Any], Any] = field(default_factory=dict)
+    blocks: RowBlocks | None = None
 
     def once(self, ask: Callable[[Subject], T]) -> T:
         """The answer of a function of this page, worked out when it is first asked for."""
@@ -106,9 +111,19 @@ class Subject:
         return Program(self.fit.model, tensors[:1] if checks_data(self.fit.model) and not isinstance(tensors, dict) else tensors)
 
     @functools.cached_property
+    def num_sampled(self) -> int | None:
+        """How many rows ``data`` are, where these are fewer than the fit's; None where they are all, or there are none."""
+        if self.data is None or not checks_data(self.fit.model):
+            return None
+        found = len(first_tensor(checked(self.fit.model, self.data)[0]))
+        return found if found < self.fit.num_rows else None
+
+    @functools.cached_property
     def estimates(self) -> EstimateTable:
-        """The table of estimates, worked out once."""
-        return estimates_of(self.fit, self.data, names=self.names)
+        """The table of estimates, worked out once, from all rows of the fit or none."""
+        is_part = self.num_sampled is not None and self.blocks is None
+        found = estimates_of(self.fit, None if is_part else self.data if self.blocks is None else self.blocks, names=self.names)
+        return replace(found, note=NEEDS_ALL) if is_part and found.note else found
 
 
 def determined(subject: Subject) -> str | HasText | None:

@@ -24,9 +24,10 @@ MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN"
 MOST_NAMED = 12
 TAB = "\t"
 SEPARATORS = {".csv": ",", ".tsv": TAB}
+COLUMNAR = (".parquet", ".arrow", ".feather")
 SHEETS = (".xls", ".xlsx", ".ods")
 KINDS = {",": "comma-separated text", TAB: "tab-separated text"}
-NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC = b"\x93NUMPY", b"PK\x03\x04", b"PAR1"
+NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC, ARROW_MAGIC = b"\x93NUMPY", b"PK\x03\x04", b"PAR1", b"ARROW1"
 
 
 @shows_briefly
@@ -50,12 +51,12 @@ class EntryError(ValueError):
 
 
 def read_table(path: str | Path, row_names: bool = False, columns: Sequence[str] | None = None) -> Table:
-    r"""Read a table of numbers, rows are units, from a csv, tsv, parquet, npy or npz file.
+    r"""Read a table of numbers, rows are units, from a csv, tsv, parquet, arrow, npy or npz file, or a folder of parquet files.
 
     - ``.csv``, ``.tsv``: UTF-8, separated by commas or tabs. The first line holds the column names; a first line of
       numbers only is taken as data, and columns are then named "0", "1", ..., unless it counts its three or more
       columns from 0 or from 1, which is a line of names. Empty entries, NA, N/A, n/a, NaN, None and null are missing.
-    - ``.parquet``: numbers and booleans; nulls are missing; an index stored by pandas is left out.
+    - ``.parquet``, ``.arrow``, ``.feather``, a folder of parquet files: numbers and booleans; nulls are missing; an index stored by pandas is left out.
     - ``.npy``: an (N, J) array of numbers or booleans.
     - ``.npz``: the same; of several arrays name one by ``file.npz:name``.
 
@@ -75,7 +76,7 @@ def read_table(path: str | Path, row_names: bool = False, columns: Sequence[str]
             two dims, and a table without rows or columns.
     """
     file, key = _split_key(str(path))
-    ending = file.suffix.lower()
+    ending = _ending_of(file)
     if ending not in _READERS:
         raise ValueError(f"{file}: a file ending in {', '.join(_READERS)} was expected, got {ending or 'no ending'!r}{'; save the sheet as csv' if ending in SHEETS else ''}")
     if columns is not None and not columns:
@@ -112,15 +113,13 @@ def read_texts(path: str | Path, columns: Sequence[str] | None = None) -> dict[s
         ValueError: as :func:`read_table`, but for entries that are no numbers; and for a file of another ending.
     """
     file = Path(path)
-    ending = file.suffix.lower()
-    if ending not in (*SEPARATORS, ".parquet"):
-        raise ValueError(f"{file}: texts are read from files ending in {', '.join((*SEPARATORS, '.parquet'))}, got {ending or 'no ending'!r}")
+    ending = _ending_of(file)
+    if ending not in (*SEPARATORS, *COLUMNAR):
+        raise ValueError(f"{file}: texts are read from files ending in {', '.join((*SEPARATORS, *COLUMNAR))}, got {ending or 'no ending'!r}")
     try:
         _check_file(file)
-        if ending == ".parquet":
-            import pyarrow.parquet as pq
-
-            table = pq.ParquetFile(file).read()
+        if ending in COLUMNAR:
+            table = _arrow_table(file)
             names = tuple(table.column_names)
             lines: list[list[str]] = [["" if value is None else str(value) for value in row.values()] for row in table.to_pylist()]
         else:
@@ -152,6 +151,8 @@ def is_number(entry: str) -> bool:
 def _check_file(file: Path) -> None:
     if not file.exists():
         raise ValueError(f"{file}: no such file")
+    if holds_parquet(file):
+        return
     if not file.is_file():
         raise ValueError(f"{file}: a file was expected, got a folder or a device")
     if file.stat().st_size == 0:
@@ -376,20 +377,45 @@ def _without_pickle(error: Exception) -> str:
 # Columns
 
 
-def _read_parquet(file: Path, key: str | None, columns: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
-    with file.open("rb") as stream:
-        if not stream.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
-            raise _other_kind(file, "parquet")
+def holds_parquet(file: Path) -> bool:
+    """Whether a path is a folder of parquet files, which together are one table."""
+    try:
+        return file.is_dir() and file.suffix.lower() not in _READERS and next(file.glob("**/*.parquet"), None) is not None
+    except OSError:  # a path that is none
+        return False
+
+
+def _ending_of(file: Path) -> str:
+    return ".parquet" if holds_parquet(file) else file.suffix.lower()
+
+
+def _arrow_table(file: Path) -> pa.Table:
+    """All of a file in parquet or Arrow's format, or of a folder of parquet files, without an index that pandas has stored."""
+    is_parquet = file.is_dir() or file.suffix.lower() == ".parquet"
+    if file.is_file():
+        with file.open("rb") as stream:
+            if stream.read(len(ARROW_MAGIC))[: len(PARQUET_MAGIC) if is_parquet else None] != (PARQUET_MAGIC if is_parquet else ARROW_MAGIC):
+                raise _other_kind(file, "parquet" if is_parquet else "a file of Arrow")
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(file).read()
+        if is_parquet and file.is_file():
+            import pyarrow.parquet as pq
+
+            table = pq.ParquetFile(file).read()
+        else:
+            import pyarrow.dataset
+
+            table = pyarrow.dataset.dataset(file, format="parquet" if is_parquet else "ipc").to_table()
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{file}: the file is damaged: {error}") from error
     index = (table.schema.pandas_metadata or {}).get("index_columns", [])
-    kept = [j for j, name in enumerate(table.column_names) if name not in index]
-    names = tuple(table.column_names[j] for j in kept)
+    return table.select([j for j, name in enumerate(table.column_names) if name not in index])
+
+
+def _read_parquet(file: Path, key: str | None, columns: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    table = _arrow_table(file)
+    kept, names = list(range(table.num_columns)), tuple(table.column_names)
     if columns is not None:
         kept, names = [kept[j] for j in _places(file, names, columns)], tuple(columns)
     values = [_arrow_numbers(file, name, table.column(j)) for j, name in zip(kept, names, strict=True)]
@@ -422,7 +448,7 @@ Reader = Callable[[Path, "str | None", "Sequence[str] | None"], tuple[np.ndarray
 _READERS: dict[str, Reader] = {
     ".csv": lambda file, key, columns: _read_lines(file, _read_text(file, ","), ",", columns),
     ".tsv": lambda file, key, columns: _read_lines(file, _read_text(file, "\t"), "\t", columns),
-    ".parquet": _read_parquet,
+    **dict.fromkeys(COLUMNAR, _read_parquet),
     ".npy": _read_npy,
     ".npz": _read_npz,
 }

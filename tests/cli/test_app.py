@@ -264,7 +264,7 @@ def test_wrong_input_is_one_line_and_exit_code_two(tmp_path, frame, options, mes
         ("absent.csv", None, "absent.csv: no such file"),
         ("empty.csv", b"", "the file is empty"),
         ("data.parquet", b"a,b\n1,2\n", "the ending promises parquet"),
-        ("data.txt", b"1 2\n", "a file ending in .csv, .tsv, .parquet, .npy, .npz was expected"),
+        ("data.txt", b"1 2\n", "a file ending in .csv, .tsv, .parquet, .arrow, .feather, .npy, .npz was expected"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path, name, content, message):

@@ -81,6 +81,8 @@ class RowBlocks:
     def sample(self, num_rows: int = SAMPLE_ROWS, seed: int = 0) -> Any:
         """Some of this process's rows, in memory and in their order, drawn without replacement: for all that blocks cannot be asked.
 
+        The index of a data frame has the numbers of the rows, counted from 0 in the source.
+
         Args:
             num_rows: at most so many; seed: of the draw.
         """
@@ -93,7 +95,8 @@ class RowBlocks:
             if len(own):
                 parts.append(rows_at(block, own))
             first += size
-        return joined_rows(parts)
+        found = joined_rows(parts)
+        return found.set_axis(self.begin + picked) if hasattr(found, "iloc") else found
 
 
 def drawn_rows(num_rows: int, num_drawn: int, seed: int) -> np.ndarray:

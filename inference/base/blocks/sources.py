@@ -65,17 +65,21 @@ def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
     if type(data).__module__ == "pyarrow._dataset":
         if not hasattr(data, "to_batches") or not hasattr(data, "get_fragments"):
             raise ValueError(f"RowBlocks: a pyarrow.dataset was expected, got {type(data).__name__}")
-        return _Arrow(data, _known("RowBlocks", columns, tuple(data.schema.names)))
+        return _Arrow(data, _known("RowBlocks", columns, tuple(data.schema.names)) if columns is not None else _items_of(data.schema))
     data = as_frame(data)
     if hasattr(data, "columns") and hasattr(data, "iloc"):
         chosen = _known("RowBlocks", columns, column_names(data))
         return _Frame(data if columns is None else data[list(chosen)])
-    if columns is not None:
-        raise ValueError("RowBlocks: columns are chosen by name from a data frame, parquet file or Arrow data set, and this is none")
     if isinstance(data, np.ndarray | Tensor):
         if data.ndim < 2:
             raise ValueError(f"RowBlocks: a table (rows, items) was expected, got shape {tuple(data.shape)}")
-        return _Array(data)
+        if columns is None:
+            return _Array(data)
+        if data.ndim == 2:
+            numbers = tuple(map(str, range(data.shape[1])))
+            return _Named(_Array(data), tuple(numbers.index(name) for name in _known("RowBlocks", columns, numbers)), tuple(columns))
+    if columns is not None:
+        raise ValueError("RowBlocks: columns are chosen by name from a data frame, parquet file or Arrow data set, or by number ('0', '1', ...) from a table in an array, and this is none")
     if type(data).__name__ == "DataLoader":
         raise ValueError("RowBlocks: rows that can be sliced were expected, got a DataLoader, which collates them one by one: give its dataset")
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or isinstance(data, dict | bytes | list | tuple):
@@ -188,6 +192,30 @@ class _Arrays:
 
 
 @dataclass(frozen=True, eq=False)
+class _Named:
+    """Some columns of an array, as a frame in which each is named by its number."""
+
+    array: _Array
+    places: tuple[int, ...]
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def kind(self) -> str:
+        return f"{', '.join(self.names)} of {self.array.array.dtype}"
+
+    def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
+        import pandas as pd
+
+        for part in self.array.parts(begin, end, size):
+            yield pd.DataFrame(np.asarray(part[:, list(self.places)]), columns=list(self.names))
+
+    def files(self) -> tuple[Path, ...]:
+        return self.array.files()
+
+
+@dataclass(frozen=True, eq=False)
 class _Frame:
     """A pandas frame."""
 
@@ -268,10 +296,10 @@ class _Arrow:
                 held.append(batch.slice(0, room))
                 batch = batch.slice(min(room, batch.num_rows))
                 if sum(part.num_rows for part in held) == size:
-                    yield pyarrow.Table.from_batches(held).to_pandas(ignore_metadata=True)
+                    yield _as_pandas(pyarrow.Table.from_batches(held))
                     held = []
         if held:
-            yield pyarrow.Table.from_batches(held).to_pandas(ignore_metadata=True)
+            yield _as_pandas(pyarrow.Table.from_batches(held))
 
     def _batches(self, begin: int, end: int, size: int) -> Iterator[Any]:
         passed = 0
@@ -303,6 +331,24 @@ class _Arrow:
 def num_rows_in(part: Any) -> int:
     """Rows of a part."""
     return len(next(iter(part.values())) if isinstance(part, dict) else part)
+
+
+def _items_of(schema: Any) -> tuple[str, ...]:
+    """The columns of a data set, without an index that pandas has stored beside them."""
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    return tuple(name for name in schema.names if name not in index)
+
+
+def _as_pandas(table: Any) -> Any:
+    """A table of Arrow, in which decimal numbers, and booleans with gaps, are numbers too."""
+    import pyarrow as pa
+
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        if pa.types.is_decimal(field.type) or pa.types.is_null(field.type) or (pa.types.is_boolean(field.type) and column.null_count):
+            number = column.cast(pa.int8()) if pa.types.is_boolean(field.type) else column
+            table = table.set_column(place, field.name, number.cast(pa.float64(), safe=False))
+    return table.to_pandas(ignore_metadata=True)
 
 
 def rows_at(part: Any, index: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from inference.inspection.classification import Classification, classify_rows
 from inference.plots.attribute_groups import plot_group_mastery, plot_item_scores
 from inference.programs.data import checked
-from inference.report.attribute_findings import Refused, tried
+from inference.report.attribute_findings import Refused, tried, without_rows
 from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, cut_table, estimates, fitted, middle
@@ -29,15 +29,13 @@ LEAST_ACCURACY = 0.8
 
 
 def compared(subject: Subject) -> GroupComparison | Refused:
-    if subject.data is None:
-        return Refused("it needs the data")
-    return tried(lambda: compare_groups(subject.fit, subject.data))
+    without = without_rows(subject)
+    return tried(lambda: compare_groups(subject.fit, subject.data)) if without is None else without
 
 
 def scored(subject: Subject) -> ItemScores | Refused:
-    if subject.data is None:
-        return Refused("it needs the data")
-    return tried(lambda: item_scores(subject.fit, subject.data))
+    without = without_rows(subject)
+    return tried(lambda: item_scores(subject.fit, subject.data)) if without is None else without
 
 
 def apart(subject: Subject) -> DifferentialItems | Refused:
@@ -134,7 +132,7 @@ def _labels(subject: Subject) -> list[str]:
 
 
 def _sizes(subject: Subject) -> list[int]:
-    if subject.data is None:
+    if without_rows(subject) is not None:
         return []
     model = groups_of_fit(subject.fit, "sizes").model
     number = checked(model, subject.data)[0][:, -1]

@@ -77,8 +77,23 @@ def test_columns_are_chosen_by_name(tmp_path: Path) -> None:
         assert np.array_equal(block.to_numpy(), ROWS[:, [3, 1]])
     with pytest.raises(ValueError, match="columns \\['e'\\] are not in the data"):
         RowBlocks.of(parquet(tmp_path), columns=["a", "e"])
-    with pytest.raises(ValueError, match="chosen by name from a data frame"):
+    (block,) = RowBlocks.of(mapped(tmp_path), columns=["3", "1"])
+    assert list(block.columns) == ["3", "1"]
+    assert np.array_equal(block.to_numpy(), ROWS[:, [3, 1]])
+    with pytest.raises(ValueError, match="columns \\['a'\\] are not in the data"):
         RowBlocks.of(ROWS, columns=["a"])
+    with pytest.raises(ValueError, match="chosen by name from a data frame"):
+        RowBlocks.of(Sliceable(ROWS), columns=["a"])
+
+
+def test_an_index_of_pandas_is_no_column_and_numbers_of_any_kind_are_numbers(tmp_path: Path) -> None:
+    from decimal import Decimal
+
+    frame = pd.DataFrame({"a": [True, None, False], "b": [Decimal("1.5"), Decimal("2.5"), None], "c": [None, None, None]}, index=["x", "y", "z"])
+    frame.to_parquet(tmp_path / "rows.parquet")
+    (block,) = RowBlocks.of(tmp_path / "rows.parquet")
+    assert list(block.columns) == ["a", "b", "c"]
+    np.testing.assert_array_equal(block.to_numpy(dtype=float), [[1, 1.5, np.nan], [np.nan, 2.5, np.nan], [0, np.nan, np.nan]])
 
 
 def test_a_part_of_a_memory_map_is_that_part(tmp_path: Path) -> None:

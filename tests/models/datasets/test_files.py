@@ -98,7 +98,7 @@ def test_text_tables(tmp_path, text, names, values):
         ("data.parquet", b"a,b\n1,2\n", "promises parquet, but the first bytes"),
         ("data.parquet", b"PAR1PAR1PAR1", "the file is damaged"),
         ("data.npy", b"\x93NUMPY\x01\x00", "data.npy: "),
-        ("data.xlsx", b"PK\x03\x04", "a file ending in .csv, .tsv, .parquet, .npy, .npz was expected, got '.xlsx'"),
+        ("data.xlsx", b"PK\x03\x04", "a file ending in .csv, .tsv, .parquet, .arrow, .feather, .npy, .npz was expected, got '.xlsx'"),
         ("data", b"1,2\n", "was expected, got 'no ending'"),
     ],
 )

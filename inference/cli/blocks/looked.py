@@ -1,0 +1,94 @@
+"""One look at all rows of a table that is read in blocks: what its columns hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inference.base.blocks.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
+from inference.cli.blocks.opened import numbered
+from ppl_models.parts.frames import holds_texts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Looked", "look_through"]
+
+MOST_VALUES = 60  # of a column that are told apart: more are no categories
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What stands for all rows where columns are judged.
+
+    Args:
+        frame: a sample of the rows, and beside it rows that have a value, up to sixty a column, or a kind of value (negative, not whole, zero) that no other of them has.
+        counting: columns that count the rows.
+        num_rows: of the whole table.
+    """
+
+    frame: pd.DataFrame
+    counting: tuple[str, ...]
+    num_rows: int
+
+
+@dataclass
+class _Column:
+    """What one column was found to hold so far."""
+
+    values: list[Any] = field(default_factory=list)
+    kinds: set[str] = field(default_factory=set)
+    first: Any = None
+    counts: bool = True
+
+    def new_rows(self, column: pd.Series, start: int) -> list[int]:
+        """Places of rows of the block that bring something new."""
+        if holds_texts(column):
+            self.counts = False
+            return self._new_values(column)
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        self.first = numbers[0] if start == 0 else self.first
+        self.counts = self.counts and bool((numbers == self.first + np.arange(start, start + len(numbers))).all())
+        with np.errstate(invalid="ignore"):
+            kinds = {"negative": numbers < 0, "zero": numbers == 0, "no whole number": numbers != np.floor(numbers)}
+        rows = [int(has.argmax()) for kind, has in kinds.items() if kind not in self.kinds and (has & ~np.isnan(numbers)).any()]
+        self.kinds |= {kind for kind, has in kinds.items() if has.any()}
+        return rows + self._new_values(column)
+
+    def _new_values(self, column: pd.Series) -> list[int]:
+        if len(self.values) > MOST_VALUES:
+            return []
+        new = column[column.notna() & ~column.isin(self.values)].drop_duplicates().head(MOST_VALUES + 1)
+        self.values += new.tolist()
+        return [int(place) for place in column.index.get_indexer(new.index)]
+
+
+def look_through(blocks: RowBlocks, seed: int = 0) -> Looked:
+    """Read all rows once, block by block, for the commands that find out by themselves what columns are.
+
+    Args:
+        blocks: of frames; seed: of the sample.
+
+    Raises:
+        ValueError: for a column that holds texts some of which are numbers.
+    """
+    import pandas as pd
+
+    from ppl_models.datasets.files import is_number
+
+    columns: dict[str, _Column] = {}
+    picked, parts = drawn_rows(len(blocks), SAMPLE_ROWS, seed), []
+    for block in numbered(blocks):
+        start = int(block.index[0])
+        rows = set((picked[(picked >= start) & (picked < start + len(block))] - start).tolist())
+        for name in block:
+            known = columns.setdefault(str(name), _Column())
+            rows.update(known.new_rows(block[name], start))
+            numbers = [value for value in known.values if isinstance(value, str) and is_number(value)]
+            if numbers:
+                raise ValueError(f"column {str(name)!r} holds texts that are numbers, such as {numbers[0]!r}: save it as a column of numbers, or leave it out with --columns")
+        parts.append(block.iloc[sorted(rows)].copy())
+    frame = pd.concat(parts)
+    return Looked(frame, tuple(name for name, known in columns.items() if known.counts and len(blocks) > 2), len(blocks))
