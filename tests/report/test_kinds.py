@@ -38,6 +38,7 @@ from ppl_models import (
     FactorAnalysis,
     GaussianFactorization,
     HiddenMarkov,
+    LogNormal,
     Mixture,
     MultivariateNormal,
     MultivariateT,
@@ -273,6 +274,17 @@ def test_a_mixture_names_its_dispersions_by_their_items() -> None:
         warnings.simplefilter("ignore")
         result = fit(Mixture(2, Blocks((Bernoulli(), 1), (Normal(), 1), (Bernoulli(), 1)), 3), table, SHORT)
     assert [row.name for row in estimates_of(result).of("dispersion")] == ["dispersion[0, size]", "dispersion[1, size]"]
+
+
+def test_pages_say_in_which_units_loadings_are(tmp_path: Path) -> None:
+    table = pd.DataFrame({"yes": BITS[:, 0], "size": REALS[:, 0], "time": np.exp(REALS[:, 1] / 4), "score": REALS[:, 2]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mixed = fit(DeepDiscreteEncoder(4, (2, 1), Blocks((Bernoulli(), 1), (Normal(), 1), (LogNormal(), 1), (Normal(), 1)), penalty=None), table, SHORT)
+        alike = fit(DeepDiscreteEncoder(6, (2,), penalty=None), BITS, SHORT)
+    page = mixed.report(tmp_path / "mixed.html", table).read_text(encoding="utf-8")
+    assert "in the place of 0: of yes in log-odds; of size, score in the unit of the column itself; of time in logarithms of the column. Those of deeper layers are in log-odds." in page
+    assert "in the place of 0: in log-odds.<" in alike.report(tmp_path / "alike.html", BITS).read_text(encoding="utf-8")
 
 
 def test_a_mask_with_fewer_dims_hides_its_own_columns() -> None:

@@ -226,7 +226,10 @@ def _signatures(subject: Subject) -> Iterator[Part]:
 @middle.register
 def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Section]:
     drawn = picture(lambda: plot_loadings(subject.fit, "signatures", names=subject.names), "heat map of the factors' signatures")
-    words = Paragraph("Red raises, blue lowers an item as the factor grows. Factors are determined up to a rotation.")
+    words = Paragraph(
+        "Red raises, blue lowers an item as the factor grows: by so much, in the unit of the item's column, where the factor is larger by one standard deviation. Factors are determined up "
+        "to a rotation."
+    )
     return [Section("signatures", "Factors", [drawn, words]), estimates(subject)]
 
 

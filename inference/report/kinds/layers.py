@@ -199,6 +199,29 @@ def _loadings(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             site = layer.loadings
             yield picture(lambda site=site: plot_loadings(fit, site, names=subject.names), f"heat map of {site}")  # type: ignore[misc]
     yield Paragraph("Red raises, blue lowers the chance (or mean) of an item or latent below; white is none.")
+    yield Paragraph(_units(structure, subject))
+
+
+SCALES = (
+    ((LogNormal,), "logarithms of the column"),  # before Normal, of which it is one
+    ((Normal,), "the unit of the column itself"),
+    ((Poisson, NegativeBinomial), "logarithms of the mean count"),
+    ((Bernoulli, Ordinal), "log-odds"),
+    ((Categorical,), "log-odds against the first category"),
+)
+
+
+def _units(structure: LayeredStructure, subject: Subject) -> str:
+    """On which scale loadings of each kind of item are."""
+    layer = structure.layers[0]
+    found: dict[str, list[str]] = {}
+    items = [str(name) for name in labels_of(subject.fit, "item", layer.num_items, subject.names)]
+    for part in layer.parts():
+        words = next(words for families, words in SCALES if isinstance(part.family, families))
+        found.setdefault(words, []).extend(items[part.items])
+    said = [f"in {words}" if len(found) == 1 else f"of {listed(own)} in {words}" for words, own in found.items()]
+    deeper = " Those of deeper layers are in log-odds." if len(structure.layers) > 1 else ""
+    return f"A loading of layer 1 is what a latent adds that is 1 in the place of 0: {'; '.join(said)}.{deeper}"
 
 
 def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
