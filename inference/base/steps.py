@@ -46,6 +46,16 @@ class Steps(Protocol):
         """
         ...
 
+    def weighted(self, data: Any, weights: Tensor | None) -> Steps:
+        """As :meth:`on`, of rows that count as often as their weights (N,) say; None for once.
+
+        Raises:
+            ValueError: for steps that do not count rows by weights.
+        """
+        if weights is not None:
+            raise ValueError(f"weights: steps that count rows by weights were expected, got {type(self).__name__}")
+        return self.on(data)
+
     def relax(self) -> Steps | None:
         """The same steps under an easier objective, from which a start of our own is improved first; None for none."""
         return None

@@ -410,7 +410,8 @@ class Structure:
 
     def num_observations(self, problem: Problem) -> float:
         """Sample size in an information criterion: rows, or the sum of their weights; unless rows are sequences."""
-        return problem.num_rows if problem.weights is None else num_counted(problem.weights)
+        weights = problem.every_weight()
+        return problem.num_rows if weights is None else num_counted(weights)
 
     def num_free(self, params: Params) -> int:
         """Free parameters at the estimate."""
@@ -511,7 +512,7 @@ class Problem:
         structure: what the model says of itself.
         trial: what a trial of the program found out, kept so that there is one.
         looked_at: the program with these data, kept so that it is looked at once; nothing before that.
-        weights: how often each row counts, (N,); None for once.
+        weights: how often each row of ``data`` counts, (N,); None for once.
         rows: all rows, where they come in blocks and ``data`` is a sample of them; None where ``data`` are all.
     """
 
@@ -554,9 +555,13 @@ class Problem:
         """Rows of the table, or of the first tensor; all of them, where they come in blocks."""
         return len(first_tensor(self.data)) if self.rows is None else self.rows.num_rows
 
-    def summed(self, of_rows: Callable[[Any], S]) -> S:
-        """What a function makes of rows, a tensor, dict or record of sums over them (:func:`~inference.base.steps.add_statistics`), of all rows."""
-        return of_rows(self.data) if self.rows is None else self.rows.summed(of_rows)
+    def summed(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
+        """What a function makes of rows and their weights, a tensor, dict or record of sums over them (:func:`~inference.base.steps.add_statistics`), of all rows."""
+        return of_rows(self.data, self.weights) if self.rows is None else self.rows.summed(of_rows)
+
+    def every_weight(self) -> Tensor | None:
+        """How often each of all rows counts, (N,); None for once."""
+        return self.weights if self.rows is None else self.rows.weights
 
     def with_data(self, change: Callable[[Tensor], Tensor], model: Any, structure: Structure) -> Problem:
         """The problem of another model whose data are these, changed row by row."""
@@ -575,7 +580,7 @@ class Problem:
             digest_of(method, "the method", skip_fitted=True),
             digest_of({name: torch.as_tensor(start[name]) for name in sorted(start)}, "the start"),
             digest_of((self.seed, self.start_given), "the seed"),
-            *([] if self.weights is None else [digest_of(self.weights, "the weights")]),
+            *([] if self.weights is None else [digest_of(self.every_weight(), "the weights")]),
         ]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 

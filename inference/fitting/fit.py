@@ -87,7 +87,8 @@ def fit(
         checkpoint: file that holds the running fit; an interrupted fit called again resumes from it.
         weights: how often each row counts, one number of at least zero a row; None for once. Whole numbers give what repeated rows would, and BIC takes the
             sum of the weights for the number of rows, so scale weights of a survey to the size of the sample. :class:`~inference.engines.em.EM` of
-            mixtures, hidden Markov models (one weight a sequence), encoders, latent attribute and noisy-OR models takes them; all others refuse. Standard errors, and pages about the rows, are not worked out for weighted rows.
+            mixtures, hidden Markov models (one weight a sequence), encoders, latent attribute and noisy-OR models takes them; all others refuse. Of :class:`~inference.base.blocks.row_blocks.RowBlocks`, one number for each row of
+            the source, or the name of a column of it, which is then none of the items. Standard errors, and pages about the rows, are not worked out for weighted rows.
 
         covariates_missing: of a model with covariates, "refuse" rows that lack one, naming the first, or "drop" them: they are left out of the fit, which says how many and
             which. What is asked of the fit afterwards refuses such rows in either case, for nothing is known of them.
@@ -349,7 +350,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
         bic_price=problem.structure.bic_price(problem, params),
         choice=outcome.choice,
         latents=_latents(problem, one_row),
-        row_weights=problem.weights,
+        row_weights=problem.every_weight(),
     )
 
 

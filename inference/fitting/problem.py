@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from inference.base.blocks.checked_rows import check_rows
 from inference.base.blocks.row_blocks import BLOCK_ROWS, RowBlocks
 from inference.base.blocks.sources import is_lazy
 from inference.base.contents import digest_of
 from inference.base.structure import Method, Problem, refuse_open_sites
 from inference.engines.em import EM
-from inference.fitting.weights import row_weights
+from inference.fitting.weights import check_weighed, row_weights, weights_in_blocks
 from inference.programs.data import checked, checks_data
 from inference.programs.program import Program
 from inference.programs.soundness import check_program
@@ -63,28 +65,31 @@ def problem_of_blocks(model: Callable[..., Any], blocks: RowBlocks, seed: int, s
     """As :func:`problem_of`, of rows that come in blocks, all of which are read once; for engines that know that its data are a sample.
 
     Raises:
-        ValueError: as there; for weights, or a model whose M-step wants its rows in memory.
+        ValueError: as there; for a model whose M-step wants its rows in memory.
     """
     _check_call(model, seed)
     structure = structure_of(model)
     words = None
-    if weights is not None:
-        words = "weights: rows in memory were expected; rows in blocks count once each"
-    elif not (structure.takes_blocks or structure.is_generic):
+    if not (structure.takes_blocks or structure.is_generic):
         words = (
             "RowBlocks: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models, factor analysis, OptionsHMM and programs of your own are fitted from rows in blocks, without "
             "negative binomial or bounded items and without covariates, and "
             f"this {type(model).__name__} wants its rows in memory: fit(model, blocks.sample(20_000)) fits some of them"
         )
     blocks.processes.refuse(blocks.processes.gathered(words))
+    often = None
+    if weights is not None:
+        check_weighed(structure)
+        blocks, often = weights_in_blocks(weights, blocks)
 
     def look(program: Program) -> None:
         refuse_open_sites("RowBlocks: EM", structure, program)
         program.check_enumerable()
 
-    rows, sample, names = check_rows(model, blocks, int(seed), look)
-    known = structure.measured(sample, None)
-    return Problem(known, sample, names, int(seed), start_given, structure if known is model else structure_of(known), rows=rows)
+    rows, sample, names = check_rows(model, blocks, int(seed), look, often)
+    own = None if rows.weights is None else rows.weights[torch.as_tensor(rows.sampled)]
+    known = structure.measured(sample, own)
+    return Problem(known, sample, names, int(seed), start_given, structure if known is model else structure_of(known), weights=own, rows=rows)
 
 
 def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None) -> Any:

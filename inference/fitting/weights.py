@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from inference.base.blocks.row_blocks import RowBlocks
+from inference.base.blocks.sources import column_apart
 from inference.base.outcome import RowsWarning
 from inference.base.structure import Method, Structure
 from inference.engines.em import EM
@@ -19,7 +21,7 @@ from ppl_models.parts.frames import as_frame, row_of
 from ppl_models.parts.showing import counted
 from ppl_models.parts.validation import as_table
 
-__all__ = ["Missing", "check_weighing", "complete_covariates", "row_weights"]
+__all__ = ["Missing", "check_weighed", "check_weighing", "complete_covariates", "row_weights", "weights_in_blocks"]
 
 Missing = Literal["refuse", "drop"]
 MOST_NAMED = 10  # rows of a warning
@@ -38,25 +40,77 @@ def row_weights(weights: Any, data: Any, tensors: Any, structure: Structure) -> 
         ValueError: for a model whose steps do not count rows by weights; for weights that are not one finite number of at least zero a row, that are all
             zero, or that have another index than the rows.
     """
+    check_weighed(structure)
+    if isinstance(weights, str):
+        raise ValueError(f"weights: one number a row was expected beside rows in memory, got {weights!r}: the name of a column is for RowBlocks; give data[{weights!r}], and the other columns as data")
+    if is_frame(data) and hasattr(weights, "to_numpy") and len(weights) == len(data) and not data.index.equals(getattr(weights, "index", data.index)):
+        raise ValueError("weights: the index of the rows was expected, got another one: give weights in the order of the rows, as an array if need be")
+    like, num_rows = first_tensor(tensors), len(first_tensor(tensors))
+    values = _numbers(weights)
+    if values.shape != (num_rows,):
+        raise ValueError(f"weights: one number for each of the {num_rows:,} rows was expected, got shape {values.shape}")
+    _check_values(values, data)
+    return torch.tensor(values).to(like)  # a copy: arrays of pandas may be read-only
+
+
+def check_weighed(structure: Structure) -> None:
+    """Refuse a model whose steps do not count rows by weights.
+
+    Raises:
+        ValueError: saying which do.
+    """
     if not structure.takes_weights:
         raise ValueError(
             "weights: mixtures, hidden Markov models (one weight a sequence), noisy-OR models, and encoders and latent attribute models without negative binomial "
             "items take weights of rows, and this "
             f"{type(structure.model).__name__} does not; repeat rows instead where weights are counts"
         )
-    if is_frame(data) and hasattr(weights, "to_numpy") and len(weights) == len(data) and not data.index.equals(getattr(weights, "index", data.index)):
-        raise ValueError("weights: the index of the rows was expected, got another one: give weights in the order of the rows, as an array if need be")
-    like, num_rows = first_tensor(tensors), len(first_tensor(tensors))
+
+
+def weights_in_blocks(weights: Any, blocks: RowBlocks) -> tuple[RowBlocks, np.ndarray]:
+    """The rows without their weights, and how often each row of all processes counts, (N,).
+
+    Args:
+        weights: one number for each row of the source, such as a memory map; or the name of a column of it.
+        blocks: this process's rows.
+
+    Raises:
+        ValueError: as :func:`row_weights`, in all processes alike.
+    """
+    words, own, processes = None, np.zeros(0), blocks.processes
     try:
-        values = np.asarray(weights.detach().cpu() if isinstance(weights, Tensor) else weights, dtype=np.float64)
+        if isinstance(weights, str):
+            rest, column = column_apart(blocks.source, weights)
+            parts = [part[weights] for part in column.parts(blocks.begin, blocks.end, blocks.block_rows)]
+            own = np.concatenate([_numbers(part) for part in parts]) if parts else own
+            blocks = replace(blocks, source=rest)
+        else:
+            size = len(blocks.source)
+            if np.shape(weights) != (size,):
+                raise ValueError(f"weights: one number for each of the {size:,} rows was expected, got shape {np.shape(weights)}")
+            own = _numbers(weights[blocks.begin : blocks.end])
+    except ValueError as error:
+        words = str(error)
+    processes.refuse(processes.gathered(words))
+    values = np.concatenate(processes.gathered(own))
+    _check_values(values)
+    return blocks, values
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """As double precision."""
+    try:
+        return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"weights: one number a row was expected ({error})") from error
-    if values.shape != (num_rows,):
-        raise ValueError(f"weights: one number for each of the {num_rows:,} rows was expected, got shape {values.shape}")
+
+
+def _check_values(values: np.ndarray, data: Any = None) -> None:
+    """Refuse weights (N,) that count no rows, which are named as ``data`` names them where it is a frame."""
     wrong = ~(np.isfinite(values) & (values >= 0))
     if wrong.any():
         row = int(wrong.argmax())
-        raise ValueError(f"weights: finite numbers of at least zero were expected, got {values[row]:g} in {row_of(data if is_frame(data) and len(data) == num_rows else None, row)}")
+        raise ValueError(f"weights: finite numbers of at least zero were expected, got {values[row]:g} in {row_of(data if is_frame(data) and len(data) == len(values) else None, row)}")
     if not values.any():
         raise ValueError("weights: at least one weight above zero was expected, got zeros alone")
     if values.sum() < LEAST_SUM:
@@ -64,7 +118,6 @@ def row_weights(weights: Any, data: Any, tensors: Any, structure: Structure) -> 
             f"weights: numbers that count rows were expected, and these add up to {values.sum():.3g}: scale them to the size of the sample, as "
             "weights / weights.mean()"
         )
-    return torch.tensor(values).to(like)  # a copy: arrays of pandas may be read-only
 
 
 def check_weighing(method: Method) -> None:

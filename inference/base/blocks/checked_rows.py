@@ -46,6 +46,8 @@ class CheckedRows:
         changes: what becomes of a block behind its checks, such as units.
         known: what was worked out before.
         only: the block, where this process has no more than one, which is then read once.
+        weights: how often each of all rows counts, (N,), in the precision of the rows; None for once.
+        sampled: numbers of the rows of the sample.
     """
 
     take: Callable[[Any], Any]
@@ -57,6 +59,8 @@ class CheckedRows:
     changes: tuple[Change, ...] = ()
     known: dict[str, str] = field(default_factory=dict)
     only: list[Any] = field(default_factory=list)
+    weights: Tensor | None = None
+    sampled: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property
     def processes(self) -> Processes:
@@ -79,6 +83,15 @@ class CheckedRows:
                 yield self._taken(block)  # held by nobody here while the next one is read
         _refuse_changed(self.stamps)
 
+    def weighted(self) -> Iterator[tuple[Any, Tensor | None]]:
+        """This process's blocks, and how often their rows count, (n,)."""
+        first = self.first_row
+        for data in self:
+            last = first + len(first_tensor(data))
+            yield data, None if self.weights is None else self.weights[first:last]
+            del data  # before the next block is read
+            first = last
+
     def _taken(self, block: Any) -> Any:
         data = self.take(block)
         for change in self.changes:
@@ -93,24 +106,37 @@ class CheckedRows:
         """
         return replace(self, changes=(*self.changes, change), like=change(self.like), only=[])
 
-    def summed(self, of_rows: Callable[[Any], S]) -> S:
+    def summed(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
         """What a function makes of rows, a tensor, dict or record of sums, added up over all rows of all processes.
 
         One message goes around. An error in one process is raised in all of them.
 
         Args:
-            of_rows: of some rows, (n, ...).
+            of_rows: of some rows, (n, ...), and how often they count, (n,), None for once.
 
         Raises:
             ValueError: that of the function, or for files that have changed.
         """
         if self.processes.group is None:
             return self._own_sum(of_rows)
-        layout = of_rows(self.like)  # what fails on any row fails here, in all processes alike
+        return self.added(self.of_one(of_rows), lambda: self._own_sum(of_rows))
+
+    def of_one(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
+        """What a function makes of one row: what fails on any row fails here, in all processes alike."""
+        return of_rows(self.like, None if self.weights is None else torch.ones_like(self.weights[:1]))
+
+    def added(self, layout: S, own_sum: Callable[[], S | None]) -> S:
+        """What processes have, added up over them; an error in one is raised in all.
+
+        Args:
+            layout: a record of the same form.
+            own_sum: of this process; None where it has nothing to add.
+        """
         error: Exception | None = None
         numbers = torch.zeros_like(numbers_of(layout))
         try:
-            numbers = numbers_of(self._own_sum(of_rows))
+            found = own_sum()
+            numbers = numbers if found is None else numbers_of(found)
         except Exception as caught:  # noqa: BLE001 (whatever it is, all processes must end)
             error = caught
         flag = torch.full((1,), float(error is not None), dtype=torch.float64)
@@ -121,11 +147,11 @@ class CheckedRows:
             self.processes.refuse([None if words is None else words[0] for words in told], is_input)
         return with_numbers(layout, message[1:])
 
-    def _own_sum(self, of_rows: Callable[[Any], S]) -> S:
+    def _own_sum(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
         """Over this process's rows."""
         total: S | None = None
-        for data in self:
-            found = of_rows(data)
+        for data, weights in self.weighted():
+            found = of_rows(data, weights)
             del data  # before the next block is read
             total = found if total is None else add_statistics([total, found])
         assert total is not None  # a process has rows
@@ -256,12 +282,13 @@ class _Found:
         return value, row
 
 
-def check_rows(model: Any, blocks: RowBlocks, seed: int, look: Look | None = None) -> tuple[CheckedRows, Any, tuple[str, ...]]:
+def check_rows(model: Any, blocks: RowBlocks, seed: int, look: Look | None = None, weights: np.ndarray | None = None) -> tuple[CheckedRows, Any, tuple[str, ...]]:
     """Read all rows once, and check them by the model's rules; those of a user's program by running it on them.
 
     Args:
         model: the program; blocks: this process's rows; seed: of the sample.
         look: what else to refuse of a user's program, when it is first run; None for nothing.
+        weights: how often each of all rows counts, (N,), checked before; None for once.
 
     Returns:
         The rows; a sample of them in memory, (n, ...); the names of the items. The sample is drawn by the number of a row among all, so that it
@@ -297,14 +324,15 @@ def check_rows(model: Any, blocks: RowBlocks, seed: int, look: Look | None = Non
     processes.refuse([one.error for one in told])
     if own is not None:
         own.agree(processes)
-    numbers, names = _assembled(model if own is None else own, told, num_rows)
+    numbers, names, sampled = _assembled(model if own is None else own, told, num_rows)
+    often = None if weights is None else torch.tensor(weights).to(first_tensor(numbers))
 
     def take(block: Any) -> Any:
         if own is not None:
             return own.taken(block)
         return plain(block, numbers.dtype) if found.is_plain else model.check_data(block, for_fit=False)[0]
 
-    rows = CheckedRows(take, blocks, num_rows, map_tensors(lambda x: x[:1], numbers), stamps, first_row)
+    rows = CheckedRows(take, blocks, num_rows, map_tensors(lambda x: x[:1], numbers), stamps, first_row, weights=often, sampled=sampled)
     return rows, numbers, names
 
 
@@ -345,18 +373,18 @@ def _is_plain(block: Any, data: Tensor) -> bool:
     return own.shape == data.shape and torch.allclose(own, data, rtol=0.0, atol=0.0, equal_nan=True)
 
 
-def _assembled(model: Any, told: list[_Found], num_rows: int) -> tuple[Any, tuple[str, ...]]:
-    """The sample of all processes by the model's whole rules, those about columns among them."""
+def _assembled(model: Any, told: list[_Found], num_rows: int) -> tuple[Any, tuple[str, ...], np.ndarray]:
+    """The sample of all processes by the model's whole rules, those about columns among them, and the numbers of its rows."""
     kept = [part for one in told for part in one.drawn]
     for sign in ("lowest", "highest") if told[0].lowest is not None else ():
         values, rows = (np.stack(part) for part in zip(*(getattr(one, sign) for one in told), strict=True))
         best = np.take_along_axis(rows, values.argmin(0)[None], 0)[0]  # of the first process that has it
         kept += [(np.array([row]), one.extremes[row]) for one in told for row in set(best.tolist()) if row in one.extremes]
     kept += [one.gap for one in told if one.gap is not None][:1]
-    _, places = np.unique(np.concatenate([numbers for numbers, _ in kept]), return_index=True)
+    sampled, places = np.unique(np.concatenate([numbers for numbers, _ in kept]), return_index=True)
     with listening() as heard:
         data, names = model.check_data(rows_at(joined_rows([rows for _, rows in kept]), places), for_fit=True)
     for warning in heard:
         if len(places) == num_rows or not issubclass(warning.category, UnvisitedWarning):  # what is not in a sample may be elsewhere
             warnings.warn(warning.message, warning.category, stacklevel=2)
-    return map_tensors(Tensor.contiguous, data), tuple(names)  # in one order of memory, so that sums have the same bits whatever the form of the rows
+    return map_tensors(Tensor.contiguous, data), tuple(names), sampled  # in one order of memory, so that sums have the same bits whatever the form of the rows

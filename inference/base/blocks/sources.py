@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ppl_models.parts.frames import as_frame, column_names
 
-__all__ = ["Source", "is_lazy", "joined_rows", "num_rows_in", "rows_at", "source_of"]
+__all__ = ["Source", "column_apart", "is_lazy", "joined_rows", "num_rows_in", "rows_at", "source_of"]
 
 ARROW = (".parquet", ".arrow", ".feather", ".ipc")
 
@@ -88,6 +88,23 @@ def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
             f"{type(data).__name__}"
         )
     return _Slices(data)
+
+
+def column_apart(source: Source, name: str) -> tuple[Source, Source]:
+    """The rows without one of their columns, and that column alone.
+
+    Raises:
+        ValueError: for rows without named columns, or without this one.
+    """
+    if not isinstance(source, _Arrow | _Frame | _Arrays):
+        raise ValueError(f"weights: the name of a column, {name!r}, was given, and these rows have no named columns: give one number a row")
+    names = source.names()
+    if name not in names:
+        raise ValueError(f"weights: the name of a column was expected, got {name!r}; the columns are {list(names[:20])}")
+    if len(names) == 1:
+        raise ValueError(f"weights: {name!r} is the only column, so that no rows are left")
+    rest = tuple(other for other in names if other != name)
+    return source.chosen(rest), source.chosen((name,))
 
 
 def _opened(path: Path) -> Any:
@@ -180,6 +197,12 @@ class _Arrays:
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
 
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.arrays)
+
+    def chosen(self, names: Sequence[str]) -> _Arrays:
+        return _Arrays({name: self.arrays[name] for name in names})
+
     def kind(self) -> str:
         return ", ".join(f"{name} of {value.kind()}" for name, value in self.arrays.items())
 
@@ -223,6 +246,12 @@ class _Frame:
 
     def __len__(self) -> int:
         return len(self.frame)
+
+    def names(self) -> tuple[str, ...]:
+        return column_names(self.frame)
+
+    def chosen(self, names: Sequence[str]) -> _Frame:
+        return _Frame(self.frame[list(names)])
 
     def kind(self) -> str:
         return ", ".join(f"{name} of {self.frame[name].dtype}" for name in self.frame.columns)
@@ -281,6 +310,12 @@ class _Arrow:
 
     def __len__(self) -> int:
         return int(self.dataset.count_rows())
+
+    def names(self) -> tuple[str, ...]:
+        return self.columns
+
+    def chosen(self, names: Sequence[str]) -> _Arrow:
+        return _Arrow(self.dataset, tuple(names))
 
     def kind(self) -> str:
         schema = self.dataset.schema

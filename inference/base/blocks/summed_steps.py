@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,8 +45,8 @@ class SummedSteps(Steps):
         Every row brings its share of the log-prior, so that all processes have the same bits of it.
         """
 
-        def of_rows(data: Tensor) -> dict[str, Any]:
-            statistics, log_likelihood, log_prior = self.steps.on(data).e_step(params)
+        def of_rows(data: Tensor, weights: Tensor | None) -> dict[str, Any]:
+            statistics, log_likelihood, log_prior = self.steps.weighted(data, weights).e_step(params)
             return {"statistics": statistics, "likelihood": log_likelihood.double(), "prior": log_prior.double() * (len(data) / self.rows.num_rows)}
 
         found = self.rows.summed(of_rows)
@@ -56,6 +57,9 @@ class SummedSteps(Steps):
 
     def on(self, data: Any) -> Steps:
         return self.steps.on(data)
+
+    def weighted(self, data: Any, weights: Tensor | None) -> Steps:
+        return self.steps.weighted(data, weights)
 
     def relax(self) -> SummedSteps | None:
         easier = self.steps.relax()
@@ -80,7 +84,10 @@ class SummedGenericSteps(Steps):
 
     @cached_property
     def _halves(self) -> SummedExpectation:
-        return SummedExpectation(self.program, self.rows.summed, self.rows.num_rows, self._agreed)
+        return SummedExpectation(self.program, self._summed, self.rows.num_rows, self._agreed)
+
+    def _summed(self, of_rows: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
+        return self.rows.summed(lambda data, _: of_rows(data))
 
     def _agreed(self, point: Tensor) -> Tensor:
         return self.rows.processes.params_of_first({"point": point})["point"]

@@ -41,12 +41,12 @@ def standard(problem: Problem, law: ComponentLaw, structure: Callable[[Any], Str
     model = dataclasses.replace(given, units=(STANDARD,) * len(units))
     inner = problem.with_data(lambda data: ((data.double() - centres) / widths).to(data), model, structure(model))
 
-    def seen(data: Tensor) -> Tensor:
+    def seen(data: Tensor, weights: Tensor | None) -> Tensor:
         """How often every column has an entry, (J,)."""
         found = data.isfinite().flatten(0, -2)
-        if problem.weights is None:
+        if weights is None:
             return found.double().sum(0)
-        return problem.weights.double().repeat_interleave(len(found) // len(problem.weights)) @ found.double()  # of steps, where rows are sequences
+        return weights.double().repeat_interleave(len(found) // len(weights)) @ found.double()  # of steps, where rows are sequences
 
     often = problem.summed(seen)
 

@@ -100,7 +100,10 @@ class HiddenMarkovSteps(Steps):
 
     def on(self, data: Tensor) -> HiddenMarkovSteps:
         """Sums stay about the same centre, or they could not be added. Each of these sequences counts once."""
-        return replace(self, data=data, given_centre=self.centre, given_floor=self.floor, weights=None)
+        return self.weighted(data, None)
+
+    def weighted(self, data: Tensor, weights: Tensor | None) -> HiddenMarkovSteps:
+        return replace(self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights)
 
     @property
     def cut(self) -> Cut:

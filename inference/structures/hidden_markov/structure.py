@@ -135,8 +135,8 @@ class HiddenMarkovStructure(Structure):
         """States that are empty, copies of each other, or have shrunk onto a few rows or equal values."""
         steps, often = self.steps(problem, CHUNK, 1), weights_of_steps(problem.data, problem.weights)
 
-        def sums(packed: Tensor) -> Tensor:
-            return value_sums(smoothed_states(self.about, params, packed)[packed.isfinite().any(-1)], often)
+        def sums(packed: Tensor, weights: Tensor | None) -> Tensor:
+            return value_sums(smoothed_states(self.about, params, packed)[packed.isfinite().any(-1)], weights_of_steps(packed, weights))
 
         found = problem.summed(sums)
         names = problem.item_names or [str(j) for j in range(self.about.emission.num_items)]
@@ -201,10 +201,12 @@ class HiddenMarkovStructure(Structure):
 
     def num_observations(self, problem: Problem) -> float:
         """Steps that have entries, as often as their sequences count."""
-        often = weights_of_steps(problem.data, problem.weights)
-        if often is not None:
-            return num_counted(often)
-        return int(problem.summed(lambda packed: packed.isfinite().any(-1).sum()))
+
+        def counted(packed: Tensor, weights: Tensor | None) -> Tensor:
+            often = weights_of_steps(packed, weights)
+            return packed.isfinite().any(-1).sum().double() if often is None else often.double().sum()
+
+        return num_counted(problem.summed(counted))
 
     def num_densities(self, num_items: int) -> int:
         return self.law.num_densities(num_items)

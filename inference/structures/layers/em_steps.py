@@ -176,7 +176,10 @@ class LayeredSteps(Steps):
         return binary_configurations(layer.num_parents, like.dtype, like.device) if allowed is None else allowed.to(like)
 
     def on(self, data: Tensor) -> LayeredSteps:
-        return self._at(data, None, with_mask=self.mask is not None)  # each of these rows counts once
+        return self.weighted(data, None)  # each of these rows counts once
+
+    def weighted(self, data: Tensor, weights: Tensor | None) -> LayeredSteps:
+        return self._at(data, weights, with_mask=self.mask is not None)
 
     def relax(self) -> LayeredSteps | None:
         """The same steps under convex penalties, or None where no layer is penalised."""

@@ -49,7 +49,10 @@ class MixtureSteps(Steps):
 
     def on(self, data: Tensor) -> MixtureSteps:
         """Sums stay about the same centre, or they could not be added. Each of these rows counts once."""
-        return replace(self, data=data, given_centre=self.centre, given_floor=self.floor, weights=None)
+        return self.weighted(data, None)
+
+    def weighted(self, data: Tensor, weights: Tensor | None) -> MixtureSteps:
+        return replace(self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights)
 
     @cached_property
     def law(self) -> ComponentLaw:

@@ -120,17 +120,17 @@ class MixtureStructure(Structure):
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """Components that are empty, copies of each other, or have shrunk onto a few rows or equal values."""
-        about, weights = self.about, problem.weights
+        about = self.about
         size = max(1, 2**22 // (about.num_components * about.num_items))
 
-        def sums(data: Tensor) -> Tensor:
+        def sums(data: Tensor, weights: Tensor | None) -> Tensor:
             chunks = data.split(size)
             often = [None] * len(chunks) if weights is None else weights.split(size)
             return torch.stack([value_sums(self.shares(params, rows), own) for rows, own in zip(chunks, often, strict=True)]).sum(0)
 
         found = problem.summed(sums)
         names = problem.item_names[: about.num_items] or [str(j) for j in range(about.num_items)]
-        spikes = self.law.faults(items_of(about, problem.data), params, found[:, 0], self.steps(problem, 2**18, 1).floor, names, weights)
+        spikes = self.law.faults(items_of(about, problem.data), params, found[:, 0], self.steps(problem, 2**18, 1).floor, names, problem.weights)
         return (*spikes, *shared_words(found, "component"))
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:

@@ -237,7 +237,10 @@ class CauseSteps(Steps):
         return edges & ~torch.where(dear, cheapest, unpaid)
 
     def on(self, data: Tensor) -> CauseSteps:
-        rows = CauseRows.merge(data)
+        return self.weighted(data, None)
+
+    def weighted(self, data: Tensor, weights: Tensor | None) -> CauseSteps:
+        rows = CauseRows.merge(data, weights)
         if rows.seen is None and self.rows.seen is not None:
             rows = replace(rows, seen=torch.ones_like(rows.ones))
         return replace(self, rows=rows)

@@ -146,7 +146,7 @@ class OptionsStructure(Structure):
         a, o = c.num_actions, c.num_options
         switches = o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1)
 
-        def visits(data: Tensor) -> Tensor:
+        def visits(data: Tensor, _: Tensor | None) -> Tensor:
             state, action = data[..., 0].long(), data[..., 1].long()
             follows = torch.nn.functional.pad(state[:, 1:] >= 0, (0, 1), value=False)
             seen = (state >= 0) & ((action >= 0) | follows)  # the last action, missing, says nothing
@@ -164,7 +164,7 @@ class OptionsStructure(Structure):
         if self.about.num_options == 1:
             return []
 
-        def often(data: Tensor) -> Tensor:
+        def often(data: Tensor, _: Tensor | None) -> Tensor:
             chance = smooth(steps_of(parts_of(self.about, params), data)).option  # (B, T, O)
             state = data[:, : chance.shape[1], 0].long()
             return chance.new_zeros(self.about.num_states, self.about.num_options).index_add(0, state[state >= 0], chance[state >= 0])
@@ -186,7 +186,7 @@ class OptionsStructure(Structure):
 
     def num_observations(self, problem: Problem) -> int:
         """Steps."""
-        return int(problem.summed(lambda data: (data[..., 0] >= 0).sum()))
+        return int(problem.summed(lambda data, _: (data[..., 0] >= 0).sum()))
 
     def component_noise(self, params: Params, data: Tensor, generator: Generator, num_draws: int) -> NoiseDraws:
         from inference.structures.options.noise import option_noise
@@ -244,7 +244,7 @@ class OptionsStructure(Structure):
         return Recommendation(EM(), num_restarts=NUM_STARTS if self.about.num_options > 1 else 1)
 
 
-def _num_gaps(data: Tensor) -> Tensor:
+def _num_gaps(data: Tensor, _: Tensor | None) -> Tensor:
     """Missing actions between two states."""
     state, action = data[..., 0], data[..., 1]
     return ((action[:, :-1] < 0) & (state[:, :-1] >= 0) & (state[:, 1:] >= 0)).sum()

@@ -16,7 +16,17 @@ from inference import EM, NUTS, RowBlocks, fit
 from inference.base.blocks import check_rows
 from inference.base.blocks import row_blocks as drawing
 from inference.bootstrap import bootstrap
-from ppl_models import Categorical, DeepDiscreteEncoder, HiddenMarkov, Mixture, Normal, OptionsHMM
+from ppl_models import (
+    Categorical,
+    DeepDiscreteEncoder,
+    FactorAnalysis,
+    HiddenMarkov,
+    LatentAttributeModel,
+    Mixture,
+    NoisyOr,
+    Normal,
+    OptionsHMM,
+)
 from ppl_models.parts.validation import ConstantColumnWarning
 
 NUM_ROWS = 400
@@ -83,6 +93,73 @@ def test_categories_by_name_and_rare_ones(few_drawn: None) -> None:
     found, whole = fit(model, RowBlocks.of(answers, 64), EM()), fit(model, answers, EM())
     assert found.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-5)
     assert found.item_names == tuple("abcdef")
+
+
+def whole_and_in_blocks(model: Any, rows: Any, weights: Any) -> tuple[Any, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few iterations
+        return tuple(fit(model, data, EM(max_iterations=5), weights=weights) for data in (rows, RowBlocks.of(rows, 41)))  # type: ignore[return-value]
+
+
+WEIGHTED = {
+    "mixture": (Mixture(2, Normal(), 3), measured()),
+    "hidden Markov": (HiddenMarkov(2, Normal(), 3), measured().reshape(80, 5, 3)),
+    "encoder": (DeepDiscreteEncoder(6, (2, 1), penalty=None), bits()),
+    "attributes": (LatentAttributeModel(np.array([[1, 0], [1, 0], [1, 1], [0, 1], [0, 1], [1, 1]])), bits()),
+    "noisy or": (NoisyOr(6, 2), bits()),
+}
+
+
+@pytest.mark.parametrize("family", WEIGHTED)
+def test_rows_in_blocks_count_as_their_weights_say(family: str) -> None:
+    model, rows = WEIGHTED[family]
+    rng = np.random.default_rng(3)
+    rows, weights = rows.astype(float), rng.integers(0, 4, len(rows)) * 1.25
+    rows[-1, -1] = np.nan
+    whole, found = whole_and_in_blocks(model, rows, weights)
+    assert found.objective == pytest.approx(whole.objective, rel=1e-12)
+    assert found.bic == pytest.approx(whole.bic, rel=1e-12)
+    assert torch.equal(found.row_weights, whole.row_weights)
+    for name, value in whole.params.items():
+        assert torch.allclose(found.params[name], value, rtol=1e-8, atol=1e-10), name
+
+
+def test_weights_are_a_file_or_a_column(tmp_path: Path) -> None:
+    rows, weights = measured(), np.random.default_rng(3).integers(0, 4, NUM_ROWS).astype(float)
+    np.save(tmp_path / "weights.npy", weights)
+    table = pd.DataFrame(rows, columns=list("abc"))
+    table.assign(often=weights).to_parquet(tmp_path / "rows.parquet")
+    whole = fit(Mixture(2, Normal(), 3), table, EM(), weights=weights)
+    mapped = fit(Mixture(2, Normal(), 3), RowBlocks.of(rows, 64), EM(), weights=np.load(tmp_path / "weights.npy", mmap_mode="r"))
+    named = fit(Mixture(2, Normal(), 3), RowBlocks.of(tmp_path / "rows.parquet", 64), EM(), weights="often", checkpoint=tmp_path / "fit.ckpt")
+    assert named.item_names == ("a", "b", "c")
+    for found in (mapped, named):
+        assert found.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-9)
+        assert found.icl(table) == pytest.approx(whole.icl(table), rel=1e-9)
+    with pytest.raises(ValueError, match="belongs to another fit"):
+        fit(Mixture(2, Normal(), 3), RowBlocks.of(table, 64), EM(), weights=weights[::-1].copy(), checkpoint=tmp_path / "fit.ckpt")
+
+
+def test_a_sample_of_weighted_rows_has_its_weights(few_drawn: None) -> None:
+    rows = measured()
+    weights = np.where(rows[:, 0] > 0.5, 5.0, 0.5)
+    found, whole = (fit(Mixture(2, Normal(), 3), data, weights=weights) for data in (RowBlocks.of(rows, 64), rows))
+    assert found.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "weights", "words"),
+    [
+        (Mixture(2, Normal(), 3), np.ones(3), "one number for each of the 400 rows was expected, got shape .3,."),
+        (Mixture(2, Normal(), 3), np.where(np.arange(NUM_ROWS) == 300, -1.0, 1.0), "at least zero were expected, got -1 in row 300"),
+        (Mixture(2, Normal(), 3), "often", "the columns are .'a', 'b', 'c'."),
+        (Mixture(2, Normal(), 3), np.full(NUM_ROWS, 1e-4), "numbers that count rows were expected"),
+        (FactorAnalysis(3, 1), np.ones(NUM_ROWS), "take weights of rows, and this FactorAnalysis does not"),
+    ],
+)
+def test_weights_that_are_none_are_refused(model: Any, weights: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        fit(model, RowBlocks.of(pd.DataFrame(measured(), columns=list("abc")), 64), EM(), weights=weights)
 
 
 def sequences(num: int = 80, steps: int = 12) -> dict[str, np.ndarray]:
@@ -213,7 +290,7 @@ def test_a_column_that_is_constant_in_a_block_is_none(few_drawn: None) -> None:
     [
         (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, NUTS()), "EM\\(\\) is fitted from rows in blocks"),
         (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, EM(accelerate=False)), "EM\\(\\) is fitted from rows in blocks"),
-        (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, weights=[1.0]), "weights: rows in memory"),
+        (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, weights="often"), "these rows have no named columns"),
         (lambda blocks: fit(HiddenMarkov(2, Normal(), 3), blocks, EM()), "array .sequences, steps, items."),
         (lambda blocks: bootstrap(mixture(measured()), blocks), "rows in memory were expected, got RowBlocks"),
         (lambda blocks: fit(DeepDiscreteEncoder(3, (2, 1), Normal()), blocks), "give method=EM"),

@@ -90,6 +90,7 @@ FAMILIES = {
     "noisy or": (NoisyOr(6, 2), "bits"),
     "factors": (FactorAnalysis(4, 1), "numbers"),
     "hidden Markov": (HiddenMarkov(2, Normal(), 4), "sequences"),
+    "weights": (Mixture(2, Normal(), 4), "numbers"),
     "own program": (inflated_columns, "counts"),
     "options": (OptionsHMM(3, 2, 2), "options"),
 }
@@ -105,13 +106,14 @@ def fits(group: Any, rank: int, names: tuple[str, ...] = tuple(FAMILIES)) -> dic
         if kind == "options":
             rows[-1, 2, 1] = -1
             rows = {"state": rows[..., 0], "action": rows[..., 1]}
-        found = fit(model, RowBlocks.of(rows, 70, group, split=group is not None), EM(max_iterations=4))
+        weights = np.arange(len(rows)) % 4 if name == "weights" else None
+        found = fit(model, RowBlocks.of(rows, 70, group, split=group is not None), EM(max_iterations=4), weights=weights)
         out[name] = found.objective, {site: value.numpy() for site, value in found.params.items()}
     return out
 
 
 def two_fits(group: Any, rank: int) -> Any:
-    return fits(group, rank, ("normal mixture", "encoder", "own program", "options"))
+    return fits(group, rank, ("normal mixture", "encoder", "own program", "options", "weights"))
 
 
 @pytest.mark.parametrize(("size", "work"), [(2, two_fits), pytest.param(3, fits, marks=pytest.mark.slow)])
