@@ -120,11 +120,6 @@ class Structure:
         self.model = model
 
     @property
-    def is_generic(self) -> bool:
-        """Whether nothing but the program is known, so that what EM wants of rows in blocks are sums of its log-density and derivatives."""
-        return type(self) is Structure
-
-    @property
     def about(self) -> Any:
         """The model's description of itself; None where it gives none."""
         return None

@@ -126,7 +126,10 @@ class EM:
         if self.start is not None:
             self.start.check(problem)
             easier = None if problem.start_given or not self.num_relaxed else steps.relax()
-            passes = None if checkpoint is None or store is None else Checkpoint(beside(checkpoint), store.fingerprint)
+            passes = None
+            if checkpoint is not None and store is not None:
+                path = beside(checkpoint)
+                passes = SharedCheckpoint(path, store.fingerprint, store.processes) if isinstance(store, SharedCheckpoint) else Checkpoint(path, store.fingerprint)
             start = self.start.improved(problem, easier or steps, start, progress, passes)
         outcome = self.climb(steps, start, problem.start_given, progress, store, problem.supports).outcome()
         local = problem.structure.local_sites

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from inference.base.blocks.messages import numbers_of, with_numbers
+from inference.base.blocks.processes import Processes
 from inference.base.blocks.row_blocks import BLOCK_ROWS, SAMPLE_ROWS, drawn_rows
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import StartsWarning
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["OnlineEM"]
 
 SEED_STRIDE = 1_000_003  # between the seeds of two passes
+RANK_STRIDE = 7_368_787  # and of two processes
 
 
 @dataclass(frozen=True)
@@ -55,15 +58,17 @@ class OnlineEM:
     before. The last iterate is handed on, not a mean of iterates, which would still remember the start. A restart whose last iterate has a lower log-posterior than its start, on up to 20,000 rows drawn at random, goes
     on from its start, with a :class:`~inference.StartsWarning`.
 
+    Rows with weights count as often as these say. Where several processes share the rows, a batch has its share of each process's, in proportion, and its sums go around once a batch; every process takes the same step.
+
     With a checkpoint, the state of the passes lies beside it, in a file whose name ends in ``.online``.
 
     Args:
         passes: through all rows; one to three.
-        batch_rows: rows of a batch, sequences in hidden Markov models. The last batch of a pass has up to twice as many, and less than this many rows are one batch.
+        batch_rows: rows of a batch (of all processes together), sequences in hidden Markov models. The last batch of a pass has up to twice as many, and less than this many rows are one batch.
         rate: :math:`\kappa` in (1/2, 1].
 
     Raises:
-        ValueError: for settings out of range; at ``fit``, for models whose M-step wants more than sums over rows, for weights, and for rows that several processes share.
+        ValueError: for settings out of range; at ``fit``, for models whose M-step wants more than sums over rows.
     """
 
     passes: int = 1
@@ -87,10 +92,6 @@ class OnlineEM:
                 "OnlineEM: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models, factor analysis and OptionsHMM can start so, without negative binomial or bounded items and without "
                 f"covariates; the M-step of this {type(problem.model).__name__} wants its rows and not only sums over them: fit(model, data, EM()) goes without"
             )
-        if problem.weights is not None:
-            raise ValueError("OnlineEM: rows that count once each were expected, got weights: EM() without a start of this kind takes them")
-        if problem.rows is not None and problem.rows.processes.group is not None:
-            raise ValueError("OnlineEM: rows of one process were expected, got a group of processes: EM() without a start of this kind is shared among them")
 
     def step(self, batch: int) -> float:
         r""":math:`\gamma_t` of a batch, counted from 0 over all passes."""
@@ -122,35 +123,39 @@ class OnlineEM:
 
     def iterates(self, problem: Problem, steps: Steps, state: OnlineState) -> Iterator[OnlineState]:
         """The state after each batch, from a state on."""
-        num_rows = problem.num_rows
-        per_pass = max(1, num_rows // self.batch_rows)
+        per_pass = max(1, problem.num_rows // self.batch_rows)
         for number in range(state.batch // per_pass, self.passes):
             first = number * per_pass
-            for place, rows in enumerate(self._batches(problem, number)):
-                if first + place < state.batch:
-                    continue  # seen before the run was interrupted
-                statistics, log_likelihood, log_prior = steps.on(rows).e_step(state.params)
-                scale = num_rows / len(rows)
-                found = numbers_of(statistics) * scale
+            seen = max(0, state.batch - first)  # before the run was interrupted
+            batches = itertools.islice(self._batches(problem, number, per_pass), seen, None)
+            for _ in range(seen, per_pass):
+                statistics, found, log_likelihood, log_prior = _of_batch(problem, steps, state.params, batches)
                 averages = torch.lerp(state.averages.to(found), found, self.step(state.batch)) if state.batch else found
                 params = _finite(steps.m_step(with_numbers(statistics, averages), state.params), state.params)
-                objective = float((log_likelihood.double() * scale + log_prior.double()).max())
-                state = OnlineState(params, averages, state.batch + 1, objective)
+                state = OnlineState(params, averages, state.batch + 1, float((log_likelihood + log_prior.double()).max()))
                 yield state
 
-    def _batches(self, problem: Problem, number: int) -> Iterator[Tensor]:
-        """The rows of one pass, (n, ...) each."""
-        generator = torch.Generator().manual_seed((problem.seed + SEED_STRIDE * number) % 2**63)
-        blocks: Iterable[Tensor] = problem.data.split(BLOCK_ROWS) if problem.rows is None else problem.rows
-        held: Tensor | None = None
-        for block in blocks:
-            mixed = block[torch.randperm(len(block), generator=generator).to(block.device)]
-            held = mixed if held is None else torch.cat([held, mixed])
-            while len(held) >= 2 * self.batch_rows:
-                yield held[: self.batch_rows]
-                held = held[self.batch_rows :]
-        if held is not None:
-            yield held
+    def _batches(self, problem: Problem, number: int, per_pass: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """This process's rows of one pass and their weights, (n, ...) and (n,) each: as many batches in all processes, whatever their rows."""
+        processes = Processes() if problem.rows is None else problem.rows.processes
+        generator = torch.Generator().manual_seed((problem.seed + SEED_STRIDE * number + RANK_STRIDE * processes.rank) % 2**63)
+        own_rows = problem.num_rows if problem.rows is None else len(problem.rows.blocks)
+        if processes.group is None:
+            ends = [self.batch_rows * (place + 1) for place in range(per_pass - 1)] + [own_rows]
+        else:
+            ends = [own_rows * (place + 1) // per_pass for place in range(per_pass)]
+        held, weights, passed = None, None, 0  # rows read and not yet given, how often they count, and how many were given
+        blocks = _blocks(problem)
+        for end in ends:
+            while held is None or passed + len(held) < end:
+                block, often = next(blocks)
+                order = torch.randperm(len(block), generator=generator).to(block.device)
+                held = block[order] if held is None else torch.cat([held, block[order]])
+                if often is not None:
+                    weights = often[order] if weights is None else torch.cat([weights, often[order]])
+            size = end - passed
+            yield held[:size], None if weights is None else weights[:size]
+            held, weights, passed = held[size:], None if weights is None else weights[size:], end
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,36 @@ class OnlineState:
     @classmethod
     def begin(cls, start: Params) -> OnlineState:
         return cls(dict(start), torch.zeros(0, dtype=torch.float64), 0, 0.0)
+
+
+def _blocks(problem: Problem) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """This process's rows, block by block, and how often they count."""
+    if problem.rows is not None:
+        yield from problem.rows.weighted()
+        return
+    for first in range(0, len(problem.data), BLOCK_ROWS):
+        part = slice(first, first + BLOCK_ROWS)
+        yield problem.data[part], None if problem.weights is None else problem.weights[part]
+
+
+def _of_batch(problem: Problem, steps: Steps, params: Params, batches: Iterator[tuple[Tensor, Tensor | None]]) -> tuple[Any, Tensor, Tensor, Tensor]:
+    """Statistics of the next batch, of all processes; and what they make one expect of all N rows, in one vector, and of their log-likelihood (R,); the log-prior (R,)."""
+
+    def sums(rows: Tensor, weights: Tensor | None) -> dict[str, Any]:
+        statistics, log_likelihood, log_prior = steps.weighted(rows, weights).e_step(params)
+        return {"statistics": statistics, "likelihood": log_likelihood.double(), "rows": log_likelihood.new_full((), len(rows), dtype=torch.float64), "prior": log_prior * len(rows)}
+
+    if problem.rows is None or problem.rows.processes.group is None:
+        found = sums(*next(batches))
+    else:
+
+        def own() -> dict[str, Any] | None:
+            rows, weights = next(batches)
+            return sums(rows, weights) if len(rows) else None
+
+        found = problem.rows.added(problem.rows.of_one(sums), own)
+    scale = problem.num_rows / float(found["rows"])
+    return found["statistics"], numbers_of(found["statistics"]) * scale, found["likelihood"] * scale, found["prior"] / found["rows"]
 
 
 def _finite(new: Params, old: Params) -> Params:
@@ -199,10 +234,11 @@ def _refuse_rows(problem: Problem, steps: Steps, start: Params) -> None:
 
 def _not_below(problem: Problem, steps: Steps, start: Params, end: Params) -> Params:
     """The end of every restart where it is above its start, else the start."""
-    rows: Tensor = problem.data
+    rows, weights = problem.data, problem.weights
     if problem.rows is None and len(rows) > SAMPLE_ROWS:
-        rows = rows[torch.as_tensor(drawn_rows(len(rows), SAMPLE_ROWS, problem.seed), device=rows.device)]
-    own = steps.on(rows)
+        drawn = torch.as_tensor(drawn_rows(len(rows), SAMPLE_ROWS, problem.seed), device=rows.device)
+        rows, weights = rows[drawn], None if weights is None else weights[drawn]
+    own = steps.weighted(rows, weights)
     values = []
     for params in (start, end):
         _, log_likelihood, log_prior = own.e_step(params)

@@ -11,7 +11,7 @@ from inference.base.blocks.checked_rows import check_rows
 from inference.base.blocks.row_blocks import BLOCK_ROWS, RowBlocks
 from inference.base.blocks.sources import is_lazy
 from inference.base.contents import digest_of
-from inference.base.structure import Method, Problem, refuse_open_sites
+from inference.base.structure import Method, Problem, Structure, refuse_open_sites
 from inference.engines.em import EM
 from inference.fitting.weights import check_weighed, row_weights, weights_in_blocks
 from inference.programs.data import checked, checks_data
@@ -70,7 +70,8 @@ def problem_of_blocks(model: Callable[..., Any], blocks: RowBlocks, seed: int, s
     _check_call(model, seed)
     structure = structure_of(model)
     words = None
-    if not (structure.takes_blocks or structure.is_generic):
+    is_generic = type(structure) is Structure  # nothing but the program is known: sums of its log-density and derivatives are what EM wants
+    if not (structure.takes_blocks or is_generic):
         words = (
             "RowBlocks: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models, factor analysis, OptionsHMM and programs of your own are fitted from rows in blocks, without "
             "negative binomial or bounded items and without covariates, and "

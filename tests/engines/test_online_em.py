@@ -43,10 +43,11 @@ def same_bits(one, other) -> None:
         assert torch.equal(value, other.params[name]), name
 
 
-def test_the_average_is_that_of_the_equations():
+@pytest.mark.parametrize("weights_of_rows", [None, torch.arange(40) % 3 * 1.5], ids=["plain", "weighted"])
+def test_the_average_is_that_of_the_equations(weights_of_rows):
     """Two batches by hand, from responsibilities written out here."""
     x = answers(40)
-    problem = problem_of(MODEL, x, 3, start_given=True)
+    problem = problem_of(MODEL, x, 3, start_given=True, weights=weights_of_rows)
     start = {name: value.unsqueeze(0) for name, value in FAR.items()}
     method = OnlineEM(batch_rows=16, rate=0.7)
     found = method.improved(problem, EM().steps(problem), start, NoProgress(), None)
@@ -55,7 +56,7 @@ def test_the_average_is_that_of_the_equations():
     excess = MODEL.components().concentration - 1
     for batch, step in ((order[:16], 1.0), (order[16:], 3**-0.7)):
         log_joint = weights.log() + x[batch] @ chances.log().mT + (1 - x[batch]) @ (1 - chances).log().mT
-        share = log_joint.softmax(-1)
+        share = log_joint.softmax(-1) * (1.0 if weights_of_rows is None else weights_of_rows[batch].double().unsqueeze(-1))
         sums = torch.cat([share.sum(0).unsqueeze(-1), share.mT @ x[batch]], -1) * 40 / len(batch)
         average = sums if average is None else (1 - step) * average + step * sums
         weights = (average[:, 0] + excess) / (average[:, 0] + excess).sum()
@@ -156,12 +157,9 @@ def test_penalised_encoders_end_where_they_do_without():
 
 
 def test_what_has_no_sums_is_refused_by_name():
-    x = answers(30)
     counts = torch.arange(60).reshape(30, 2) % 7
     with pytest.raises(ValueError, match="M-step of this Mixture wants its rows"):
         fit(Mixture(2, NegativeBinomial(), 2), counts, EM(start=OnlineEM()))
-    with pytest.raises(ValueError, match="OnlineEM: rows that count once"):
-        fit(MODEL, x, EM(start=OnlineEM()), weights=np.ones(30))
     with pytest.raises(ValueError, match=r"OnlineEM\(\) or None, got .*parentheses"):
         EM(start=OnlineEM)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="accelerate=True"):
@@ -171,6 +169,20 @@ def test_what_has_no_sums_is_refused_by_name():
     for settings, words in (({"passes": 0}, "passes"), ({"batch_rows": 0}, "batch_rows"), ({"rate": 0.5}, "rate"), ({"rate": math.nan}, "rate")):
         with pytest.raises(ValueError, match=f"OnlineEM: {words}"):
             OnlineEM(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
+def test_weighted_rows_in_memory_and_in_blocks_give_the_same_answer():
+    x, weights = answers(700), np.arange(700) % 4 * 0.75
+    whole = fit(MODEL, x, SHORT, init=FAR, weights=weights)
+    found = fit(MODEL, RowBlocks.of(x, 1000), SHORT, init=FAR, weights=weights)
+    plain = fit(MODEL, x, SHORT, init=FAR)
+    for name, value in whole.params.items():
+        assert torch.allclose(found.params[name], value, rtol=1e-10)
+        assert not torch.allclose(plain.params[name], value, rtol=1e-3)
+    once = fit(MODEL, x, SHORT, init=FAR, weights=np.ones(700))
+    for name, value in plain.params.items():
+        assert torch.allclose(once.params[name], value, rtol=1e-10)
 
 
 def test_a_saved_fit_knows_its_start(tmp_path: Path):

@@ -16,8 +16,11 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from inference import EM, RowBlocks, fit
+from inference import EM, OnlineEM, RowBlocks, fit
 from inference.base.blocks import LostProcessError
+from inference.base.blocks.messages import numbers_of, with_numbers
+from inference.engines.online_em import RANK_STRIDE, SEED_STRIDE
+from inference.fitting.problem import problem_of
 from ppl_models import (
     Bernoulli,
     DeepDiscreteEncoder,
@@ -131,6 +134,49 @@ def test_processes_give_one_answer(size: int, work: Work, tmp_path: Path) -> Non
 
 
 MODEL = Mixture(2, Normal(), 4)
+STEPWISE = EM(max_iterations=2, acceleration=None, start=OnlineEM(batch_rows=60, passes=2))
+
+
+def stepwise(group: Any, rank: int) -> Any:
+    rows = tables()["numbers"]
+    own = rows[:37] if rank == 0 else rows[37:]  # shares of other sizes
+    found = fit(MODEL, RowBlocks.of(own, 1000, group), STEPWISE, init=STARTED, seed=5)
+    return {name: value.numpy() for name, value in found.params.items()}
+
+
+STARTED = {"weights": torch.tensor([0.5, 0.5]), "predictors": torch.tensor([[1.0] * 4, [-0.5] * 4]), "dispersion": torch.ones(2, 4)}
+STARTED = {name: value.double() for name, value in STARTED.items()}
+
+
+def test_passes_in_batches_take_every_process_along(tmp_path: Path) -> None:
+    """The average by hand, of batches to which each process brings its share."""
+    first, second = run(2, stepwise, tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = torch.from_numpy(tables()["numbers"])
+        problem = problem_of(MODEL, rows, 5, start_given=True)
+        inner = problem.structure.standard(problem)
+        problem, inward, outward = (problem, dict, dict) if inner is None else (inner.problem, inner.inward, inner.outward)
+        steps, params = STEPWISE.steps(problem), inward({name: value.unsqueeze(0) for name, value in STARTED.items()})
+        shares, per_pass, average, batch = (problem.data[:37], problem.data[37:]), NUM_ROWS // 60, None, 0
+        for number in range(2):
+            mixed = [
+                share[torch.randperm(len(share), generator=torch.Generator().manual_seed(5 + SEED_STRIDE * number + RANK_STRIDE * rank))] for rank, share in enumerate(shares)
+            ]
+            for place in range(per_pass):
+                part = torch.cat([own[len(own) * place // per_pass : len(own) * (place + 1) // per_pass] for own in mixed])
+                statistics = steps.on(part).e_step(params)[0]
+                sums = numbers_of(statistics) * NUM_ROWS / len(part)
+                average = sums if average is None else torch.lerp(average, sums, STEPWISE.start.step(batch))
+                params, batch = steps.m_step(with_numbers(statistics, average), params), batch + 1
+        for _ in range(2):
+            params = steps.m_step(steps.e_step(params)[0], params)
+        params = outward(params)
+    for name, value in first.items():
+        assert np.array_equal(second[name], value), name
+    order = params["weights"][0].argsort(descending=True)
+    assert np.allclose(np.sort(first["weights"])[::-1], params["weights"][0][order].numpy(), rtol=1e-9)
+    assert np.allclose(np.sort(first["predictors"], 0), params["predictors"][0].sort(0).values.numpy(), rtol=1e-9)
 
 
 def other_model(group: Any, rank: int) -> Any:
