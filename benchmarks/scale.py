@@ -3,7 +3,8 @@
 Four measurements, each in processes of its own:
 
 - ``memory map``: EM of an encoder on int8 rows in a ``.npy`` file, by blocks: time, and the peak of resident memory beside the floor (the library imported and a fit of
-  20,000 rows in memory done, from as many of which every fit of blocks starts) and the size of a block in double precision. ``in memory`` is the same with the rows loaded, beside the size of the rows in double precision.
+  20,000 rows in memory done, from as many of which every fit of blocks starts) and the size of a block in double precision. ``in memory`` is the same with the rows loaded, beside the size of the rows in double precision, for an encoder, one whose rows have gaps, mixtures of
+  Bernoulli and of normal items, and factor analysis.
 - ``parquet``: the same from a parquet file, which the benchmark writes block by block.
 - ``processes``: for each family the objective and parameters of one, two and three processes from one start, bytes of the messages of an E-step, and
   seconds of an iteration. Ratios of times mean something on a quiet machine with a core for each process.
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,23 @@ def made(num_rows: int, num_items: int, seed: int) -> np.ndarray:
     return (rng.random((num_rows, num_items)) < 1 / (1 + np.exp(1.5 - latents @ loadings))).astype(np.int8)
 
 
-def write_npy(path: Path, num_rows: int, num_items: int) -> None:
-    whole = np.lib.format.open_memmap(path, "w+", np.int8, (num_rows, num_items))
+def made_with_gaps(num_rows: int, num_items: int, seed: int) -> np.ndarray:
+    """The same with a twentieth of the entries missing."""
+    rows = made(num_rows, num_items, seed).astype(np.float64)
+    rows[np.random.default_rng(seed + 1).random(rows.shape) < 0.05] = np.nan
+    return rows
+
+
+def made_numbers(num_rows: int, num_items: int, seed: int) -> np.ndarray:
+    """Rows of three groups that lie two standard deviations apart."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((num_rows, num_items)) + 2.0 * rng.integers(0, 3, (num_rows, 1))
+
+
+def write_npy(path: Path, num_rows: int, num_items: int, make: Callable[[int, int, int], np.ndarray] = made) -> None:
+    whole = np.lib.format.open_memmap(path, "w+", make(1, num_items, 0).dtype, (num_rows, num_items))
     for first in range(0, num_rows, BLOCK):
-        whole[first : first + BLOCK] = made(min(BLOCK, num_rows - first), num_items, first)
+        whole[first : first + BLOCK] = make(min(BLOCK, num_rows - first), num_items, first)
     whole.flush()
 
 
@@ -61,6 +75,9 @@ def write_parquet(path: Path, num_rows: int, num_items: int) -> None:
             writer.write_table(pa.table([rows[:, j] for j in range(num_items)], schema), BLOCK)
 
 
+IN_MEMORY = {
+    "DeepDiscreteEncoder": made, "DeepDiscreteEncoder, with gaps": made_with_gaps, "Mixture of Bernoulli, 3": made, "Mixture of Normal, 3": made_numbers, "FactorAnalysis, 2": made_numbers,
+}  # fmt: skip
 WRITERS = {".npy": write_npy, ".parquet": write_parquet}
 
 
@@ -75,14 +92,15 @@ def one_fit(order: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(order["threads"] or 1)
     warnings.simplefilter("ignore")
     from inference import EM, RowBlocks, fit
-    from ppl_models import DeepDiscreteEncoder
+    from ppl_models import Bernoulli, DeepDiscreteEncoder, FactorAnalysis, Mixture, Normal
 
-    path, items = Path(order["path"]), order["items"]
-    model = DeepDiscreteEncoder(items, (6, 2), penalty=None)
+    path, items, family = Path(order["path"]), order["items"], order["family"]
+    models = {"Mixture of Bernoulli, 3": Mixture(3, Bernoulli(), items), "Mixture of Normal, 3": Mixture(3, Normal(), items), "FactorAnalysis, 2": FactorAnalysis(items, 2)}
+    model = models.get(family, DeepDiscreteEncoder(items, (6, 2), penalty=None))
     method = EM(max_iterations=order["iterations"])
     small = path.with_name(f"small{path.suffix}")
     WRITERS[path.suffix](small, 100, items)
-    fit(model, made(20_000, items, 0), method)
+    fit(model, IN_MEMORY[family](20_000, items, 0), method)
     fit(model, RowBlocks.of(small, 50), method)
     floor = peak()
     began, cpu = time.perf_counter(), time.process_time()
@@ -103,19 +121,19 @@ def alone(order: dict[str, Any]) -> dict[str, Any]:
 
 def memory(args: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     npy, parquet = folder / "rows.npy", folder / "rows.parquet"
-    write_npy(npy, args.rows, args.items)
-    cases = [("memory map", npy, args.rows, args.items, False), ("in memory", npy, args.rows, args.items, True)]
+    cases = [("memory map", "DeepDiscreteEncoder", npy, args.rows, args.items), *(("in memory", family, npy, args.rows, args.items) for family in IN_MEMORY)]
     if args.parquet_rows:
-        write_parquet(parquet, args.parquet_rows, args.parquet_items)
-        cases.append(("parquet", parquet, args.parquet_rows, args.parquet_items, False))
-    for what, path, rows, items, in_memory in cases:
+        cases.append(("parquet", "DeepDiscreteEncoder", parquet, args.parquet_rows, args.parquet_items))
+    for what, family, path, rows, items in cases:
         if what not in args.what:
             continue
-        found = alone({"path": str(path), "items": items, "iterations": args.iterations, "in_memory": in_memory, "threads": args.threads})
+        in_memory = what == "in memory"
+        write_parquet(path, rows, items) if path is parquet else write_npy(path, rows, items, IN_MEMORY[family])
+        found = alone({"path": str(path), "items": items, "iterations": args.iterations, "in_memory": in_memory, "threads": args.threads, "family": family})
         block, whole = min(BLOCK, rows) * items * 8 / MEGABYTE, rows * items * 8 / MEGABYTE
         above = found["peak_mb"] - found["floor_mb"]
         yield {
-            "what": what, "rows": rows, "items": items, **found, "file_mb": round(path.stat().st_size / MEGABYTE, 1), "float64_mb": round(whole, 1), "block_mb": round(block, 1),
+            "what": what, "family": family, "rows": rows, "items": items, **found, "file_mb": round(path.stat().st_size / MEGABYTE, 1), "float64_mb": round(whole, 1), "block_mb": round(block, 1),
             **({"peak_in_sizes_of_the_data": round(above / whole, 2)} if in_memory else {"peak_in_blocks": round(above / block, 2)}),
         }  # fmt: skip
 

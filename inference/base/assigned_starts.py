@@ -14,8 +14,9 @@ from inference.programs.program import Params
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["assigned_start", "centres", "split_share"]
+__all__ = ["assigned_start", "centres", "nearest", "split_share"]
 
+AT_ONCE = 2**20  # numbers of the rows
 NUM_STEPS = 50  # of L-BFGS, from the middle of every parameter's range
 
 
@@ -24,12 +25,26 @@ def centres(x: Tensor, num: int, spread: bool, generator: Generator) -> Tensor:
     if not spread:
         return x[torch.randperm(len(x), generator=generator)[:num]]
     picked = [int(torch.randint(len(x), (1,), generator=generator))]
-    nearest = (x - x[picked[0]]).square_().sum(-1)
+    closest = _squares(x, x[picked[0]])
     while len(picked) < num:
-        weights = nearest if float(nearest.sum()) > 0 else torch.ones_like(nearest)
+        weights = closest if float(closest.sum()) > 0 else torch.ones_like(closest)
         picked.append(int(torch.multinomial(weights, 1, generator=generator)))
-        nearest = torch.minimum(nearest, (x - x[picked[-1]]).square_().sum(-1))
+        closest = torch.minimum(closest, _squares(x, x[picked[-1]]))
     return x[picked]
+
+
+def _some_rows(x: Tensor) -> tuple[Tensor, ...]:
+    return x.split(max(1, AT_ONCE // max(1, x.shape[-1])))
+
+
+def _squares(x: Tensor, centre: Tensor) -> Tensor:
+    """Squared distances of rows from one centre, (N,)."""
+    return torch.cat([(rows - centre).square_().sum(-1) for rows in _some_rows(x)])
+
+
+def nearest(x: Tensor, picked: Tensor) -> Tensor:
+    """Which of K centres each row is nearest to, (N,)."""
+    return torch.cat([torch.cdist(rows, picked).argmin(-1) for rows in _some_rows(x)])
 
 
 def split_share(share: Tensor, which: int, statistic: Tensor, mask: Tensor | None) -> Tensor:

@@ -89,8 +89,8 @@ class OnlineEM:
         """
         if not problem.structure.takes_blocks:
             raise ValueError(
-                "OnlineEM: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models, factor analysis and OptionsHMM can start so, without negative binomial or bounded items and without "
-                f"covariates; the M-step of this {type(problem.model).__name__} wants its rows and not only sums over them: fit(model, data, EM()) goes without"
+                "OnlineEM: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models, factor analysis and OptionsHMM can start so, without negative binomial or bounded items, Student t components "
+                f"and covariates; the M-step of this {type(problem.model).__name__} wants its rows and not only sums over them: fit(model, data, EM()) goes without"
             )
 
     def step(self, batch: int) -> float:

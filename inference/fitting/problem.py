@@ -74,7 +74,7 @@ def problem_of_blocks(model: Callable[..., Any], blocks: RowBlocks, seed: int, s
     if not (structure.takes_blocks or is_generic):
         words = (
             "RowBlocks: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models, factor analysis, OptionsHMM and programs of your own are fitted from rows in blocks, without "
-            "negative binomial or bounded items and without covariates, and "
+            "negative binomial or bounded items, Student t components and covariates, and "
             f"this {type(model).__name__} wants its rows in memory: fit(model, blocks.sample(20_000)) fits some of them"
         )
     blocks.processes.refuse(blocks.processes.gathered(words))

@@ -512,5 +512,5 @@ def filled(family: ResponseFamily, x: Tensor, with_mask: bool = False) -> tuple[
         return x, torch.ones_like(x) if with_mask else None
     out = x.clone()
     for part, columns, _ in family.blocks(x.shape[-1]):
-        out[..., columns] = x[..., columns].masked_fill(missing[..., columns], part.fill)
-    return out, (~missing).to(x.dtype)
+        out[..., columns].masked_fill_(missing[..., columns], part.fill)
+    return out, missing.logical_not_().to(x.dtype)

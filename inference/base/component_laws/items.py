@@ -172,8 +172,8 @@ class ItemLaw(ComponentLaw):
     def scales(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
         if not self._dispersed:
             return data.new_zeros(0)
-        values, _ = self.statistic(data)
-        values = torch.where(self.family.spread(data.isnan()), torch.nan, values)
+        values, mask = self.statistic(data)
+        values = values if mask is None else values.masked_fill_(mask == 0, torch.nan)  # a copy, where entries are missing
         scales = [column_variances(values[:, own], weights) * part.is_canonical for part, own in self._dispersed]  # a size has no scale
         return torch.cat(scales)
 

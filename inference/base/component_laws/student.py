@@ -56,6 +56,11 @@ class TLaw(FullLaw):
 
     equation = "Student t(μ_{k}, scale Σ_{k}, ν_{k} degrees of freedom)"
 
+    @property
+    def of_sums(self) -> bool:
+        """Degrees of freedom climb the density of the rows themselves."""
+        return False
+
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         distance = distances(params, data)  # (..., K, N)
         factor = torch.linalg.cholesky(params["precisions"])

@@ -39,7 +39,7 @@ def standard(problem: Problem, law: ComponentLaw, structure: Callable[[Any], Str
     centres, widths = (torch.tensor(part, dtype=torch.float64, device=problem.data.device) for part in zip(*units, strict=True))
     given: Any = problem.model
     model = dataclasses.replace(given, units=(STANDARD,) * len(units))
-    inner = problem.with_data(lambda data: ((data.double() - centres) / widths).to(data), model, structure(model))
+    inner = problem.with_data(lambda data: (data.double() - centres).div_(widths).to(data), model, structure(model))
 
     def seen(data: Tensor, weights: Tensor | None) -> Tensor:
         """How often every column has an entry, (J,)."""

@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.component_noise import NoiseDraws, gaussian_split
-from inference.base.steps import Steps
+from inference.base.steps import Steps, add_statistics
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
 from ppl_models.parts.responses import Normal, filled
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FactorSteps", "FactorAnalysisStructure"]
 
+AT_ONCE = 2**20  # numbers of the rows
 SCALE_RANGE = (1e-6, 1e6)
 
 
@@ -98,17 +99,22 @@ class FactorSteps(Steps):
         return replace(self, x=x, mask=mask)
 
     def e_step(self, params: Params) -> tuple[FactorStatistics, Tensor, Tensor]:
-        found = posterior(params, self.x, self.mask)
+        found = [self._sums(params, x, mask) for x, mask in _some_rows(self.x, self.mask)]
+        return add_statistics([own for own, _ in found]), torch.stack([value for _, value in found]).sum(0), self.program.log_prior(params)
+
+    def _sums(self, params: Params, x: Tensor, mask: Tensor | None) -> tuple[FactorStatistics, Tensor]:
+        """Of some rows: expected moments, and the log-likelihood (R,)."""
+        found = posterior(params, x, mask)
         design = torch.nn.functional.pad(found.mean, (1, 0), value=1.0)  # (R, N, K + 1)
         second = torch.nn.functional.pad(found.covariance, (1, 0, 1, 0))
-        if self.mask is None:
-            cross = (design.mT @ design + len(self.x) * second.mean(-3)).unsqueeze(1)
-            with_x, squares = self.x.mT @ design, self.x.square().sum(0)
+        if mask is None:
+            cross = (design.mT @ design + len(x) * second.mean(-3)).unsqueeze(1)
+            with_x, squares = x.mT @ design, x.square().sum(0)
         else:
             second = second + design.unsqueeze(-1) * design.unsqueeze(-2)
-            cross = torch.einsum("nj,rnkl->rjkl", self.mask, second)
-            with_x, squares = (self.x * self.mask).mT @ design, (self.x.square() * self.mask).sum(0)
-        return FactorStatistics(cross, with_x, squares), found.log_likelihood.sum(-1), self.program.log_prior(params)
+            cross = torch.einsum("nj,rnkl->rjkl", mask, second)
+            with_x, squares = (x * mask).mT @ design, (x.square() * mask).sum(0)
+        return FactorStatistics(cross, with_x, squares), found.log_likelihood.sum(-1)
 
     def m_step(self, statistics: FactorStatistics, params: Params) -> Params:
         cross, with_x, squares = statistics.cross, statistics.with_x, statistics.squares
@@ -159,7 +165,8 @@ class FactorAnalysisStructure(Structure):
         return FactorSteps(self.about, problem.program_of_one_row(), *filled(Normal(), problem.data))
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:
-        likelihood = posterior(params, *filled(Normal(), problem.data)).log_likelihood.sum(-1).double().cpu()
+        rows = _some_rows(*filled(Normal(), problem.data))
+        likelihood = torch.stack([posterior(params, x, mask).log_likelihood.sum(-1) for x, mask in rows]).sum(0).double().cpu()
         return likelihood, likelihood + problem.program_of_one_row().log_prior(params).double().cpu()
 
     def canonical(self, params: Params) -> Params:
@@ -213,6 +220,12 @@ class FactorAnalysisStructure(Structure):
         stacked = torch.stack(scores).numpy()
         power = (phi / scales).square().sum(-1)
         return NoiseDraws(stacked, np.ones(stacked.shape[:3], dtype=bool), (power / power.sum()).numpy())
+
+
+def _some_rows(x: Tensor, mask: Tensor | None) -> list[tuple[Tensor, Tensor | None]]:
+    """A table and its mask, so many rows at a time."""
+    parts = x.split(max(1, AT_ONCE // x.shape[1]))
+    return list(zip(parts, [None] * len(parts) if mask is None else mask.split(len(parts[0])), strict=True))
 
 
 def _one(params: Params) -> Params:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from inference.base.assigned_starts import centres, split_share
+from inference.base.assigned_starts import AT_ONCE, centres, nearest, split_share
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
 from inference.base.component_laws.units import measured, standard
@@ -93,12 +93,14 @@ class MixtureStructure(Structure):
             x = statistic - statistic.sum(0) / len(statistic)
         else:
             x = (statistic - (statistic * mask).sum(0) / mask.sum(0)).mul_(mask)
-        x = x.div_(self.law.variances_at_start(x.square().mean(0)).sqrt().clamp(min=1e-12)).double().cpu()
-        picked = torch.stack([centres(x, about.num_components, init == "spectral", generator) for _ in range(num_restarts)])
-        distance = torch.cdist(x, picked).square()  # (R, N, K)
-        owner = torch.nn.functional.one_hot(distance.argmin(-1), about.num_components).to(problem.data)
-        share = 0.9 * owner + 0.1 / about.num_components
-        return self.start_from(problem, share)
+        del statistic, mask
+        variances = torch.cat([part.square().mean(0) for part in x.split(max(1, AT_ONCE // len(x)), -1)])
+        x = x.div_(self.law.variances_at_start(variances).sqrt().clamp(min=1e-12)).double().cpu()
+        picked = [centres(x, about.num_components, init == "spectral", generator) for _ in range(num_restarts)]
+        owner = torch.stack([nearest(x, own) for own in picked]).to(problem.data.device)  # (R, N)
+        del x
+        share = problem.data.new_full((*owner.shape, about.num_components), 0.1 / about.num_components)
+        return self.start_from(problem, share.scatter_(-1, owner.unsqueeze(-1), 0.9 + 0.1 / about.num_components))
 
     def start_from(self, problem: Problem, share: Tensor) -> Params:
         """Parameters (R, ...) where every row has these chances of being of each component, (R, N, K)."""
