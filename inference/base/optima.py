@@ -131,7 +131,7 @@ def objective_of(problem: Problem, params: Params) -> tuple[Tensor, Tensor] | No
     """As :meth:`~inference.base.structure.Structure.exact_objective`, of all rows where they come in blocks."""
     if problem.rows is None:
         return problem.structure.exact_objective(problem, params)
-    steps = problem.structure.steps(problem, 2**18, 1)
+    steps = problem.structure.steps(problem, 2**18, 1) if problem.structure.takes_blocks else None
     summed = SummedGenericSteps(problem.program(), problem.rows, 1) if steps is None else SummedSteps(steps, problem.rows)
     with torch.no_grad():
         _, log_likelihood, log_prior = summed.e_step(params)

@@ -118,7 +118,9 @@ def fit(
         taken, start_given = in_blocks(model, data, method), not (init is None or isinstance(init, str))
         if isinstance(taken, RowBlocks):
             check_blocks(taken, method, init.params if isinstance(init, Fit) else init, num_restarts)
-        problem = (problem_of_blocks if isinstance(taken, RowBlocks) else problem_of)(model, taken, seed, start_given, weights)
+            problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
+        else:
+            problem = problem_of(model, taken, seed, start_given, weights)
         search = None
         if method is None:
             advice = problem.structure.recommended(problem)

@@ -61,7 +61,9 @@ def _check_call(model: Any, seed: Any) -> None:
         raise ValueError(f"seed: a non-negative integer below 2**63 was expected, got {seed!r}")
 
 
-def problem_of_blocks(model: Callable[..., Any], blocks: RowBlocks, seed: int, start_given: bool = False, weights: Any = None) -> Problem:
+def problem_of_blocks(
+    model: Callable[..., Any], blocks: RowBlocks, seed: int, start_given: bool = False, weights: Any = None, method: Method | None = None
+) -> Problem:
     """As :func:`problem_of`, of rows that come in blocks, all of which are read once; for engines that know that its data are a sample.
 
     Raises:
@@ -71,11 +73,13 @@ def problem_of_blocks(model: Callable[..., Any], blocks: RowBlocks, seed: int, s
     structure = structure_of(model)
     words = None
     is_generic = type(structure) is Structure  # nothing but the program is known: sums of its log-density and derivatives are what EM wants
-    if not (structure.takes_blocks or is_generic):
+    can_sum = not structure.local_sites and structure.covariates is None
+    if not (structure.takes_blocks or is_generic or (can_sum and isinstance(method, EM) and not method.accelerate)):
         words = (
             "RowBlocks: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models, factor analysis, OptionsHMM and programs of your own are fitted from rows in blocks, without "
             "negative binomial or bounded items, Student t components and covariates, and "
             f"this {type(model).__name__} wants its rows in memory: fit(model, blocks.sample(20_000)) fits some of them"
+            + (", and EM(accelerate=False) all of them more slowly, by sums of the log-density and its derivatives, where latents can be summed out" if can_sum else "")
         )
     blocks.processes.refuse(blocks.processes.gathered(words))
     often = None
@@ -132,7 +136,7 @@ def check_blocks(blocks: RowBlocks, method: Method | None, init: Any, num_restar
 
 def check_engine(method: Method) -> None:
     """Refuse an engine that is not EM by sums over rows."""
-    if not (isinstance(method, EM) and method.accelerate):
+    if not isinstance(method, EM):
         raise ValueError(
             f"RowBlocks: EM() is fitted from rows in blocks, and {method!r} wants them in memory: give method=EM() (and a penalty, where the model's is left open), or "
             "blocks.sample(20_000) for some of the rows"

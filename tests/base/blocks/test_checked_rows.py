@@ -23,9 +23,11 @@ from ppl_models import (
     HiddenMarkov,
     LatentAttributeModel,
     Mixture,
+    NegativeBinomial,
     NoisyOr,
     Normal,
     OptionsHMM,
+    PoissonFactorization,
 )
 from ppl_models.parts.validation import ConstantColumnWarning
 
@@ -162,6 +164,23 @@ def test_weights_that_are_none_are_refused(model: Any, weights: Any, words: str)
         fit(model, RowBlocks.of(pd.DataFrame(measured(), columns=list("abc")), 64), EM(), weights=weights)
 
 
+def counts() -> np.ndarray:
+    rng = np.random.default_rng(4)
+    high = rng.random((150, 1)) < 0.4
+    return np.where(high, rng.negative_binomial(3, 0.3, (150, 3)), rng.negative_binomial(5, 0.7, (150, 3))).astype(float)
+
+
+@pytest.mark.parametrize("model", [Mixture(2, NegativeBinomial(), 3), DeepDiscreteEncoder(3, (1,), NegativeBinomial(), penalty=None)], ids=["mixture", "encoder"])
+def test_negative_binomial_items_are_fitted_from_blocks_by_the_density(model: Any) -> None:
+    method = EM(max_iterations=2, accelerate=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # two iterations
+        whole, found = (fit(model, rows, method, init="random") for rows in (counts(), RowBlocks.of(counts(), 60)))
+    assert found.objective == pytest.approx(whole.objective, rel=1e-12)
+    for name, value in whole.params.items():
+        assert torch.allclose(found.params[name], value, rtol=1e-8, atol=1e-10), name
+
+
 def sequences(num: int = 80, steps: int = 12) -> dict[str, np.ndarray]:
     """Two hidden options that differ in their actions; sequences of several lengths, and an action that is missing in the last of them."""
     rng = np.random.default_rng(2)
@@ -289,7 +308,9 @@ def test_a_column_that_is_constant_in_a_block_is_none(few_drawn: None) -> None:
     ("call", "words"),
     [
         (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, NUTS()), "EM\\(\\) is fitted from rows in blocks"),
-        (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, EM(accelerate=False)), "EM\\(\\) is fitted from rows in blocks"),
+        (lambda blocks: fit(PoissonFactorization(3, 2), blocks, EM(accelerate=False)), "this PoissonFactorization wants its rows in memory: fit.model, blocks.sample.20_000.. fits some of them$"),
+        (lambda blocks: fit(Mixture(2, Normal(), 2, covariates=("age",)), blocks, EM(accelerate=False)), "without covariates"),
+        (lambda blocks: fit(Mixture(2, NegativeBinomial(), 3), blocks, EM()), "EM.accelerate=False. all of them"),
         (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, weights="often"), "these rows have no named columns"),
         (lambda blocks: fit(HiddenMarkov(2, Normal(), 3), blocks, EM()), "array .sequences, steps, items."),
         (lambda blocks: bootstrap(mixture(measured()), blocks), "rows in memory were expected, got RowBlocks"),
