@@ -302,7 +302,10 @@ def covariates_given(owner: str, value: Any) -> Covariates | None:
         return value
     if not isinstance(value, tuple | str):
         raise ValueError(f"{owner}: covariates must be names of columns, Covariates.from_frame(data[names]), or None, got {value!r}")
-    return Covariates(value)  # type: ignore[arg-type]
+    try:
+        return Covariates(value)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise ValueError(f"{owner}: covariates: {str(error).removeprefix('Covariates: ')}") from error
 
 
 class ClassCoefficients(TorchDistribution):

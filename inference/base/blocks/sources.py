@@ -119,11 +119,19 @@ def _opened(path: Path) -> Any:
         import pyarrow
         import pyarrow.dataset
 
+        kind = "parquet" if path.is_dir() or path.suffix == ".parquet" else "Arrow"
         try:
-            return pyarrow.dataset.dataset(path, format="parquet" if path.is_dir() or path.suffix == ".parquet" else "ipc")
+            return pyarrow.dataset.dataset(path, format="parquet" if kind == "parquet" else "ipc")
         except pyarrow.ArrowInvalid as error:
-            raise ValueError(f"RowBlocks: {path}: a table in parquet or Arrow's format was expected ({error})") from error
+            raise ValueError(f"RowBlocks: {path}: {_unlike(path, kind)}") from error
     raise ValueError(f"RowBlocks: a .npy, .parquet or .arrow file, or a folder of parquet files, was expected, got {path}")
+
+
+def _unlike(path: Path, kind: str) -> str:
+    if path.is_dir():
+        return f"a folder of {kind} files was expected, and not all of its files are"
+    with path.open("rb") as stream:
+        return f"the ending promises {kind}, but the first bytes are {stream.read(8)!r}"
 
 
 def _known(owner: str, columns: Sequence[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ def test_coordinates_go_there_and_back(rule: str) -> None:
         torch.manual_seed(0)
         node = poutine.trace(model).get_trace(num_rows=1).nodes["loadings"]
     drawn, law = node["value"], node["fn"]
-    assert float(falls(model, drawn).min()) >= 0
+    assert float(falls(model, drawn).min()) >= -1e-12  # sums of coefficients are rounded
     assert bool(torch.isfinite(law.log_prob(node["value"])).all())
     transform = biject_to(law.support)
     free = transform.inv(drawn)
