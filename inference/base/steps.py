@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from inference.programs.elimination import FactorPosteriors
 from inference.programs.expectation import Expectation, unit_steps
 from inference.programs.program import Params, Program
 
-__all__ = ["GenericSteps", "Steps", "add_statistics", "maximise_free", "summed_statistics"]
+__all__ = ["GenericSteps", "RunningSum", "Steps", "add_statistics", "maximise_free", "summed_statistics"]
 
 S = TypeVar("S")
 
@@ -139,6 +139,29 @@ def add_statistics(parts: Sequence[S]) -> S:
     return replace(first, **added)  # type: ignore[type-var]
 
 
+class RunningSum(Generic[S]):
+    """:func:`add_statistics` of parts that come one by one.
+
+    Sums of equally many parts are added as soon as there are two of them, as digits carry in a binary number: few are held at a time (many small tensors
+    between the large ones of their making keep memory from being given back), and what is joined is copied a few times only.
+    """
+
+    def __init__(self) -> None:
+        self._sums: list[tuple[int, S]] = []  # of how many parts, fewer from sum to sum
+
+    def add(self, part: S) -> None:
+        """Take one more part."""
+        number = 1
+        while self._sums and self._sums[-1][0] == number:
+            _, before = self._sums.pop()
+            part, number = add_statistics([before, part]), 2 * number
+        self._sums.append((number, part))
+
+    def total(self) -> S:
+        """The sum of all parts, of which there is at least one."""
+        return add_statistics([part for _, part in self._sums])
+
+
 def _same(value: Any, other: Any) -> bool:
     if isinstance(value, Tensor) and isinstance(other, Tensor):
         return value is other or torch.equal(value, other)
@@ -156,14 +179,14 @@ def summed_statistics(steps: Steps, params: Params, parts: Iterable[Any]) -> tup
     Raises:
         ValueError: for no parts.
     """
-    statistics, log_likelihood = None, torch.zeros(())
+    statistics, log_likelihood, number = RunningSum[Any](), torch.zeros(()), 0
     for data in parts:
         own, value, _ = steps.on(data).e_step(params)
-        statistics = own if statistics is None else add_statistics([statistics, own])
-        log_likelihood = log_likelihood + value
-    if statistics is None:
+        statistics.add(own)
+        log_likelihood, number = log_likelihood + value, number + 1
+    if not number:
         raise ValueError("parts: at least one part of the rows was expected, got none")
-    return statistics, log_likelihood
+    return statistics.total(), log_likelihood
 
 
 def maximise_free(program: Program, bound: Callable[[Params], Tensor], params: Params, num_steps: int) -> Params:

@@ -64,7 +64,7 @@ class SAEM:
     (``Fit.elbo``; see :func:`inference.engines.gibbs_estimates.log_likelihood_rows`), and ``Fit.log_likelihood`` is NaN.
 
     Args:
-        max_iterations: at most so many after the burn-in.
+        max_iterations: at most so many passes through the rows after the burn-in: iterations, where ``batch_rows`` is None.
         num_burn_in: b.
         num_relaxed: iterations after the burn-in under the Lasso of the same slope, where the model is penalised and the
             start is our own: see :class:`~inference.engines.em.EM`. With the burn-in, the c iterations that the estimate leaves out.
@@ -143,7 +143,7 @@ class SAEM:
         if not state.converged.all():
             warnings.warn(
                 f"{int((~state.converged).sum())} of {len(state.converged)} restarts did not settle in {self.max_iterations} "
-                "iterations: raise max_iterations, loosen tolerance, or try fewer latents",
+                f"{'iterations' if self.batch_rows is None else 'passes through the rows'}: raise max_iterations, loosen tolerance, or try fewer latents",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -164,7 +164,7 @@ class SAEM:
         num_rows, scan = next(iter(state.latents.values())).shape[-1], Scan(self.synchronous)
         per_pass = 1 if self.batch_rows is None else math.ceil(num_rows / self.batch_rows)
         try:
-            while state.iteration < lead + self.max_iterations and not state.converged.all():
+            while state.iteration < lead + self.max_iterations * per_pass and not state.converged.all():
                 is_burn_in = state.iteration < self.num_burn_in
                 now = penalised = relaxed if state.iteration < lead else steps
                 rows = None
@@ -195,7 +195,7 @@ class SAEM:
                 state = state.advance(
                     new, latents, averages, objective, generator, self, lead, per_pass, time.monotonic() - began
                 )
-                progress.update(state.iteration, objective=float(objective.max()), active=int((~state.converged).sum()))
+                progress.update(1 + (state.iteration - 1) // per_pass, objective=float(objective.max()), active=int((~state.converged).sum()))
                 if store is not None and state.iteration % store.every == 0:
                     store.save(state)
         except BaseException:

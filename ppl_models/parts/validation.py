@@ -184,15 +184,16 @@ def check_complete(owner: str, table: Tensor, names: tuple[str, ...], data: Any 
 
 
 def _as_floats(data: Any) -> np.ndarray:
-    """A copy in single or double precision, of native byte order."""
+    """The numbers in single or double precision, of native byte order; the array itself where it is that and may be written to."""
     try:
         array = np.asarray(data)
     except ValueError as error:
         raise ValueError(f"data: a table (rows, items) was expected, got rows of unequal length ({error})") from error
     _check_numeric(array, "data")
     is_single = array.dtype.kind == "f" and array.dtype.itemsize == 4
-    floats = np.array(array, dtype=np.float32 if is_single else np.float64)
+    floats = np.require(array, np.float32 if is_single else np.float64, ["C", "W"])  # torch shares its memory
     if isinstance(data, np.ma.MaskedArray):
+        floats = floats.copy()
         floats[np.ma.getmaskarray(data)] = np.nan
     return floats
 

@@ -141,6 +141,9 @@ def test_a_fit_that_does_not_settle_says_so():
     model, _, data = example(Normal(), num_rows=50, missing=False)
     with pytest.warns(ConvergenceWarning, match="did not settle in 2 iterations"):
         fit(model, data, SAEM(max_iterations=2, tolerance=1e-9))
+    with pytest.warns(ConvergenceWarning, match="did not settle in 2 passes through the rows"):
+        batches = fit(model, data, SAEM(batch_rows=20, max_iterations=2, tolerance=1e-9))
+    assert batches.num_iterations == SAEM().num_burn_in + 2 * 3
 
 
 # ---------------------------------------------------------------- convergence

@@ -19,7 +19,7 @@ from inference.base.blocks.processes import Processes
 from inference.base.blocks.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
 from inference.base.blocks.sources import joined_rows, num_rows_in, rows_at
 from inference.base.contents import digest_of
-from inference.base.steps import add_statistics
+from inference.base.steps import RunningSum
 from inference.programs.alone import listening
 from inference.programs.data import checks_data, first_tensor, map_tensors
 from ppl_models.sequences.trajectories import UnvisitedWarning
@@ -149,13 +149,11 @@ class CheckedRows:
 
     def _own_sum(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
         """Over this process's rows."""
-        total: S | None = None
+        total = RunningSum[S]()
         for data, weights in self.weighted():
-            found = of_rows(data, weights)
+            total.add(of_rows(data, weights))
             del data  # before the next block is read
-            total = found if total is None else add_statistics([total, found])
-        assert total is not None  # a process has rows
-        return total
+        return total.total()  # a process has rows
 
     def digest(self) -> str:
         """Of the numbers of all rows in their order, whatever the blocks and processes."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from inference.base.component_noise import Cells
-from inference.base.steps import add_statistics
+from inference.base.steps import RunningSum
 from inference.programs.program import Params
 from ppl_models.descriptions.components import MixtureComponents
 
@@ -117,8 +117,10 @@ class ComponentLaw:
         """
         rows = max(1, AT_ONCE // max(1, data.shape[-1]))
         parts = zip(data.split(rows), responsibilities.split(rows, -2), strict=True)
-        statistics = add_statistics([self.statistics(own, share, centre, None) for own, share in parts])
-        return self.m_step(statistics, responsibilities.mT.sum(-1), blank, floor)
+        total = RunningSum[Any]()
+        for own, share in parts:
+            total.add(self.statistics(own, share, centre, None))
+        return self.m_step(total.total(), responsibilities.mT.sum(-1), blank, floor)
 
     def moved(self, params: Params, centres: Tensor, widths: Tensor) -> Params:
         r"""The law of :math:`c_j + w_j x_j` where these parameters, of any leading dims, are that of x.

@@ -16,6 +16,7 @@ from inference.programs.program import Params
 __all__ = ["measured", "standard"]
 
 STANDARD = (0.0, 1.0)
+AT_ONCE = 2**20  # numbers of the rows
 
 
 def measured(model: Any, law: ComponentLaw, rows: Tensor, weights: Tensor | None = None) -> Any:
@@ -43,10 +44,11 @@ def standard(problem: Problem, law: ComponentLaw, structure: Callable[[Any], Str
 
     def seen(data: Tensor, weights: Tensor | None) -> Tensor:
         """How often every column has an entry, (J,)."""
-        found = data.isfinite().flatten(0, -2)
-        if weights is None:
-            return found.double().sum(0)
-        return weights.double().repeat_interleave(len(found) // len(weights)) @ found.double()  # of steps, where rows are sequences
+        rows = data.flatten(0, -2)  # of steps, where rows are sequences
+        often = data.new_ones(1).expand(len(rows)) if weights is None else weights.repeat_interleave(len(rows) // len(weights))
+        few = max(1, AT_ONCE // rows.shape[-1])
+        parts = [own.double() @ part.isfinite().double() for part, own in zip(rows.split(few), often.split(few), strict=True)]
+        return torch.stack(parts).sum(0)
 
     often = problem.summed(seen)
 

@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.component_noise import NoiseDraws, gaussian_split
-from inference.base.steps import Steps, add_statistics
+from inference.base.steps import RunningSum, Steps
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
 from ppl_models.parts.responses import Normal, filled
@@ -99,8 +99,12 @@ class FactorSteps(Steps):
         return replace(self, x=x, mask=mask)
 
     def e_step(self, params: Params) -> tuple[FactorStatistics, Tensor, Tensor]:
-        found = [self._sums(params, x, mask) for x, mask in _some_rows(self.x, self.mask)]
-        return add_statistics([own for own, _ in found]), torch.stack([value for _, value in found]).sum(0), self.program.log_prior(params)
+        parts, total = RunningSum[FactorStatistics](), self.x.new_zeros(())
+        for x, mask in _some_rows(self.x, self.mask):
+            own, value = self._sums(params, x, mask)
+            parts.add(own)
+            total = total + value
+        return parts.total(), total, self.program.log_prior(params)
 
     def _sums(self, params: Params, x: Tensor, mask: Tensor | None) -> tuple[FactorStatistics, Tensor]:
         """Of some rows: expected moments, and the log-likelihood (R,)."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
-from inference.base.steps import Steps, add_statistics
+from inference.base.steps import RunningSum, Steps
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov.cut import Cut, cut_of
 from inference.structures.hidden_markov.forward_backward import smoothed_blocks
@@ -131,16 +131,16 @@ class HiddenMarkovSteps(Steps):
         own, initial, transitions = emission_of(params), initial_of(self.about, params), params["transitions"]
         restarts = len(transitions)
         most = max(1, LARGER * self.chunk_elements // max(restarts * self.about.num_states, LARGER * (self.law.width - 1)))
-        parts, total = [], torch.zeros(restarts, dtype=torch.float64, device=transitions.device)
+        parts, total = RunningSum[MoveCounts](), torch.zeros(restarts, dtype=torch.float64, device=transitions.device)
         often = None if self.weights is None else self.weights.double().repeat_interleave(self.cut.num_each)  # of every piece
         for smoothed in smoothed_blocks(self.cut, initial, transitions, self.law.log_densities, own, most, self.weights):
             block = smoothed.block
             share = smoothed.of_rows
             statistics = self.law.statistics(block.rows, share, self.centre, own)
-            parts.append(MoveCounts(smoothed.first, smoothed.moves, share.sum(-2), statistics))
+            parts.add(MoveCounts(smoothed.first, smoothed.moves, share.sum(-2), statistics))
             values = smoothed.log_likelihood
             total = total + (values.sum(-1) if often is None else values @ often[block.pieces])
-        return add_statistics(parts), total.to(transitions), self.program.log_prior(params)
+        return parts.total(), total.to(transitions), self.program.log_prior(params)
 
     def m_step(self, statistics: MoveCounts, params: Params) -> Params:
         new = params | self.law.m_step(statistics.of_law, statistics.counts, emission_of(params), self.floor)

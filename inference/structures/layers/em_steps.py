@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.steps import Steps, add_statistics
+from inference.base.steps import RunningSum, Steps
 from inference.programs.program import Program
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
 from ppl_models.descriptions.covariate_root import root_of_rows, root_with_columns
@@ -114,7 +114,7 @@ class LayeredSteps(Steps):
     def e_step(self, params: Params) -> tuple[TowerStatistics, Tensor, Tensor]:
         if self.given is None:
             return self._e_step_of(params, self.program)
-        parts, total = [], self.data.new_zeros(len(params[self.layers[0].loadings]))
+        parts, total = RunningSum[TowerStatistics](), self.data.new_zeros(len(params[self.layers[0].loadings]))
         num = max(1, GROUP_ELEMENTS // (len(total) * max(2**layer.num_parents for layer in self.layers)))
         for groups, rows, owner in self.given.parts(num):
             part = replace(
@@ -123,9 +123,9 @@ class LayeredSteps(Steps):
             )  # fmt: skip
             items = self.data[rows.start : rows.start + 1].expand(len(groups), -1)  # any: the weights are those of latents
             statistics, log_likelihood, log_prior = part._e_step_of(params, self.program.with_data(torch.cat([items, groups], -1)), True, owner)
-            parts.append(statistics)
+            parts.add(statistics)
             total = total + log_likelihood
-        return add_statistics(parts), total, log_prior
+        return parts.total(), total, log_prior
 
     def _e_step_of(self, params: Params, program: Program, by_value: bool = False, owner: Tensor | None = None) -> tuple[TowerStatistics, Tensor, Tensor]:
         """The E-step of these rows.

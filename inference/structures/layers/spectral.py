@@ -20,7 +20,7 @@ from inference.structures.layers.glm import Params, drawn_statistics, maximise_l
 from inference.structures.layers.ideal_responses import ideal_latents
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart, Root
 from ppl_models.parts.categorical import Categorical
-from ppl_models.parts.responses import Bernoulli, ResponseFamily
+from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
 
 __all__ = ["LayerFactors", "centred_values", "layer_factors", "leading_values", "missing_gap", "random_start", "spectral_start", "varimax"]
 
@@ -92,11 +92,13 @@ def _complete(x: Tensor, rank: int, seed: int, num_sweeps: int = 20) -> Tensor:
     filled = torch.where(missing, torch.nanmean(x, 0, keepdim=True), x)
     for _ in range(num_sweeps):
         u, s, v = _leading_svd(filled, rank, seed)
-        update = (u * s) @ v.mT
-        torch.where(missing, update, x, out=update)
-        change = torch.stack([(a - b).abs().max() for a, b in zip(update.split(CHUNK_ROWS), filled.split(CHUNK_ROWS), strict=True)]).max()
-        filled = update
-        if change < 1e-4:
+        changes = []
+        for rows, own, gaps in zip(filled.split(CHUNK_ROWS), u.split(CHUNK_ROWS), missing.split(CHUNK_ROWS), strict=True):  # in place, for the table may be large
+            update = torch.where(gaps, (own * s) @ v.mT, rows)
+            changes.append((update - rows).abs().max())
+            rows.copy_(update)
+        del u
+        if torch.stack(changes).max() < 1e-4:
             break
     return filled
 
@@ -109,12 +111,12 @@ def linearised(x: Tensor, family: ResponseFamily, rank: int, seed: int, epsilon:
     pieces = []
     for (part, _), block in zip(blocks, statistic.split(widths, 1), strict=True):
         if not (part.is_linear or isinstance(part, Categorical)):
-            u, s, v = _leading_svd(block, max(rank, 50 if min(block.shape) > 50 else min(block.shape)), seed)
-            keep = max(rank, int((s > 1.01 * math.sqrt(len(block))).sum()))
-            block = u[:, :keep].mul_(s[:keep]) @ v[:, :keep].mT
-            del u
-            for rows in block.split(CHUNK_ROWS):  # in place, for the table may be large
-                rows.copy_(part.linearise(rows, epsilon))
+            s, v = _leading_svd(block, max(rank, 50 if min(block.shape) > 50 else min(block.shape)), seed)[1:]
+            kept = v[:, : max(rank, int((s > 1.01 * math.sqrt(len(block))).sum()))]
+            linear = torch.empty_like(block)
+            for rows, own in zip(block.split(CHUNK_ROWS), linear.split(CHUNK_ROWS), strict=True):  # few at a time, for the table may be large
+                own.copy_(part.linearise(rows @ kept @ kept.mT, epsilon))
+            block = linear
         pieces.append(block)
     if len(pieces) > 1:  # one residual scale for all blocks
         pieces = [piece / _residual_scale(piece, rank, seed) for piece in pieces]
@@ -217,18 +219,15 @@ def leading_values(layer: GeneralizedLinearLayer, data: Tensor, seed: int) -> Te
 
 def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Params:
     """Maximum-likelihood coefficients of the children on given 0/1 latents, with R = 1."""
-    observed = ~torch.isnan(x)
     family, parts = layer.response, layer.parts()
-    if observed.all():
-        mask, statistic = None, family.statistic(x)
-    else:
-        fill = torch.cat([x.new_full((part.num_items,), part.family.fill) for part in parts])
-        mask = observed.to(x.dtype).mT
-        statistic = family.statistic(torch.where(observed, x, fill)).masked_fill_(~family.spread(observed), 0.0)
-    stats = drawn_statistics(layer, statistic.mT, mask, latents.mT)
+    complete, mask = filled(family, x)
+    statistic = family.statistic(complete)
+    if mask is not None:
+        statistic = statistic.mul_(family.spread(mask))
+    stats = drawn_statistics(layer, statistic.mT, None if mask is None else mask.mT, latents.mT)
     plain = _without_penalty(layer)
     start: Params = {layer.loadings: x.new_zeros(1, layer.num_children, layer.num_features)}
-    seen = statistic.new_full(statistic.shape[1:], len(x), dtype=torch.long) if mask is None else family.spread(observed).sum(0)
+    seen = statistic.new_full(statistic.shape[1:], len(x), dtype=torch.long) if mask is None else family.spread(mask).sum(0)
     intercepts, thresholds = _levels(parts, statistic, seen)
     limit = plain.bounds(intercepts)  # no step leads back into the interval
     start[layer.intercepts] = intercepts.clamp(-limit, limit).unsqueeze(0)

@@ -11,7 +11,7 @@ from torch import Tensor
 from inference.base.component_laws.law import ComponentLaw, MixtureStatistics
 from inference.base.component_laws.laws import law_of
 from inference.base.many_data_sets import SET, without_set
-from inference.base.steps import Steps, add_statistics
+from inference.base.steps import RunningSum, Steps
 from inference.programs.program import Params, Program
 from inference.structures.mixture.chances import (
     covariates_of,
@@ -91,7 +91,7 @@ class MixtureSteps(Steps):
     def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
         restarts = len(params[self.law.site])
         rows = max(1, self.chunk_elements // max(restarts * self.about.num_components, self.law.width))
-        parts, total = [], self.data.new_zeros(restarts)
+        parts, total = RunningSum[MixtureStatistics](), self.data.new_zeros(restarts)
         distinct, counts = self._rows
         chunks = distinct.split(rows)
         often_each = [None] * len(chunks) if counts is None else counts.split(rows)
@@ -100,8 +100,8 @@ class MixtureSteps(Steps):
             share, value = responsibilities(self.law, params, items, log_chances(self.about, params, chunk), often)
             total = total + value
             of_law = self.law.statistics(items, share, self.centre, params)
-            parts.append(MixtureStatistics(share.sum(-2), of_law, cross_products(self.about, share, chunk)))
-        return add_statistics(parts), total, self.program.log_prior(params)
+            parts.add(MixtureStatistics(share.sum(-2), of_law, cross_products(self.about, share, chunk)))
+        return parts.total(), total, self.program.log_prior(params)
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
         own = self.law.m_step(statistics.of_law, statistics.counts, params, self.floor)
@@ -167,13 +167,13 @@ class MixtureSetSteps(Steps):
     def e_step(self, params: Params) -> tuple[MixtureStatistics, Tensor, Tensor]:
         index, own, law = params[SET].long(), without_set(params), self.base.law
         rows = max(1, self.base.chunk_elements // (len(index) * self.base.about.num_components))
-        parts, total = [], self.sets.new_zeros(len(index))
+        parts, total = RunningSum[MixtureStatistics](), self.sets.new_zeros(len(index))
         for chunk in self.sets.split(rows, 1):
             data = chunk[index]  # (R, n, J)
             share, value = responsibilities(law, own, data, own["weights"].log().unsqueeze(-2))
             total = total + value
-            parts.append(MixtureStatistics(share.sum(-2), law.statistics(data, share, self._centres[index], own)))
-        return add_statistics(parts), total, self.base.program.log_prior(own)
+            parts.add(MixtureStatistics(share.sum(-2), law.statistics(data, share, self._centres[index], own)))
+        return parts.total(), total, self.base.program.log_prior(own)
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
         own = replace(self.base, given_floor=self._floors[params[SET].long()])
