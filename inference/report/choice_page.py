@@ -36,7 +36,7 @@ def write_choice_report(record: Any, path: str | Path) -> Path:
         record: of :func:`inference.selection.select_dimension`, :func:`~inference.selection.saturation`, :func:`~inference.selection.compare_roots`,
             :func:`~inference.selection.penalty_path`, :func:`~inference.selection.compare_groups`, :func:`~inference.selection.item_scores`,
             :func:`~inference.selection.differential_items`, :func:`~inference.selection.likelihood_ratio_test`, :func:`inference.relations.regress_classes`,
-            :func:`~inference.relations.compare_outcomes` or :func:`inference.inspection.validate_q`.
+            :func:`~inference.relations.compare_outcomes` or :func:`inference.inspection.validate_q`, or the ``choice`` of a fit that found its penalty.
         path: the file, replaced if it exists.
 
     Raises:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from inference.base.outcome import PenaltyChoice
 from inference.inspection.q_validation import QValidation
 from inference.report.how_many import how_many_sections
 from inference.report.parts import Finding, Section, Verdict
@@ -19,6 +20,7 @@ from inference.selection.dimension import Selection
 from inference.selection.saturation import Saturation
 from inference.selection.sparsity import Path
 from ppl_models.parts.showing import counted
+from ppl_models.parts.validation import is_integer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,10 +86,26 @@ def _(record: Selection) -> Choice:
         return Choice(f"How many? {record.chosen}", verdict, record.table, None, more)
     asked = f"Which of the sizes {', '.join(map(str, record.sizes))}? Decided by {CRITERIA.get(record.score, record.score)}."
     findings = [Finding("", "What was asked?", asked), _on_size(record), _on_fits(record), Finding("", "What could not have been seen?", BEYOND)]
-    answer = f"Size {record.chosen}, by {CRITERIA.get(record.score, record.score).split(',')[0].split(';')[0]}."
+    answer = f"{_chosen(record)}, by {CRITERIA.get(record.score, record.score).split(',')[0].split(';')[0]}."
     nothing = "Read the report of the chosen fit before you build on it." if record.fits else "Fit the chosen size, and read its report."
     verdict = verdict_of(findings, nothing=nothing, answer=answer, about="choice")
     return Choice(f"How many? {record.chosen}", verdict, record.table, record.plot, meanings=COLUMNS)
+
+
+def _chosen(record: Selection) -> str:
+    """The size in words: the setting in which the models that were compared differ."""
+    if record.study is not None:
+        models = record.study.models
+        model = models[record.sizes.index(record.chosen)]
+        settings = [setting.name for setting in fields(model)] if is_dataclass(model) else []
+        varied = [name for name in settings if len({repr(getattr(one, name)) for one in models}) > 1]
+        if len(varied) == 1:
+            value, words = getattr(model, varied[0]), varied[0].removeprefix("num_").replace("_", " ")
+            if is_integer(value):
+                return counted(value, words.removesuffix("s"), words)
+            if isinstance(value, tuple):
+                return f"{words.capitalize()} {listed([str(each) for each in value])}"
+    return f"Size {record.chosen}"
 
 
 def _on_size(record: Selection) -> Finding:
@@ -204,3 +222,21 @@ def _(record: Path) -> Choice:
     ]
     verdict = verdict_of(findings, nothing="Read the report of the chosen fit before you build on its graph.", answer=f"{record.penalty}, by EBIC.", about="choice")
     return Choice("How sparse a graph?", verdict, record.table)
+
+
+@choice.register
+def _(record: PenaltyChoice) -> Choice:
+    scores = record.ebic.tolist()
+    own, by_penalty = int(record.penalty[record.best]), {int(which): min(scores[i] for i, each in enumerate(record.penalty.tolist()) if each == which) for which in record.penalty.unique()}
+    at_end = len(record.penalties) > 1 and own in (0, len(record.penalties) - 1)
+    near = sum(which != own and value - by_penalty[own] < CLEAR for which, value in by_penalty.items())
+    words = "It lies at an end of the penalties that were tried, so that a better one may lie beyond. " if at_end else "It lies among the penalties that were tried. "
+    words += f"{counted(near, 'other penalty', 'other penalties')} within {CLEAR:g} of its EBIC." if near else "No other penalty comes near."
+    asked = f"Which of {counted(len(record.penalties), 'penalty', 'penalties')} leaves the graph of the smallest EBIC, once the model is fitted on it without shrinkage?"
+    findings = [
+        Finding("", "What was asked?", asked),
+        Finding("care" if at_end else "good", "How sure is that?", words, "Try penalties beyond that end: ChoosePenalty(penalties=...)." if at_end else ""),
+        Finding("", "What could not have been seen?", "Edges too weak for any of the penalties to keep; intervals of the chosen fit take its graph as known."),
+    ]
+    nothing = "Read the report of the fit before you build on its graph: edges were added and taken away after this choice as long as EBIC fell."
+    return Choice("How sparse a graph?", verdict_of(findings, nothing=nothing, answer=f"{record.chosen}, by EBIC.", about="choice"), record.table)

@@ -9,11 +9,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from inference import PenaltyChoice
 from inference.inspection import QValidation
 from inference.report import write_choice_report
 from inference.report.choices import choice
 from inference.selection import HeldOut, InformationCriterion, Path, RootComparison, RootTest, Saturation, Selection
+from ppl_models import DeepDiscreteEncoder, Mixture, Normal
 
 FIT = SimpleNamespace(converged=True)
 FITTED = SimpleNamespace(log_likelihood=-1.0, num_parameters=2)
@@ -47,6 +50,20 @@ def test_a_size(own, mark, words):
     assert words in said(record)
     if own:
         assert words not in said(sized())
+
+
+@pytest.mark.parametrize(
+    ("models", "words"),
+    [
+        ([Mixture(k, Normal(), 4) for k in (1, 2, 3)], "2 components, by BIC."),
+        ([DeepDiscreteEncoder(18, (k, 2)) for k in (4, 5, 6)], "Latent sizes 5, 2, by BIC."),
+        ([Mixture(k, Normal(), 4, bound=k) for k in (1, 2, 3)], "Size 2, by BIC."),
+        (["a", "b", "c"], "Size 2, by BIC."),
+    ],
+)
+def test_a_size_says_of_what(models, words):
+    record = replace(sized(), study=SimpleNamespace(models=models, below=[]))
+    assert choice(record).verdict.headline.startswith(words)
 
 
 def test_aic_that_takes_more_is_no_alarm():
@@ -113,6 +130,17 @@ def test_a_penalty():
     assert "No other penalty comes near." in said(record)
     assert "1 other penalty of the grid within 10 of its EBIC" in said(replace(record, scores=(200.0, 100.0, 105.0)))
     assert "It lies at an end of the grid" in said(replace(record, chosen=0))
+
+
+def test_the_penalty_of_a_fit(tmp_path):
+    counts = torch.tensor([9, 7, 7, 4])
+    record = PenaltyChoice(("weak", "middle", "strong"), torch.tensor([0, 1, 1, 2]), counts, -counts.double(), torch.tensor([200.0, 100.0, 101.0, 150.0]), 1)
+    assert choice(record).verdict.mark == "good"
+    assert "middle, by EBIC." in said(record)
+    assert "No other penalty comes near." in said(record)
+    assert "1 other penalty within 10 of its EBIC" in said(replace(record, ebic=torch.tensor([200.0, 100.0, 101.0, 105.0])))
+    assert "It lies at an end of the penalties" in said(replace(record, best=3))
+    assert "How sparse a graph?" in write_choice_report(record, tmp_path / "page.html").read_text()
     assert "at an end" not in said(record)
 
 
