@@ -13,6 +13,7 @@ from inference.calibration import Calibration, simulation_based_calibration
 pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
 
 
+@pytest.mark.slow
 def test_calibration_passes_the_posterior_and_fails_a_narrow_one():
     good = simulation_based_calibration(screening, 15, NUTS(1, 40, 80, warm_start=None), 40, num_draws=9)
     assert isinstance(good, Calibration)

@@ -47,6 +47,7 @@ def test_saem_comes_near_exact_em(response):
 
 
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
+@pytest.mark.slow
 def test_more_latents_than_can_be_summed_over():
     truth = strict_design(9, Normal())
     model = DeepDiscreteEncoder(81, (27, 9), Normal(), TruncatedLasso.bic(300), bound=10.0)

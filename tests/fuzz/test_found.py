@@ -251,6 +251,7 @@ def test_replicates_of_single_precision_have_its_parameters():
     assert all(bool(torch.isfinite(value).all()) for value in found.draws.values())
 
 
+@pytest.mark.slow
 def test_values_of_attributes_of_groups_keep_their_names_where_others_leave_the_interval():
     rng = np.random.default_rng(7)
     for rule in ("acdm", "gdm"):

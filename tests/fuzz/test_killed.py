@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-QUICK = ("EM", "SAEM", "SVI", "NUTS", "Factorize")
+QUICK = ("EM", "SAEM")
 
 
 def killed(times: int, *engines: str) -> None:

@@ -156,6 +156,7 @@ def digest() -> str:
     return total.hexdigest()
 
 
+@pytest.mark.slow
 def test_one_seed_gives_the_same_bits_in_two_processes():
     """Whose hashes of text differ, so that nothing hangs on the order of a set."""
     tests = Path(__file__).parents[1]

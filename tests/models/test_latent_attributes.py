@@ -205,6 +205,7 @@ def test_sweeps_of_several_restarts_take_every_root(root: Any) -> None:
 
 
 @pytest.mark.parametrize("root", [HigherOrder(), Dag([(0, k) for k in range(1, 16)]), Hierarchy([(k, k + 1) for k in range(15)])], ids=["trait", "dag", "line"])
+@pytest.mark.slow
 def test_sixteen_attributes(root: Any) -> None:
     """Beyond what a table holds: SAEM, or EM on the few profiles of a hierarchy."""
     identity = np.eye(16, dtype=int)

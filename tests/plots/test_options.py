@@ -195,6 +195,7 @@ def drives(num_rows: int = 12, num_steps: int = 25) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("network", [(), ("--network", "3")])
+@pytest.mark.slow
 def test_the_command_line_fits_continuous_states(tmp_path, network) -> None:
     drives().sample(frac=1.0, random_state=0).to_csv(tmp_path / "drives.csv", index=False)
     out, runner = tmp_path / "out", CliRunner()

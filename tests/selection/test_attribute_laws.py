@@ -75,6 +75,7 @@ def test_one_table(compared: tuple[Fit, torch.Tensor, RootComparison]) -> None:
     assert "The independent law is rejected against the dag one" in found.text()
 
 
+@pytest.mark.slow
 def test_a_true_hierarchy_is_not_rejected() -> None:
     """Its ratio lies among those of data drawn from it; against the chi-square law it would be too small."""
     items = drawn([0.3, 0.1, 0, 0, 0.1, 0.1, 0.1, 0.3], 600, 2)
@@ -92,6 +93,7 @@ def test_a_true_hierarchy_is_not_rejected() -> None:
     assert "ask for num_replicates=99" in compare_roots(result, items, [Saturated()], num_replicates=0).text()
 
 
+@pytest.mark.slow
 def test_rare_profiles_are_no_case_for_chi_square(compared: tuple[Fit, torch.Tensor, RootComparison]) -> None:
     items = compared[1][:60]
     result = fit(MODEL, items, METHOD, num_restarts=1)

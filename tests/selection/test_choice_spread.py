@@ -14,6 +14,7 @@ from inference.selection import ChoiceSpread, LabelledSet, calibrate_rho, fit_gr
 from ppl_models import Mixture, Normal
 
 
+@pytest.mark.slow
 def test_repeated_choices():
     x = counts(1)
     spread = repeat_choice(factory, x, (1, 2, 3), 2, num_restarts=3, threshold=0.2)

@@ -40,7 +40,7 @@ def first_layer(response, penalty=None):
 # ---------------------------------------------------------------- criteria
 
 
-@pytest.mark.parametrize("criterion", ["spectral", "ebic", "held_out"])
+@pytest.mark.parametrize("criterion", ["spectral", "ebic", pytest.param("held_out", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("response", [Normal(), Poisson()], ids=lambda r: type(r).__name__)
 def test_the_first_layer_is_found(criterion, response):
     hits = 0

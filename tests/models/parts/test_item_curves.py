@@ -54,6 +54,7 @@ def test_chances(curve: str) -> None:
 
 
 @curves
+@pytest.mark.slow
 def test_engines_agree(curve: str) -> None:
     model = LatentAttributeModel(Q, items=(curve,) * 12 + ("dina",))
     graph = model.layers()[0].graph

@@ -153,6 +153,7 @@ def test_where_nothing_falls_the_constraint_changes_nothing() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.slow
 def test_every_engine_keeps_to_the_cone() -> None:
     data, model = answers(80), model_of("gdm")
     for engine in (SAEM(), SVI(num_steps=30), NUTS(num_chains=1, num_warmup=20, num_draws=20, max_depth=3)):

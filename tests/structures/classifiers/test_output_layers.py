@@ -85,6 +85,7 @@ def problem_rows(model: InClassNet, data: Tensor) -> list[Tensor]:
     return list(data.split(list(model.variates), 1))
 
 
+@pytest.mark.slow
 def test_tables_reach_the_optimum() -> None:
     """All that a table can say is in its output layer: few steps from anywhere end where a thousand of Adam's do."""
     rng = np.random.default_rng(1)

@@ -134,6 +134,7 @@ def test_the_bound_lies_below_the_likelihood_and_near_it() -> None:
     assert np.abs(ratio - 1).max() < 0.2
 
 
+@pytest.mark.slow
 def test_usage_is_found_and_its_chances_are_calibrated() -> None:
     data, usage, truth = simulated(150, 3)
     result = fit(UsageFactorization(20, 4), data, SAEM(max_iterations=60))
@@ -176,6 +177,7 @@ def test_noise_is_uniform_where_the_model_is_right() -> None:
     assert np.abs(found.num_used[4] - usage.sum(0).numpy()).max() < 0.2 * len(data)  # expected rows, not all of them
 
 
+@pytest.mark.slow
 def test_too_few_components_show_in_their_noise() -> None:
     data, _, _ = simulated(300, 6)
     fits = {k: fit(UsageFactorization(20, k), data, SAEM(max_iterations=20)) for k in (3, 4, 5)}

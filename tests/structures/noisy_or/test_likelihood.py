@@ -189,7 +189,7 @@ def test_a_start_on_the_edge() -> None:
     assert int((result.params["failure"] == 1).sum()) == 4
 
 
-@pytest.mark.parametrize(("engine", "many_ones"), [("search", True), ("score", True), ("score", False)])
+@pytest.mark.parametrize(("engine", "many_ones"), [pytest.param("search", True, marks=pytest.mark.slow), pytest.param("score", True, marks=pytest.mark.slow), ("score", False)])
 def test_what_a_wide_fit_calls_its_likelihood_is_that_of_its_rows(engine: str, many_ones: bool) -> None:
     """21 latents in use: a value where every row has one, else NaN and a bound under the bound's name, equal to the rows'."""
     truth = random_design(4 if many_ones else 2, seed=1, num_latents=21, num_items=42)

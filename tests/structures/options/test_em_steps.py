@@ -100,6 +100,7 @@ def test_restarts_taken_in_turn_are_those_of_one_batch(monkeypatch: pytest.Monke
 
 
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
+@pytest.mark.slow
 def test_generic_em_and_accelerated_em_meet() -> None:
     model, truth, _ = case(4, 0.0)
     data = simulate(replace(model, num_steps=15), truth, 20, 4)
@@ -136,6 +137,7 @@ def test_one_option_takes_one_start_and_no_search() -> None:
     assert result.num_iterations <= 5
 
 
+@pytest.mark.slow
 def test_stickiness_keeps_options() -> None:
     model, truth, _ = case(5, 0.0)
     data = simulate(replace(model, num_steps=60), truth, 10, 5)
