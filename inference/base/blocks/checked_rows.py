@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.base.blocks.memory import give_back
 from inference.base.blocks.messages import numbers_of, with_numbers
 from inference.base.blocks.own_programs import Look, ProgramRows
 from inference.base.blocks.processes import Processes
@@ -80,7 +81,10 @@ class CheckedRows:
             yield from self.only
         else:
             for block in self.blocks:
-                yield self._taken(block)  # held by nobody here while the next one is read
+                taken = [self._taken(block)]
+                del block  # held by nobody here while the next one is read
+                yield taken.pop()
+                give_back()
         _refuse_changed(self.stamps)
 
     def weighted(self) -> Iterator[tuple[Any, Tensor | None]]:
@@ -358,6 +362,8 @@ def _read(model: Any, blocks: RowBlocks, first_row: int, picked: np.ndarray, fou
         found.is_plain = found.is_plain and _is_plain(block, data)
         found.take_in(block, data, first, picked)
         first += size
+        del block, data
+        give_back()
 
 
 def _is_plain(block: Any, data: Tensor) -> bool:
