@@ -127,6 +127,11 @@ class LayeredDraws:
             return self.gibbs
         return self.gibbs.rows(torch.arange(0, self.gibbs.statistic.shape[1], self.stride, device=self.gibbs.data.device))
 
+    @functools.cached_property
+    def _squares(self) -> Tensor:
+        """Sums of squares of what the items count, (P,), over rows: no draw changes them."""
+        return self.gibbs.statistic.square().sum(-1) * self.scale
+
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
         return new if old is None else {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
 
@@ -134,13 +139,14 @@ class LayeredDraws:
         new, plain = dict(params), None
         for depth, layer in enumerate(self.layers):
             beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
-            squares = self.gibbs.statistic.square().sum(-1) * self.scale
+            squares = self._squares if depth == 0 and layer.dispersion else None  # of the items; bits have none
             if layer.tabled:
                 beta, new = self._maximise_categories(averages, params, beta)
                 plain = plain_part(layer, beta.device)
                 if plain is None:
                     continue
-                layer, beta, squares = plain.layer, beta[:, plain.rows], squares[plain.entries]
+                layer, beta = plain.layer, beta[:, plain.rows]
+                squares = None if squares is None else squares[plain.entries]
             linear, hessian = averages[f"{layer.loadings}/linear"], averages[f"{layer.loadings}/hessian"]
             dispersion = params[layer.dispersion] if layer.dispersion else None
             scale = layer.response.scale(dispersion, layer.num_children)
@@ -151,7 +157,7 @@ class LayeredDraws:
                 new[layer.intercepts][:, plain.rows], new[layer.loadings][:, plain.rows] = beta[..., 0], beta[..., 1:]
             else:
                 new[layer.intercepts], new[layer.loadings] = beta[..., 0], beta[..., 1:]
-            if layer.dispersion is not None and depth == 0:
+            if layer.dispersion is not None and squares is not None:
                 fitted = (beta.unsqueeze(-2) @ hessian @ beta.unsqueeze(-1)).flatten(-3)
                 weight = hessian[..., 0, 0].expand(fitted.shape)  # rows seen, where the family is linear
                 sizes = None
