@@ -6,8 +6,8 @@ Four measurements, each in processes of its own:
   20,000 rows in memory done, from as many of which every fit of blocks starts) and the size of a block in double precision. ``in memory`` is the same with the rows loaded, beside the size of the rows in double precision, for an encoder, one whose rows have gaps, mixtures of
   Bernoulli and of normal items, and factor analysis.
 - ``parquet``: the same from a parquet file, which the benchmark writes block by block.
-- ``processes``: for each family the objective and parameters of one, two and three processes from one start, bytes of the messages of an E-step, and
-  seconds of an iteration. Ratios of times mean something on a quiet machine with a core for each process.
+- ``processes``: for each family the objective and parameters of one, two and three processes from one start, bytes of the largest message of an iteration, and
+  seconds of an iteration (of a factorization fifteen updates, which read the rows some twenty times). Ratios of times mean something on a quiet machine with a core for each process.
 
 Large runs: ``--rows 2000000 --items 50``, ``--parquet-rows 100000000``, ``--shared-rows 1000000``.
 """
@@ -146,18 +146,22 @@ def families(num_rows: int) -> dict[str, tuple[Any, Any]]:
         Bernoulli,
         DeepDiscreteEncoder,
         FactorAnalysis,
+        GaussianFactorization,
         HiddenMarkov,
         LatentAttributeModel,
         Mixture,
         MultivariateNormal,
+        NegativeBinomialFactorization,
         NoisyOr,
         Normal,
         OptionsHMM,
+        PoissonFactorization,
     )
 
     rng = np.random.default_rng(1)
     bits = made(num_rows, 18, 0)
     numbers = rng.normal(size=(num_rows, 6)) + 2.0 * (rng.random(num_rows) < 0.4)[:, None]
+    amounts = rng.negative_binomial(2, 2 / (2 + rng.gamma(1.0, 10.0, (num_rows, 3)) @ rng.dirichlet(np.full(10, 0.3), 3))) + (np.arange(10) == 0)
     sequences, steps = num_rows // 10, 10
     option = np.cumsum(rng.random((sequences, steps)) < 0.15, axis=1) % 2
     action = (rng.random(option.shape) < np.where(option, 0.9, 0.15)).astype(int)
@@ -173,6 +177,9 @@ def families(num_rows: int) -> dict[str, tuple[Any, Any]]:
         "NoisyOr, 4": (NoisyOr(18, 4), bits),
         "FactorAnalysis, 2": (FactorAnalysis(6, 2), numbers),
         "OptionsHMM of 3 states, 2 actions, 2": (OptionsHMM(3, 2, 2), demonstrations),
+        "PoissonFactorization, 3": (PoissonFactorization(10, 3), amounts),
+        "NegativeBinomialFactorization, 3": (NegativeBinomialFactorization(10, 3), amounts),
+        "GaussianFactorization, not negative, 3": (GaussianFactorization(10, 3, nonnegative=True), amounts),
         "program of a user's own": (two_normals, numbers),
     }
 
@@ -192,6 +199,7 @@ def shared_fit(rank: int, size: int, num_rows: int, iterations: int, store: str,
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=size)
     from inference import EM, RowBlocks, fit
+    from inference.structures.factorization import Factorize
 
     messages: list[int] = []
     plain = torch.distributed.all_reduce
@@ -204,10 +212,12 @@ def shared_fit(rank: int, size: int, num_rows: int, iterations: int, store: str,
     found = {}
     for name, (model, rows) in families(num_rows).items():
         messages.clear()
-        method = EM(max_iterations=iterations, acceleration=None, tolerance=1e-300, parameter_tolerance=1e-300)
+        method: Any = EM(max_iterations=iterations, acceleration=None, tolerance=1e-300, parameter_tolerance=1e-300)
+        if "Factorization" in name:
+            method = Factorize(max_sweeps=15 * iterations, tolerance=1e-300)
         blocks = RowBlocks.of(rows, BLOCK, torch.distributed.group.WORLD, split=True)
         began = time.perf_counter()
-        own = fit(model, blocks, method)
+        own = fit(model, blocks, method, "random" if "Factorization" in name else None)
         seconds = time.perf_counter() - began
         params = {site: value.numpy() for site, value in own.params.items()}
         found[name] = {"objective": own.objective, "params": params, "bytes": max(messages, default=0), "seconds": seconds / iterations}

@@ -114,6 +114,7 @@ class Structure:
     relative_to: str | None = None  # what the likelihood is a ratio to, in words; None where it is a density or probability of the data
     takes_weights = False  # whether the steps of EM count rows by weights
     takes_blocks = False  # whether sums over rows are all that EM wants of them, so that they may come block by block
+    solves_blocks = False  # whether an engine of its own solves the local sites of rows block by block, and adds up the rest
     row_columns: tuple[str, ...] = ()  # of a data frame: what says where a line belongs, where a row is more than one line
 
     def __init__(self, model: Any) -> None:
@@ -264,8 +265,7 @@ class Structure:
         return params
 
     def align(self, params: Params, reference: Mapping[str, Tensor], signs: bool = True) -> Alignment | None:
-        """Parameters under the names of the latents that bring them nearest to ``reference``; None where no names are known
-        to be exchangeable.
+        """Parameters under the names of the latents that bring them nearest to ``reference``; None where no names are known to be exchangeable.
 
         Args:
             params: by site name, without leading dims; reference: the same sites.
@@ -435,8 +435,7 @@ class Structure:
         return 0
 
     def graphs(self, params: Params) -> dict[str, Tensor]:
-        """Which latents each child depends on, by the site of the loadings: whole numbers 0 and 1, (num_children, num_parents); none
-        where nothing of that kind is described."""
+        """Which latents each child depends on, by the site of the loadings: whole numbers 0 and 1, (num_children, num_parents); none where that is not described."""
         return {}
 
     def singular_values(self, problem: Problem, depth: int, num_values: int) -> Tensor:
@@ -553,6 +552,10 @@ class Problem:
     def summed(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
         """What a function makes of rows and their weights, a tensor, dict or record of sums over them (:func:`~inference.base.steps.add_statistics`), of all rows."""
         return of_rows(self.data, self.weights) if self.rows is None else self.rows.summed(of_rows)
+
+    def summed_at(self, of_rows: Callable[[slice, Any], S]) -> S:
+        """As :meth:`summed`, of a function that is told where its rows lie among those in memory, or among this process's."""
+        return of_rows(slice(None), self.data) if self.rows is None else self.rows.summed_at(of_rows)
 
     def every_weight(self) -> Tensor | None:
         """How often each of all rows counts, (N,); None for once."""

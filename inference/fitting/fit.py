@@ -117,7 +117,7 @@ def fit(
         data, weights = complete_covariates(model, data, weights, covariates_missing)
         taken, start_given = in_blocks(model, data, method), not (init is None or isinstance(init, str))
         if isinstance(taken, RowBlocks):
-            check_blocks(taken, method, init.params if isinstance(init, Fit) else init, num_restarts)
+            check_blocks(model, taken, method, init.params if isinstance(init, Fit) else init, num_restarts)
             problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
         else:
             problem = problem_of(model, taken, seed, start_given, weights)
@@ -133,7 +133,7 @@ def fit(
         if isinstance(method, EM) and method.start is not None:
             method.start.check(problem)
         if problem.rows is not None:
-            check_engine(method)
+            check_engine(problem.structure, method)
         standard = _standard(problem, method)
         inner = problem if standard is None else standard.problem
         if path is not None:

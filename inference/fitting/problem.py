@@ -74,9 +74,9 @@ def problem_of_blocks(
     words = None
     is_generic = type(structure) is Structure  # nothing but the program is known: sums of its log-density and derivatives are what EM wants
     can_sum = not structure.local_sites and structure.covariates is None
-    if not (structure.takes_blocks or is_generic or (can_sum and isinstance(method, EM) and not method.accelerate)):
+    if not (structure.takes_blocks or structure.solves_blocks or is_generic or (can_sum and isinstance(method, EM) and not method.accelerate)):
         words = (
-            "RowBlocks: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models, factor analysis, OptionsHMM and programs of your own are fitted from rows in blocks, without "
+            "RowBlocks: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR models, factor analysis, factorizations, OptionsHMM and programs of your own are fitted from rows in blocks, without "
             "negative binomial or bounded items, Student t components and covariates, and "
             f"this {type(model).__name__} wants its rows in memory: fit(model, blocks.sample(20_000)) fits some of them"
             + (", and EM(accelerate=False) all of them more slowly, by sums of the log-density and its derivatives, where latents can be summed out" if can_sum else "")
@@ -91,7 +91,7 @@ def problem_of_blocks(
         refuse_open_sites("RowBlocks: EM", structure, program)
         program.check_enumerable()
 
-    rows, sample, names = check_rows(model, blocks, int(seed), look, often)
+    rows, sample, names = check_rows(model, blocks, int(seed), look, often, structure.refused_rows)
     own = None if rows.weights is None else rows.weights[torch.as_tensor(rows.sampled)]
     known = structure.measured(sample, own)
     return Problem(known, sample, names, int(seed), start_given, structure if known is model else structure_of(known), weights=own, rows=rows)
@@ -108,7 +108,7 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
         return data
     is_array = hasattr(data, "dtype")
     structure = structure_of(model)
-    goes = structure.takes_blocks and (method is None or (isinstance(method, EM) and method.accelerate))
+    goes = _solves(structure, method) or (structure.takes_blocks and (method is None or (isinstance(method, EM) and method.accelerate)))
     if not goes or (structure.row_columns and not (is_array and data.ndim == 3)):  # steps of one sequence, or of several, are no rows
         return data if is_array else data.to_table()
     if is_array and len(data) <= BLOCK_ROWS:
@@ -117,11 +117,16 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
     return blocks if len(blocks) > BLOCK_ROWS else data.to_table()
 
 
-def check_blocks(blocks: RowBlocks, method: Method | None, init: Any, num_restarts: int | None) -> None:
+def _solves(structure: Structure, method: Method | None) -> bool:
+    """Whether rows are solved block by block by an engine that is made for it."""
+    return structure.solves_blocks and (method is None or getattr(method, "solves_blocks", False))
+
+
+def check_blocks(model: Any, blocks: RowBlocks, method: Method | None, init: Any, num_restarts: int | None) -> None:
     """Refuse, before any row is read, an engine that needs all rows at once, and processes with other settings.
 
     Args:
-        blocks: the rows.
+        model: the program; blocks: the rows.
         method: the engine; None for the recommended one, which :func:`check_engine` looks at once it is known.
         init, num_restarts: as the user gave them.
 
@@ -131,12 +136,17 @@ def check_blocks(blocks: RowBlocks, method: Method | None, init: Any, num_restar
     if blocks.processes.group is not None:
         blocks.processes.agree("method, init and num_restarts", digest_of((method, init, num_restarts), "the settings"))
     if method is not None:
-        check_engine(method)
+        check_engine(structure_of(model), method)
 
 
-def check_engine(method: Method) -> None:
-    """Refuse an engine that is not EM by sums over rows."""
-    if not isinstance(method, EM):
+def check_engine(structure: Structure, method: Method) -> None:
+    """Refuse an engine that is not EM by sums over rows, nor one that solves the rows of a block."""
+    if structure.solves_blocks and not _solves(structure, method):
+        raise ValueError(
+            f"RowBlocks: this {type(structure.model).__name__} is fitted from rows in blocks by Factorize(), and {method!r} wants them in memory: leave method out, or give "
+            "blocks.sample(20_000) for some of the rows"
+        )
+    if not (structure.solves_blocks or isinstance(method, EM)):
         raise ValueError(
             f"RowBlocks: EM() is fitted from rows in blocks, and {method!r} wants them in memory: give method=EM() (and a penalty, where the model's is left open), or "
             "blocks.sample(20_000) for some of the rows"

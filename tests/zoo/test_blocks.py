@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import pytest
 from zoo.row import Row
-from zoo.table import NUM_RESTARTS, WITH_LOCAL, close, data_of, near
+from zoo.table import NUM_RESTARTS, WITH_LOCAL, close, data_of, near, simulated
 
-from inference import EM, OnlineEM, RowBlocks
+from inference import EM, OnlineEM, RowBlocks, fit
 from inference.base.progress import NoProgress
 from inference.base.steps import summed_statistics
 from inference.fitting.problem import problem_of, problem_of_blocks
+from inference.structures.factorization import Factorize
 from inference.structures.registry import structure_of
 
 IN_BLOCKS = [row for row in WITH_LOCAL if structure_of(row.model).takes_blocks]
+SOLVED = [row for row in WITH_LOCAL if structure_of(row.model).solves_blocks]
 
 
 @pytest.mark.parametrize("row", IN_BLOCKS, ids=lambda row: row.name)
@@ -59,3 +61,24 @@ def test_one_batch_of_all_rows_is_one_iteration(row: Row) -> None:
         found = OnlineEM(batch_rows=len(data)).improved(own, EM().steps(own), params, NoProgress(), None)
         for name, value in found.items():
             close(value, wanted[name], 1e-8)
+
+
+@pytest.mark.filterwarnings("ignore:the best restart did not converge")
+@pytest.mark.parametrize("row", SOLVED, ids=lambda row: row.name)
+def test_rows_are_solved_where_they_lie(row: Row) -> None:
+    """Engines with local sites: the fit of blocks is that of rows in memory from the same start, their local sites too, and so is what is asked of it afterwards."""
+    data = simulated(row, 40, seed=1)  # missing entries lie where they lie, in some of the blocks
+    method = Factorize(max_sweeps=90)
+    start = {name: value for name, value in row.truth.items() if name not in row.local}
+    whole, blocks = fit(row.model, data, method, init=start, num_restarts=2), RowBlocks.of(data, block_rows=7)
+    found = fit(row.model, blocks, method, init=start, num_restarts=2)
+    close(found.objective, whole.objective, 1e-9)
+    close(found.log_likelihood, whole.log_likelihood, 1e-9)
+    for name, value in (whole.params | whole.local).items():
+        close((found.params | found.local)[name], value, 1e-6 if name in row.local else 1e-8)
+    close(found.restarts.objective, whole.restarts.objective, 1e-9)
+    assert found.num_parameters == whole.num_parameters
+    close(found.log_likelihood_rows(blocks), found.log_likelihood_rows(data), 1e-8)
+    close(found.reconstruct(blocks), found.reconstruct(data), 1e-6)
+    with pytest.raises(ValueError, match=r"RowBlocks: .* by Factorize\(\), and EM"):
+        fit(row.model, blocks, EM())

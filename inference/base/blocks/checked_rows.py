@@ -30,6 +30,7 @@ __all__ = ["CheckedRows", "check_rows"]
 S = TypeVar("S")
 Kept = tuple[np.ndarray, Any]  # numbers of rows, and the rows
 Change = Callable[[Tensor], Tensor]
+Refused = Callable[[Tensor], Tensor | None]
 PIECE_ROWS = 8_192  # that are checked at once, for checks hold several copies
 
 
@@ -124,6 +125,27 @@ class CheckedRows:
         if self.processes.group is None:
             return self._own_sum(of_rows)
         return self.added(self.of_one(of_rows), lambda: self._own_sum(of_rows))
+
+    def summed_at(self, of_rows: Callable[[slice, Any], S], layout: Any = None) -> S:
+        """As :meth:`summed`, of a function that is told where among this process's rows its rows lie: what belongs to rows, such as their activities, stays with them.
+
+        Args:
+            of_rows: of places of rows, and the rows.
+            layout: a record of the same form; None to ask the function, of the first row.
+        """
+
+        def own_sum() -> S:
+            total, first = RunningSum[S](), 0
+            for data in self:
+                last = first + len(first_tensor(data))
+                total.add(of_rows(slice(first, last), data))
+                del data  # before the next block is read
+                first = last
+            return total.total()  # a process has rows
+
+        if self.processes.group is None:
+            return own_sum()
+        return self.added(of_rows(slice(0, 1), self.like) if layout is None else layout, own_sum)
 
     def of_one(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
         """What a function makes of one row: what fails on any row fails here, in all processes alike."""
@@ -284,13 +306,16 @@ class _Found:
         return value, row
 
 
-def check_rows(model: Any, blocks: RowBlocks, seed: int, look: Look | None = None, weights: np.ndarray | None = None) -> tuple[CheckedRows, Any, tuple[str, ...]]:
+def check_rows(
+    model: Any, blocks: RowBlocks, seed: int, look: Look | None = None, weights: np.ndarray | None = None, refused: Refused | None = None
+) -> tuple[CheckedRows, Any, tuple[str, ...]]:
     """Read all rows once, and check them by the model's rules; those of a user's program by running it on them.
 
     Args:
         model: the program; blocks: this process's rows; seed: of the sample.
         look: what else to refuse of a user's program, when it is first run; None for nothing.
         weights: how often each of all rows counts, (N,), checked before; None for once.
+        refused: which of some rows (n, J) a fit cannot take, (n,), though the model may draw them; None for none.
 
     Returns:
         The rows; a sample of them in memory, (n, ...); the names of the items. The sample is drawn by the number of a row among all, so that it
@@ -316,7 +341,7 @@ def check_rows(model: Any, blocks: RowBlocks, seed: int, look: Look | None = Non
     found, own = _Found(), None if checks_data(model) else ProgramRows(model, look)
     try:
         stamps = _stamps_of(blocks.source.files())
-        _read(model if own is None else own, blocks, first_row, picked, found)
+        _read(model if own is None else own, blocks, first_row, picked, found, refused)
         _refuse_changed(stamps)
     except Exception as error:
         if processes.group is None:
@@ -338,7 +363,7 @@ def check_rows(model: Any, blocks: RowBlocks, seed: int, look: Look | None = Non
     return rows, numbers, names
 
 
-def _read(model: Any, blocks: RowBlocks, first_row: int, picked: np.ndarray, found: _Found) -> None:
+def _read(model: Any, blocks: RowBlocks, first_row: int, picked: np.ndarray, found: _Found, refused: Refused | None) -> None:
     first = first_row
     for block in blocks.source.parts(blocks.begin, blocks.end, min(blocks.block_rows, PIECE_ROWS)):
         size = num_rows_in(block)
@@ -359,6 +384,8 @@ def _read(model: Any, blocks: RowBlocks, first_row: int, picked: np.ndarray, fou
             )
         if data.dim() == 2 and bool((empty := data.isnan().all(1)).any()):
             raise ValueError(f"data: row {first + int(empty.long().argmax()):,} has no observed entry; drop it")
+        if refused is not None and (wrong := refused(data)) is not None and bool(wrong.any()):
+            raise ValueError(f"data: row {first + int(wrong.long().argmax()):,} holds no counts at all; drop it")
         found.is_plain = found.is_plain and _is_plain(block, data)
         found.take_in(block, data, first, picked)
         first += size

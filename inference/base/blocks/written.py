@@ -42,8 +42,10 @@ class Written:
         """The next rows, by table.
 
         Raises:
-            ValueError: for an answer that is not one line a row.
+            ValueError: for an answer that is not one line a row, or no answer.
         """
+        if not found:
+            raise ValueError("out: a model whose rows have latents to write was expected, and this one has none; what a fit estimates for each of its rows is fit.local")
         for name, value in found.items():
             array = value.detach().cpu().numpy()
             if name not in self._arrays:

@@ -214,7 +214,7 @@ def _signatures(subject: Subject) -> Iterator[Part]:
     names = [f"component {label}" for label in _labels(subject, len(signatures))]
     yield picture(lambda: plot_signatures(signatures, channels, names), "signatures, one panel a component")
     amounts = (fit.local or {}).get("activities")
-    if amounts is not None:
+    if amounts is not None and len(amounts) == fit.num_rows:  # else those of one process among several
         amounts = amounts.detach().abs()
         shares = amounts.sum(0) / amounts.sum()
         in_use = (amounts > 0.01 * amounts.sum(-1, keepdim=True)).double().mean(0)

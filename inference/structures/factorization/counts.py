@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
 
+from inference.structures.factorization.alternating import Alternating, Sums
 from ppl_models.parts.responses import Poisson, filled
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ BLOCK_ELEMENTS = 2**17  # entries of the table times restarts at once: beyond, t
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class Counts(Alternating):
     r"""Updates of a Poisson factorization: EM with the components' shares of each count as missing data.
 
     :math:`E[y_{nkj} \mid x] = x_{nj} z_{nk} \phi_{kj} / \mu_{nj}`; a missing entry is missing data as well, so every update
@@ -46,25 +47,28 @@ class Counts:
         shape, rate = about.activity_prior or (1.0, 0.0)
         return cls(x, mask, about.concentration, shape, rate)
 
+    def on(self, data: Tensor) -> Self:
+        x, mask = filled(Poisson(), data)
+        return replace(self, x=x, mask=mask, rows=None)
+
+    def at(self, index: Tensor) -> Self:
+        return replace(self, x=self.x[index], mask=None if self.mask is None else self.mask[index])
+
     def ratio(self, z: Tensor, phi: Tensor) -> Tensor:
         """x / mu, (R, N, J); 1 where missing, for there the expected count is mu itself."""
         ratio = self.x / (z @ phi).clamp_(min=FLOOR)
         return ratio if self.mask is None else ratio * self.mask + (1 - self.mask)
 
-    def activities(self, z: Tensor, phi: Tensor, ratio: Tensor | None = None) -> Tensor:
-        """The update of z given phi, (R, N, K)."""
-        ratio = self.ratio(z, phi) if ratio is None else ratio
-        return (z * (ratio @ phi.mT) + (self.shape - 1)) / (1 + self.rate)
+    def activities(self, z: Tensor, phi: Tensor) -> Tensor:
+        return (z * (self.ratio(z, phi) @ phi.mT) + (self.shape - 1)) / (1 + self.rate)
 
-    def signatures(self, z: Tensor, phi: Tensor, ratio: Tensor | None = None) -> Tensor:
-        """The update of phi given z, (R, K, J)."""
-        ratio = self.ratio(z, phi) if ratio is None else ratio
-        return self._signatures(phi, z.mT @ ratio)
+    def pulls(self, z: Tensor, phi: Tensor) -> Sums:
+        return {"pulls": z.mT @ self.ratio(z, phi)}
 
-    def _signatures(self, phi: Tensor, pulls: Tensor) -> Tensor:
-        new = phi * pulls + (self.concentration - 1)
+    def moved(self, z: Tensor, phi: Tensor, pulls: Sums) -> tuple[Tensor, Tensor]:
+        new = phi * pulls["pulls"] + (self.concentration - 1)
         total = new.sum(-1, keepdim=True)
-        return torch.where(total > 0, new / total.clamp(min=1e-300), phi)  # a component that nobody uses stays as it is
+        return z, torch.where(total > 0, new / total.clamp(min=1e-300), phi)  # a component that nobody uses stays as it is
 
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
         """Given the activities, (R, N)."""
@@ -72,31 +76,21 @@ class Counts:
         terms = self.x * mu.log() - mu - torch.lgamma(self.x + 1)
         return (terms if self.mask is None else terms * self.mask).sum(-1)
 
-    def varying(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Log-posterior up to a constant, (R,)."""
-        total = z.new_zeros(len(z))
-        for rows, block in self.blocks:
-            mu = (z[:, rows] @ phi).clamp_(min=FLOOR)
-            terms = mu.log().mul_(block.x).sub_(mu)  # half the time of xlogy; mu is above zero
-            total = total + (terms if block.mask is None else terms * block.mask).sum((-2, -1))
-        if self.concentration > 1:
-            total = total + (self.concentration - 1) * phi.clamp(min=1e-300).log().sum((-2, -1))
+    def values(self, z: Tensor, phi: Tensor) -> Tensor:
+        """Log-posterior of each row up to a constant, (R, N)."""
+        mu = (z @ phi).clamp_(min=FLOOR)
+        terms = mu.log().mul_(self.x).sub_(mu)  # half the time of xlogy; mu is above zero
+        total = (terms if self.mask is None else terms * self.mask).sum(-1)
         if self.shape > 1 or self.rate > 0:
-            total = total + ((self.shape - 1) * z.clamp(min=1e-300).log() - self.rate * z).sum((-2, -1))
+            total = total + ((self.shape - 1) * z.clamp(min=1e-300).log() - self.rate * z).sum(-1)
         return total
 
-    def sweep(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """Activities, then signatures; a tall table by blocks of rows, each of which stays in the processor's cache."""
-        parts, pulls = [], torch.zeros_like(phi)
-        for rows, block in self.blocks:
-            own = block.activities(z[:, rows], phi)
-            pulls += own.mT @ block.ratio(own, phi)
-            parts.append(own)
-        return torch.cat(parts, 1), self._signatures(phi, pulls)
+    def log_prior(self, phi: Tensor) -> Tensor:
+        return (self.concentration - 1) * phi.clamp(min=1e-300).log().sum((-2, -1)) if self.concentration > 1 else phi.new_zeros(len(phi))
 
     @cached_property
-    def blocks(self) -> list[tuple[slice, Counts]]:
-        """The table by blocks of rows."""
+    def parts(self) -> list[tuple[slice, Self]]:
+        """The table by blocks of rows, each of which stays in the processor's cache."""
         size = max(1, BLOCK_ELEMENTS // self.x.shape[1])
         places = [slice(start, start + size) for start in range(0, len(self.x), size)]
         mask = self.mask

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from inference.programs.program import Params
+from inference.structures.factorization.alternating import Sums
 from inference.structures.factorization.counts import FLOOR, Counts
 from ppl_models.parts.responses import Poisson, filled
 
@@ -44,31 +46,31 @@ class DispersedCounts(Counts):
         ratio, weight = self.x / mu, (self.x + self.size) / (mu + self.size)
         return (ratio, weight) if self.mask is None else (ratio * self.mask, weight * self.mask)
 
-    def activities(self, z: Tensor, phi: Tensor, ratio: Tensor | None = None) -> Tensor:
+    def activities(self, z: Tensor, phi: Tensor) -> Tensor:
         ratio, weight = self._parts(z, phi)
         return z * (ratio @ phi.mT) / (weight @ phi.mT).clamp(min=1e-300)
 
-    def sweep(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """Activities, then signatures, whose sums move into the activities."""
-        z = self.activities(z, phi)
+    def pulls(self, z: Tensor, phi: Tensor) -> Sums:
         ratio, weight = self._parts(z, phi)
-        new = phi * (z.mT @ ratio) / (z.mT @ weight).clamp(min=1e-300)
+        return {"ratio": z.mT @ ratio, "weight": z.mT @ weight}
+
+    def moved(self, z: Tensor, phi: Tensor, pulls: Sums) -> tuple[Tensor, Tensor]:
+        """Signatures, whose sums move into the activities."""
+        new = phi * pulls["ratio"] / pulls["weight"].clamp(min=1e-300)
         total = new.sum(-1, keepdim=True)
         alive = total > 0  # a component that nobody uses stays as it is
         return torch.where(alive.mT, z * total.mT, z), torch.where(alive, new / total.clamp(min=1e-300), phi)
 
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
         """Given the activities, (R, N)."""
-        terms = self._terms((z @ phi).clamp_(min=FLOOR), self.size) - torch.lgamma(self.x + 1)
-        return (terms if self.mask is None else terms * self.mask).sum(-1)
+        return self._seen(self._terms((z @ phi).clamp_(min=FLOOR), self.size) - torch.lgamma(self.x + 1)).sum(-1)
 
-    def varying(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Log-likelihood up to a constant, (R,)."""
-        return self._total((z @ phi).clamp_(min=FLOOR), self.size)
+    def values(self, z: Tensor, phi: Tensor) -> Tensor:
+        """Log-likelihood of each row up to a constant, (R, N)."""
+        return self._seen(self._terms((z @ phi).clamp_(min=FLOOR), self.size)).sum(-1)
 
-    def _total(self, mu: Tensor, size: Tensor) -> Tensor:
-        terms = self._terms(mu, size)
-        return (terms if self.mask is None else terms * self.mask).sum((-2, -1))
+    def _seen(self, terms: Tensor) -> Tensor:
+        return terms if self.mask is None else terms * self.mask
 
     def _terms(self, mu: Tensor, size: Tensor) -> Tensor:
         odds = torch.log1p(mu / size)  # log((size + mu) / size)
@@ -83,20 +85,29 @@ class DispersedCounts(Counts):
         second = second + 1 / size - 2 / both + (self.x + size) / both.square()
         return size * first, size * first + size.square() * second
 
-    def dispersed(self, z: Tensor, phi: Tensor) -> tuple[DispersedCounts, Tensor]:
+    def dispersed(self, z: Tensor, phi: Tensor) -> tuple[Self, Tensor]:
         """With the dispersion moved by a Newton step of its logarithm, shortened until it gains; and the new objective."""
-        mu, size = (z @ phi).clamp_(min=FLOOR), self.size
-        slope, bend = (
-            (value if self.mask is None else value * self.mask).sum((-2, -1), keepdim=True) for value in self._derivatives(mu, size)
-        )
+        size = self.size
+
+        def slopes(place: slice, part: Self) -> Sums:
+            mu = (z[:, place] @ phi).clamp_(min=FLOOR)
+            slope, bend = (part._seen(value).sum((-2, -1), keepdim=True) for value in part._derivatives(mu, size))
+            return {"slope": slope, "bend": bend}
+
+        found = self.summed(slopes)
+        slope, bend = found["slope"], found["bend"]
         step = torch.where(bend < 0, -slope / bend, slope.sign()).clamp(-2.0, 2.0)
-        now, chosen = self._total(mu, size), size
-        for shrink in (1.0, 0.25, 0.0625):
-            trial = (size * (shrink * step).exp()).clamp(1 / DISPERSION[1], 1 / DISPERSION[0])
-            value = self._total(mu, trial)
+        trials = [size, *((size * (shrink * step).exp()).clamp(1 / DISPERSION[1], 1 / DISPERSION[0]) for shrink in (1.0, 0.25, 0.0625))]
+
+        def totals(place: slice, part: Self) -> Sums:
+            mu = (z[:, place] @ phi).clamp_(min=FLOOR)
+            return {"values": torch.stack([part._seen(part._terms(mu, trial)).sum((-2, -1)) for trial in trials])}  # (4, R)
+
+        now, *gained = self.summed(totals)["values"]
+        for trial, value in zip(trials[1:], gained, strict=True):
             better = value > now
-            now, chosen = torch.where(better, value, now), torch.where(better[:, None, None], trial, chosen)
-        return replace(self, size=chosen), now
+            now, size = torch.where(better, value, now), torch.where(better[:, None, None], trial, size)
+        return replace(self, size=size), now
 
 
 @dataclass(frozen=True, eq=False)

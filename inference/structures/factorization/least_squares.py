@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from inference.structures.factorization.alternating import Alternating, Sums
+
 __all__ = ["LeastSquares"]
 
 
 @dataclass(frozen=True, eq=False)
-class LeastSquares:
+class LeastSquares(Alternating):
     """Updates of a non-negative factorization by least squares, one component at a time (Cichocki and Phan 2009).
 
     Args:
@@ -20,30 +22,52 @@ class LeastSquares:
 
     x: Tensor
 
+    def on(self, data: Tensor) -> LeastSquares:
+        return LeastSquares(data)
+
+    def at(self, index: Tensor) -> LeastSquares:
+        return LeastSquares(self.x[index])
+
     def activities(self, z: Tensor, phi: Tensor) -> Tensor:
         """One pass over the components of z given phi."""
         cross, gram = self.x @ phi.mT, phi @ phi.mT  # (R, N, K), (R, K, K)
         return _coordinate_pass(z, cross, gram)
 
-    def sweep(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """Activities, then signatures; an unused component starts anew at the row that is explained worst."""
-        z = self.activities(z, phi)
-        cross, gram = self.x.mT @ z, z.mT @ z
-        phi = _coordinate_pass(phi.mT, cross, gram).mT
+    def pulls(self, z: Tensor, phi: Tensor) -> Sums:
+        return {"cross": self.x.mT @ z, "gram": z.mT @ z, "used": z.sum(-2)}
+
+    def moved(self, z: Tensor, phi: Tensor, pulls: Sums) -> tuple[Tensor, Tensor]:
+        """Signatures of length 1; an unused component starts anew at the row that is explained worst."""
+        phi = _coordinate_pass(phi.mT, pulls["cross"], pulls["gram"]).mT
         length = phi.norm(dim=-1, keepdim=True)
-        dead = (length.squeeze(-1) <= 1e-12) | (z.sum(-2) <= 1e-12)
+        dead = (length.squeeze(-1) <= 1e-12) | (pulls["used"] <= 1e-12)
         if bool(dead.any()):
-            residual = (self.x - z @ phi).clamp(min=0)
-            worst = residual.square().sum(-1).argmax(-1)  # (R,)
-            rows = residual[torch.arange(len(z)), worst].unsqueeze(-2)
-            phi = torch.where(dead.unsqueeze(-1), rows + 1e-12, phi)
+            phi = torch.where(dead.unsqueeze(-1), self._worst(z, phi).unsqueeze(-2) + 1e-12, phi)
             z = torch.where(dead.unsqueeze(-2), torch.zeros_like(z), z)
             length = phi.norm(dim=-1, keepdim=True)
         return z * length.mT, phi / length
 
-    def varying(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Minus the sum of squares, (R,)."""
-        return -(self.x - z @ phi).square().sum((-2, -1))
+    def _worst(self, z: Tensor, phi: Tensor) -> Tensor:
+        """What is left of the row that is explained worst, (R, J)."""
+        largest, left = z.new_full((len(z),), -1.0), z.new_zeros(len(z), phi.shape[-1])
+
+        def of_part(place: slice, part: LeastSquares) -> Sums:
+            residual = (part.x - z[:, place] @ phi).clamp(min=0)
+            size, row = residual.square().sum(-1).max(-1)  # (R,)
+            better = size > largest
+            largest.copy_(torch.where(better, size, largest))
+            left.copy_(torch.where(better.unsqueeze(-1), residual[torch.arange(len(z)), row], left))
+            return {}
+
+        self.summed(of_part, {})
+        if self.rows is None:
+            return left
+        sizes, found = (torch.stack(parts) for parts in zip(*self.rows.processes.gathered((largest, left)), strict=True))
+        return found[sizes.argmax(0), torch.arange(len(z))]
+
+    def values(self, z: Tensor, phi: Tensor) -> Tensor:
+        """Minus the sum of squares of each row, (R, N)."""
+        return -(self.x - z @ phi).square().sum(-1)
 
 
 def _coordinate_pass(z: Tensor, cross: Tensor, gram: Tensor) -> Tensor:

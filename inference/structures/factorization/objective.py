@@ -19,21 +19,28 @@ __all__ = ["conditional_rows", "log_prior_activities", "objectives", "with_scale
 START_DISPERSION = 0.1
 
 
-def with_scales(about: FactorizationDescription, params: Params, data: Tensor) -> Params:
+def with_scales(about: FactorizationDescription, params: Params, problem: Problem) -> Params:
     """Parameters with the noise scale that fits the residuals best, for Normal entries; with a dispersion to start from."""
     if about.dispersed and "dispersion" not in params:
         return params | {"dispersion": torch.full_like(params["signatures"][:, :1, 0], START_DISPERSION)}
     if about.counts:
         return params
-    residual = data - params["activities"] @ params["signatures"]
-    return params | {"scales": residual.square().mean((-2, -1)).sqrt().clamp(1e-6, 1e6).unsqueeze(-1)}
+    z, phi = params["activities"], params["signatures"]
+    squares = problem.summed_at(lambda place, data: (data - z[:, place] @ phi).square().sum((-2, -1)))
+    return params | {"scales": (squares / (problem.num_rows * about.num_items)).sqrt().clamp(1e-6, 1e6).unsqueeze(-1)}
 
 
 def objectives(about: FactorizationDescription, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:
     """Log-likelihood given the activities, and log-joint density of data, activities and parameters, (R,)."""
-    likelihood = conditional_rows(about, params, problem.data).sum(-1).double().cpu()
-    prior = problem.program().log_prior(params).detach().double().cpu()
-    return likelihood, likelihood + prior + log_prior_activities(about, params)
+
+    def of_rows(place: slice, data: Tensor) -> dict[str, Tensor]:
+        own = params | {"activities": params["activities"][:, place]}
+        return {"likelihood": conditional_rows(about, own, data).sum(-1).double(), "prior": log_prior_activities(about, own)}
+
+    found = problem.summed_at(of_rows)
+    likelihood, activities = (found[name].double().cpu() for name in ("likelihood", "prior"))
+    shared = {name: value for name, value in params.items() if name != "activities"}
+    return likelihood, likelihood + problem.program_of_one_row().log_prior(shared).detach().double().cpu() + activities
 
 
 def conditional_rows(about: FactorizationDescription, params: Params, data: Tensor) -> Tensor:

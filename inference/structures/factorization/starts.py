@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+
+from inference.programs.program import Params
+
+if TYPE_CHECKING:
+    from inference.base.structure import Problem
 
 __all__ = ["nndsvd", "random_factors", "truncated_svd"]
 
@@ -47,10 +54,25 @@ def nndsvd(x: Tensor, num_components: int, seed: int) -> tuple[Tensor, Tensor]:
     return z * total, phi / total[:, None]
 
 
-def truncated_svd(x: Tensor, num_components: int, num_restarts: int) -> tuple[Tensor, Tensor]:
-    """The exact least-squares factors (R, N, K), (R, K, J), the same for every restart; signatures sum to a positive number."""
-    u, s, vt = torch.linalg.svd(x, full_matrices=False)
+def truncated_svd(problem: Problem, num_components: int, num_restarts: int) -> Params:
+    """The exact least-squares factors (R, N, K), (R, K, J), the same for every restart; signatures sum to a positive number.
+
+    Of rows in blocks from the sum of their products, J x J.
+    """
     k = num_components
-    sign = torch.where(vt[:k].sum(-1) < 0, -1.0, 1.0).to(x)
-    z, phi = u[:, :k] * s[:k] * sign, vt[:k] * sign[:, None]
-    return z.repeat(num_restarts, 1, 1), phi.repeat(num_restarts, 1, 1)
+    if problem.rows is None:
+        u, s, vt = torch.linalg.svd(problem.data, full_matrices=False)
+        z, phi = u[:, :k] * s[:k], vt[:k]
+    else:
+        gram = problem.summed(lambda x, _: x.mT @ x)
+        phi = torch.linalg.eigh(gram).eigenvectors.mT.flip(0)[:k]  # ascending
+        phi = problem.rows.processes.params_of_first({"phi": phi})["phi"]
+        z = phi.new_empty(len(problem.rows.blocks), k)
+
+        def of_rows(place: slice, x: Tensor) -> dict[str, Tensor]:
+            z[place] = x @ phi.mT
+            return {}
+
+        problem.rows.summed_at(of_rows, {})
+    sign = torch.where(phi.sum(-1) < 0, -1.0, 1.0).to(phi)
+    return {"signatures": (phi * sign[:, None]).repeat(num_restarts, 1, 1), "activities": (z * sign).repeat(num_restarts, 1, 1)}

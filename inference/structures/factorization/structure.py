@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from inference.base.component_noise import (
     poisson_scores,
     poisson_split,
 )
+from inference.base.progress import NoProgress
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
-from inference.structures.factorization.factorize import Factorize
+from inference.structures.factorization.factorize import Course, Factorize
 from inference.structures.factorization.objective import conditional_rows, with_scales
 from inference.structures.factorization.starts import nndsvd, random_factors
 from inference.structures.factorization.updates import polished, updates_of
@@ -31,11 +33,15 @@ if TYPE_CHECKING:
 
 __all__ = ["FactorizationStructure"]
 
+NUM_STARTS = 10
+SMOOTHED = 0.01  # share of the mean row in signatures that come from a sample: their zeros would stay, whatever the other rows say
+
 
 class FactorizationStructure(Structure):
     """A model that offers ``factorization()``."""
 
     local_sites = ("activities",)
+    solves_blocks = True
 
     @property
     def about(self) -> FactorizationDescription:
@@ -51,6 +57,11 @@ class FactorizationStructure(Structure):
         return tuple(self.model.laws()) if self.about.counts else ()
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        """From non-negative double singular value decomposition ("spectral") and random factors. Of rows in blocks signatures alone: those of the best of several
+        factorizations of the sample ("spectral"), or random ones.
+        """
+        if problem.rows is not None:
+            return self._start_of_blocks(problem, init, num_restarts)
         about = self.about
         x = problem.data.nan_to_num(nan=float(problem.data.nanmean())).clamp(min=0)
         z, phi = random_factors(x, about.num_components, num_restarts, problem.seed)
@@ -59,10 +70,26 @@ class FactorizationStructure(Structure):
         if not about.counts:
             length = phi.norm(dim=-1, keepdim=True)
             z, phi = z * length.mT, phi / length
-        return with_scales(self.about, {"signatures": phi, "activities": z}, problem.data)
+        return with_scales(self.about, {"signatures": phi, "activities": z}, problem)
+
+    def _start_of_blocks(self, problem: Problem, init: str, num_restarts: int) -> Params:
+        sample, about = replace(problem, rows=None), self.about
+        searches = init == "spectral" and (about.counts or about.nonnegative)
+        params = self.start(sample, init, max(NUM_STARTS, num_restarts) if searches else num_restarts)
+        if searches:
+            course = Course.begin({name: value for name, value in params.items() if name != "scales"})
+            course = Factorize().iterate(updates_of(sample.data, about, params), course, NoProgress(), None, len(sample.data))
+            best = course.last.argsort(descending=True)[:num_restarts]
+            params = {name: value[best] for name, value in course.params.items()}
+            if about.counts:
+                mean = sample.data.nanmean(0)
+                params["signatures"] = torch.lerp(params["signatures"], mean / mean.sum(), SMOOTHED)
+        return {name: value for name, value in params.items() if name not in ("activities", "scales")}
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
-        """Activities for parameters (R, ...) that came without them."""
+        """Activities for parameters (R, ...) that came without them; the engine solves for those of rows in blocks."""
+        if problem.rows is not None:
+            return params
         rows = [self.solve_local({name: v[r] for name, v in params.items()}, problem.data) for r in range(len(params["signatures"]))]
         return params | {"activities": torch.stack([row["activities"] for row in rows])}
 
@@ -117,14 +144,20 @@ class FactorizationStructure(Structure):
         Without signs to keep, the product of activities and signatures is the same under every invertible K x K change of both, of which
         normalisation is K numbers: K (N + J - K) are left, the dimension of matrices of rank K.
         """
+        return self._num_free(params, params["activities"].shape[-2] if "activities" in params else 0)
+
+    def count_free(self, problem: Problem, params: Params) -> int | None:
+        return None if problem.rows is None else self._num_free(params, problem.num_rows)
+
+    def _num_free(self, params: Params, num_rows: int) -> int:
         k, j = params["signatures"].shape
-        activities = params["activities"].numel() if "activities" in params else 0
+        activities = num_rows * k
         turns = 0 if self.about.counts or self.about.nonnegative or not activities else k * (k - 1)
         return k * (j - 1) + activities - turns + (1 if self.about.dispersed or not self.about.counts else 0)
 
     def recommended(self, problem: Problem) -> Recommendation:
         exact = not (self.about.counts or self.about.nonnegative)
-        return Recommendation(Factorize(), "spectral", 1 if exact else 10)
+        return Recommendation(Factorize(), "spectral", 1 if exact or problem.rows is not None else NUM_STARTS)
 
 
 def _noise(about: FactorizationDescription, counts: np.ndarray, rates: np.ndarray, delta: float | None, rng: np.random.Generator) -> np.ndarray:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["CHECK_EVERY", "accelerated", "polished", "updates_of"]
 
 MAX_STRETCH = 64.0  # of an extrapolated step
+ROUNDING = 1e-12  # of a row's value: a smaller gain may be the rounding of sums, which depends on the rows beside it
 CHECK_EVERY = 5  # accelerated steps between two looks at the objective's gain
 
 Pair = tuple[Tensor, Tensor]
@@ -37,16 +38,13 @@ def accelerated(
     """
     first = step(z, phi)
     second = step(*first)
-    pairs = [tuple(v.clamp(min=1e-300).log() for v in triple) for triple in zip((z, phi), first, second, strict=True)]
-    moves = [(b - a, c - 2 * b + a) for a, b, c in pairs]
-    weights = (first[0], first[0].sum(-2).unsqueeze(-1) * first[1])  # both in counts
-    speed = sum((w * r.square()).sum((-2, -1)) for w, (r, _) in zip(weights, moves, strict=True))
-    turn = sum((w * v.square()).sum((-2, -1)) for w, (_, v) in zip(weights, moves, strict=True))
-    stretch = (speed / torch.as_tensor(turn).clamp(min=1e-300)).sqrt().clamp(1.0, MAX_STRETCH)[:, None, None]
-    far = [
-        (logs[0] + 2 * stretch * r + stretch.square() * v).clamp(max=60.0).exp()
-        for logs, (r, v) in zip(pairs, moves, strict=True)
-    ]
+    pairs = [_logs(*triple) for triple in zip((z, phi), first, second, strict=True)]
+    own = [(first[0] * move.square()).sum((-2, -1)) for move in pairs[0][1:]]
+    found = updates.total(torch.cat([torch.stack(own, -1), first[0].sum(-2)], -1))  # (R, 2 + K), of all rows
+    weight = found[:, 2:].unsqueeze(-1) * first[1]  # in counts, as first[0]
+    speed, turn = (found[:, i] + (weight * pairs[1][1 + i].square()).sum((-2, -1)) for i in range(2))
+    stretch = _stretch(speed, turn)[:, None, None]
+    far = [_far(*logs, stretch) for logs in pairs]
     far = list(step(far[0], far[1] / far[1].sum(-1, keepdim=True)))
     gained = updates.varying(*far)
     better = gained > value  # False for NaN
@@ -60,28 +58,59 @@ def accelerated(
     )
 
 
+def _logs(start: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Logarithm of the start, the first move of it, and the change of moves."""
+    a, b, c = (v.clamp(min=1e-300).log() for v in (start, first, second))
+    return a, b - a, c - 2 * b + a
+
+
+def _stretch(speed: Tensor, turn: Tensor) -> Tensor:
+    return (speed / turn.clamp(min=1e-300)).sqrt().clamp(1.0, MAX_STRETCH)
+
+
+def _far(log: Tensor, move: Tensor, change: Tensor, stretch: Tensor) -> Tensor:
+    return (log + 2 * stretch * move + stretch.square() * change).clamp(max=60.0).exp()
+
+
 def polished(updates: Counts | LeastSquares, phi: Tensor, num_steps: int = 500, tolerance: float = 1e-10) -> Tensor:
-    """Activities of every row for given signatures (K, J), from an even start, to convergence; (N, K)."""
-    phi = phi.unsqueeze(0)
-    z = updates.x.new_ones(1, len(updates.x), phi.shape[1]) * updates.x.clamp(min=0).mean(-1, keepdim=True).clamp(
-        min=1e-3
-    )
-    last = value = updates.varying(z, phi)
+    """Activities of every row for given signatures (K, J), from an even start, to convergence; (N, K).
 
-    def step(a: Tensor, b: Tensor) -> Pair:
-        return updates.activities(a, b), b
+    Rows are extrapolated and stop one by one, so that what a row gets does not depend on the rows beside it.
+    """
+    return torch.cat([_polished(part, phi.unsqueeze(0), num_steps, tolerance) for _, part in updates.parts])
 
+
+def _polished(updates: Counts | LeastSquares, phi: Tensor, num_steps: int, tolerance: float) -> Tensor:
+    x = updates.x
+    z = x.new_ones(1, len(x), phi.shape[1]) * x.clamp(min=0).mean(-1, keepdim=True).clamp(min=1e-3)
+    solved, running, last = z[0].clone(), torch.arange(len(x), device=x.device), updates.values(z, phi)
     for _ in range(num_steps):
+        value = last
         for _ in range(CHECK_EVERY):
-            if isinstance(updates, Counts):
-                z, _, value = accelerated(updates, step, z, phi, value)
-            else:
-                z, _ = step(z, phi)
-                value = updates.varying(z, phi)
-        if bool((value - last).abs() <= tolerance * value.abs().clamp(min=1.0)):
+            z, value = _row_step(updates, z, phi, value)
+        solved[running] = z[0]
+        going = ((value - last).abs() > tolerance * value.abs().clamp(min=1.0))[0].nonzero().ravel()
+        if not len(going):
             break
+        if len(going) < len(running):
+            updates, running, z, value = updates.at(going), running[going], z[:, going], value[:, going]
         last = value
-    return z[0]
+    return solved
+
+
+def _row_step(updates: Counts | LeastSquares, z: Tensor, phi: Tensor, value: Tensor) -> Pair:
+    """As :func:`accelerated` for each row alone, given the signatures; activities (1, N, K), and the values of the rows (1, N) there."""
+    first = updates.activities(z, phi)
+    if not isinstance(updates, Counts):
+        return first, updates.values(first, phi)
+    second = updates.activities(first, phi)
+    logs = _logs(z, first, second)
+    speed, turn = ((first * move.square()).sum(-1, keepdim=True) for move in logs[1:])
+    far = updates.activities(_far(*logs, _stretch(speed, turn)), phi)
+    gained = updates.values(far, phi)
+    better = gained > value + ROUNDING * value.abs()  # False for NaN
+    safe = gained if bool(better.all()) else updates.values(second, phi)
+    return torch.where(better.unsqueeze(-1), far, second), torch.where(better, gained, safe)
 
 
 LAWS = {"quadratic": DispersedCounts, "linear": LinearlyDispersedCounts}

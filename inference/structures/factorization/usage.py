@@ -109,7 +109,7 @@ class UsageStructure(Structure):
             z[0], phi[0] = nndsvd(x, about.num_components, problem.seed)
             counts = Counts(*_filled(problem.data))
             course = Course.begin({"signatures": phi, "activities": z})
-            course = Factorize(tolerance=1e-6)._iterate(counts, course, NoProgress(), None)
+            course = Factorize(tolerance=1e-6).iterate(counts, course, NoProgress(), None, len(x))
             best = course.last.argsort(descending=True)[:num_restarts]
             z, phi = course.params["activities"][best], course.params["signatures"][best]
             phi = (1 - SMOOTHED) * phi + SMOOTHED * x.sum(0) / x.sum()

@@ -16,6 +16,8 @@ from inference import EM, NUTS, RowBlocks, fit
 from inference.base.blocks import check_rows
 from inference.base.blocks import row_blocks as drawing
 from inference.bootstrap import bootstrap
+from inference.structures.factorization import Factorize
+from inference.structures.factorization.factorize import Course
 from inference.uncertainty import distance_to_optimum
 from ppl_models import (
     Categorical,
@@ -29,6 +31,7 @@ from ppl_models import (
     Normal,
     OptionsHMM,
     PoissonFactorization,
+    SparseCoding,
 )
 from ppl_models.parts.validation import ConstantColumnWarning
 
@@ -249,6 +252,41 @@ def test_large_memory_maps_go_by_blocks_without_a_word(tmp_path: Path, monkeypat
     assert len(seen) == 2
 
 
+@pytest.mark.filterwarnings("ignore:the best restart did not converge")
+def test_factorizations_start_from_a_sample_and_solve_all_rows(few_drawn: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The optimum of rows in memory, whatever the form of the rows; from a sample that misses the gap in the last block, and after an interruption."""
+    rng = np.random.default_rng(3)
+    rows = rng.poisson(rng.gamma(1.0, 20.0, (300, 2)) @ rng.dirichlet(np.ones(6), 2)) + 1.0
+    rows[-1, 2] = np.nan
+    np.save(tmp_path / "rows.npy", rows)
+    pd.DataFrame(rows).rename(columns=str).to_parquet(tmp_path / "rows.parquet")
+    model = PoissonFactorization(6, 2)
+    close = Factorize(tolerance=1e-10)
+    whole = fit(model, rows, close, num_restarts=10)
+    found = [fit(model, RowBlocks.of(source, 64), close) for source in (rows, tmp_path / "rows.npy", tmp_path / "rows.parquet")]
+    assert found[0].log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-4)  # optima nearby differ by less than a nat
+    assert found[0].local["activities"].shape == (300, 2)
+    for other in found[1:]:
+        assert torch.equal(found[0].params["signatures"], other.params["signatures"])
+        assert torch.equal(found[0].local["activities"], other.local["activities"])
+    long, original = Factorize(tolerance=1e-300, max_sweeps=300), Course.advance
+    kept = fit(model, RowBlocks.of(rows, 64), long, "random", checkpoint=tmp_path / "kept.ckpt")
+
+    def interrupted(self: Course, *args: Any) -> float:
+        if len(self.history) == 13:
+            raise KeyboardInterrupt
+        return original(self, *args)
+
+    monkeypatch.setattr(Course, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, RowBlocks.of(rows, 64), long, "random", checkpoint=tmp_path / "fit.ckpt")
+    monkeypatch.setattr(Course, "advance", original)
+    again = fit(model, RowBlocks.of(tmp_path / "rows.npy", 64), long, "random", checkpoint=tmp_path / "fit.ckpt")
+    assert torch.equal(again.params["signatures"], kept.params["signatures"])
+    with pytest.raises(ValueError, match="out: a model whose rows have latents to write was expected"):
+        again.posterior_latents(RowBlocks.of(rows, 64), out=tmp_path / "answers")
+
+
 def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     blocks = RowBlocks.of(measured(), 64)
     path = tmp_path / "fit.ckpt"
@@ -310,7 +348,8 @@ def test_a_column_that_is_constant_in_a_block_is_none(few_drawn: None) -> None:
     ("call", "words"),
     [
         (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, NUTS()), "EM\\(\\) is fitted from rows in blocks"),
-        (lambda blocks: fit(PoissonFactorization(3, 2), blocks, EM(accelerate=False)), "this PoissonFactorization wants its rows in memory: fit.model, blocks.sample.20_000.. fits some of them$"),
+        (lambda blocks: fit(PoissonFactorization(3, 2), blocks, EM(accelerate=False)), "this PoissonFactorization is fitted from rows in blocks by Factorize.., and EM.*: leave method out"),
+        (lambda blocks: fit(SparseCoding(3, 3, 1), blocks), "this SparseCoding wants its rows in memory: fit.model, blocks.sample.20_000.. fits some of them$"),
         (lambda blocks: fit(Mixture(2, Normal(), 2, covariates=("age",)), blocks, EM(accelerate=False)), "Student t components and covariates, and this Mixture wants its rows in memory"),
         (lambda blocks: fit(Mixture(2, NegativeBinomial(), 3), blocks, EM()), "EM.accelerate=False. all of them"),
         (lambda blocks: fit(Mixture(2, Normal(), 3), blocks, weights="often"), "these rows have no named columns"),

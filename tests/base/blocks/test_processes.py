@@ -21,17 +21,22 @@ from inference.base.blocks import LostProcessError
 from inference.base.blocks.messages import numbers_of, with_numbers
 from inference.engines.online_em import RANK_STRIDE, SEED_STRIDE
 from inference.fitting.problem import problem_of
+from inference.structures.factorization import Factorize
+from inference.structures.factorization.factorize import Course
 from ppl_models import (
     Bernoulli,
     DeepDiscreteEncoder,
     FactorAnalysis,
+    GaussianFactorization,
     HiddenMarkov,
     LatentAttributeModel,
     Mixture,
     MultivariateNormal,
+    NegativeBinomialFactorization,
     NoisyOr,
     Normal,
     OptionsHMM,
+    PoissonFactorization,
 )
 
 NUM_ROWS = 301
@@ -71,7 +76,8 @@ def tables() -> dict[str, Any]:
     bits = (rng.random((NUM_ROWS, 6)) < np.where(group[:, None], 0.8, 0.2)).astype(float)
     counts = np.where(rng.random((NUM_ROWS, 2)) < 0.3, 0.0, rng.poisson(4.0, (NUM_ROWS, 2)))
     steps = np.stack([rng.integers(3, size=(60, 8)), rng.integers(2, size=(60, 8))], -1)
-    return {"numbers": numbers, "bits": bits, "sequences": numbers[:300].reshape(60, 5, 4), "counts": counts, "options": steps}
+    amounts = rng.negative_binomial(2, 0.2 + 0.5 * group[:, None] * np.array([1, 1, 0, 0, 1]), (NUM_ROWS, 5)) + 1.0
+    return {"numbers": numbers, "bits": bits, "sequences": numbers[:300].reshape(60, 5, 4), "counts": counts, "options": steps, "amounts": amounts}
 
 
 def inflated_columns(data: torch.Tensor) -> None:
@@ -96,6 +102,10 @@ FAMILIES = {
     "weights": (Mixture(2, Normal(), 4), "numbers"),
     "own program": (inflated_columns, "counts"),
     "options": (OptionsHMM(3, 2, 2), "options"),
+    "factorization": (PoissonFactorization(5, 2), "amounts"),
+    "dispersed factorization": (NegativeBinomialFactorization(5, 2), "amounts"),
+    "non-negative factorization": (GaussianFactorization(5, 2, nonnegative=True), "amounts"),
+    "normal factorization": (GaussianFactorization(5, 2), "amounts"),
 }
 
 
@@ -104,19 +114,25 @@ def fits(group: Any, rank: int, names: tuple[str, ...] = tuple(FAMILIES)) -> dic
     for name in names:
         model, kind = FAMILIES[name]
         rows = tables()[kind]
-        if kind == "bits" or name == "normal mixture":
+        if kind == "bits" or name in ("normal mixture", "factorization", "dispersed factorization"):
             rows[-1, 1] = np.nan  # in the last block of the last process alone
         if kind == "options":
             rows[-1, 2, 1] = -1
             rows = {"state": rows[..., 0], "action": rows[..., 1]}
         weights = np.arange(len(rows)) % 4 if name == "weights" else None
-        found = fit(model, RowBlocks.of(rows, 70, group, split=group is not None), EM(max_iterations=4), weights=weights)
+        method, init = (Factorize(max_sweeps=60), "random") if kind == "amounts" else (EM(max_iterations=4), None)
+        found = fit(model, RowBlocks.of(rows, 70, group, split=group is not None), method, init, weights=weights)
         out[name] = found.objective, {site: value.numpy() for site, value in found.params.items()}
+        assert found.local is None or len(found.local["activities"]) == (len(rows) * (rank + 1) // size_of(group) - len(rows) * rank // size_of(group))
     return out
 
 
+def size_of(group: Any) -> int:
+    return 1 if group is None else torch.distributed.get_world_size(group)
+
+
 def two_fits(group: Any, rank: int) -> Any:
-    return fits(group, rank, ("normal mixture", "encoder", "own program", "options", "weights"))
+    return fits(group, rank, ("normal mixture", "encoder", "own program", "options", "weights", "factorization", "normal factorization"))
 
 
 @pytest.mark.parametrize(("size", "work"), [(2, two_fits), pytest.param(3, fits, marks=pytest.mark.slow)])
@@ -205,6 +221,12 @@ def wrong_entry(group: Any, rank: int) -> Any:
     return fit(MODEL, RowBlocks.of(rows, 70, group, split=True), EM())
 
 
+def empty_row(group: Any, rank: int) -> Any:
+    rows = tables()["amounts"]
+    rows[-1] = 0
+    return fit(PoissonFactorization(5, 2), RowBlocks.of(rows, 70, group, split=True))
+
+
 class Failing:
     """Rows that can be read a few times, in one process of them."""
 
@@ -234,6 +256,7 @@ def failing_disk(group: Any, rank: int) -> Any:
         (empty_shard, "process 1 of 2: RowBlocks: at least one row was expected"),
         (other_width, "those of process 0 are .4,. numbers of float64, those of process 1 .3,."),
         (wrong_entry, "process 1 of 2: data: .*infinity"),
+        (empty_row, "process 1 of 2: data: row 300 holds no counts at all"),
         (failing_disk, "process 1 of 2: the disk is gone"),
     ],
 )
@@ -286,3 +309,48 @@ class Whole(Failing):
 
     def __init__(self, fails: bool) -> None:
         super().__init__(False)
+
+
+def factorized(group: Any, rank: int, path: Path | None, stops: int | None = None) -> Any:
+    """A factorization whose process 1 is stopped after so many iterations, or runs to the end."""
+    original, calls = Course.advance, []
+
+    def advance(self: Course, *args: Any) -> float:
+        calls.append(1)
+        if len(calls) == stops and rank == 1:
+            os.kill(os.getpid(), 9)
+        return original(self, *args)
+
+    Course.advance = advance  # type: ignore[method-assign]
+    blocks = RowBlocks.of(tables()["amounts"], 70, group, split=True)
+    found = fit(NegativeBinomialFactorization(5, 2), blocks, Factorize(tolerance=1e-300, max_sweeps=225), "random", checkpoint=path)
+    return len(calls), {name: value.numpy() for name, value in (found.params | found.local).items()}
+
+
+@pytest.mark.filterwarnings("ignore:the best restart did not converge")
+def test_activities_are_kept_where_their_rows_are(tmp_path: Path) -> None:
+    """Each process goes on from the activities that it wrote itself, to the same bits; other processes than those that wrote are refused."""
+    path = tmp_path / "fit.ckpt"
+
+    def factorized_killed(group: Any, rank: int) -> Any:
+        return factorized(group, rank, path, 13)
+
+    def factorized_again(group: Any, rank: int) -> Any:
+        return factorized(group, rank, path)
+
+    def factorized_whole(group: Any, rank: int) -> Any:
+        return factorized(group, rank, None)
+
+    def factorized_by_one(group: Any, rank: int) -> Any:
+        return factorized(group, rank, path)
+
+    (words,) = run(2, factorized_killed, tmp_path, answers=1)
+    assert words.startswith("LostProcessError")
+    (words,) = run(1, factorized_by_one, tmp_path)
+    assert "goes on in as many processes as wrote it" in words
+    again, whole = run(2, factorized_again, tmp_path), run(2, factorized_whole, tmp_path)
+    for (calls, found), (all_calls, wanted) in zip(again, whole, strict=True):
+        assert (calls, all_calls) == (5, 15)
+        for name, value in wanted.items():
+            assert np.array_equal(found[name], value), name
+    assert sum(len(found["activities"]) for _, found in whole) == NUM_ROWS
