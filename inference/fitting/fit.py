@@ -70,7 +70,7 @@ def fit(
         model: a zoo model, or any Pyro program of one argument.
         data: table with one row a unit (tensor, array, data frame; NaN where missing), or what the program takes: a data frame that it reads by the
             names of the columns, a dict of arrays, series and numbers. Or rows that stay on disk, or are shared by processes,
-            :class:`~inference.base.blocks.row_blocks.RowBlocks`, which :class:`~inference.engines.em.EM` reads block by block; a large NumPy memory map
+            :class:`~inference.base.blocks.row_blocks.RowBlocks`, which :class:`~inference.engines.em.EM`, and :class:`inference.Factorize` of factorizations, read block by block; a large NumPy memory map
             or ``pyarrow.dataset`` is read so too. Starts are then looked for in a sample of 20,000 rows.
         method: the engine; if None the family's recommended one, with its start and restarts where those are left open (see the model;
             an encoder with open graphs has its penalty and graphs chosen, :class:`inference.ChoosePenalty`; exact

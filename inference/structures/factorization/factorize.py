@@ -34,6 +34,7 @@ __all__ = ["Factorize"]
 
 State = TypeVar("State")
 RACE = (10, 20, 40)
+SMOOTHED = 0.01  # share of a row's mean in activities that a fit of blocks starts from
 CHECKPOINT_EVERY = 10  # iterations between two writes
 
 
@@ -90,7 +91,7 @@ class Factorize:
         if about.counts or about.nonnegative:
             course = store.load(Course) if store is not None else None
             if course is None:
-                course = Course.begin({name: value.clone() for name, value in _with_activities(updates, start).items() if name != "scales"})
+                course = Course.begin({name: value.clone() for name, value in _with_activities(updates, start, problem.start_given).items() if name != "scales"})
             course = self.iterate(updates, course, progress, store, problem.num_rows)
             params, history, converged, sweeps = course.params, course.history, course.converged, course.rounds
         else:
@@ -237,7 +238,7 @@ class SharedCourse(SharedCheckpoint):
         return cast("State", course)
 
 
-def _with_activities(updates: Counts | LeastSquares, start: Params) -> Params:
+def _with_activities(updates: Counts | LeastSquares, start: Params, start_given: bool) -> Params:
     """A start (R, ...) with activities of all rows (of this process), which those of rows in blocks are solved for."""
     if updates.rows is None:
         return start
@@ -251,6 +252,8 @@ def _with_activities(updates: Counts | LeastSquares, start: Params) -> Params:
         return {}
 
     updates.summed(of_part, {})
+    if not start_given:
+        z = torch.lerp(z, z.mean(-1, keepdim=True), SMOOTHED)  # zeros would stay, and how near zero they are is chance
     return start | {"activities": z}
 
 
