@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from inference.cli.app import (
+    BlockRows,
     CheckpointFile,
     Columns,
     NoProgress,
@@ -20,9 +21,11 @@ from inference.cli.app import (
     check_out,
     deliver,
     fit_app,
+    names_of,
     one_line_errors,
     read_frame,
     run,
+    say_blocks,
     write_csv,
     write_rows,
 )
@@ -57,6 +60,7 @@ def fit_pmf(
     restarts: Restarts = None,
     seed: Seed = 0,
     checkpoint: CheckpointFile = None,
+    block_rows: BlockRows = None,
     no_progress: NoProgress = False,
     overwrite: Overwrite = False,
     verbose: Verbose = False,
@@ -66,13 +70,21 @@ def fit_pmf(
     For example: ppl-models fit pmf counts.csv --components 4 --out signatures
     """
     with one_line_errors(checkpoint, verbose, can_resume=True):
+        from inference.cli.blocks import open_blocks
+        from inference.cli.fit_mixture import refuse_texts
+
         if usage and law is not Law.poisson:
             raise ValueError(f"--usage: signatures may be absent from Poisson counts only, and --law {law.value} was asked for; leave one of them out")
         check_out(out, overwrite, checkpoint)
-        frame = read_frame(data, columns, can_choose=True)
-        result = run(_model(law, usage, frame.shape[1], components), frame, None, restarts, seed, checkpoint, not no_progress)
-        deliver(result, frame, out, None)
-        typer.echo(write_rows(result, frame, out / "posterior.csv"))
+        blocks = open_blocks(data, None if columns is None else names_of(columns, "--columns"), block_rows, "--usage wants its rows in memory" if usage else "")
+        seen = read_frame(data, columns, can_choose=True) if blocks is None else blocks.sample(seed=seed)
+        refuse_texts(seen)
+        rows = seen if blocks is None else blocks
+        if blocks is not None:
+            say_blocks(blocks)
+        result = run(_model(law, usage, seen.shape[1], components), rows, None, restarts, seed, checkpoint, not no_progress)
+        deliver(result, rows, out, None)
+        typer.echo(write_rows(result, rows, out / "posterior.csv"))
         signatures = out / "signatures.csv"
         write_csv(result.frames["signatures"].T.add_prefix("component_"), signatures, index_label="column")
         typer.echo(f"{signatures}: one line a column of the data, with its entry in each signature")

@@ -106,6 +106,28 @@ def test_a_graph_is_chosen_on_a_sample_and_estimated_from_all(files, tmp_path):
     assert len(frame) == KEPT
 
 
+def test_factorizations_keep_the_amounts_of_all_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    profiles, amounts = np.array([[8, 4, 1, 0, 0, 1], [0, 1, 1, 5, 9, 1]]), rng.gamma(2.0, 2.0, (ROWS, 2))
+    table = pd.DataFrame(rng.poisson(amounts @ profiles) + 1, columns=[f"c{j}" for j in range(6)])
+    table.to_parquet(tmp_path / "counts.parquet")
+    table.to_csv(tmp_path / "counts.csv", index=False)
+    (done, plain) = (run("fit", "pmf", tmp_path / f"counts.{kind}", "--components", 2, "--out", tmp_path / kind, "--no-progress") for kind in ("parquet", "csv"))
+    assert (done.exit_code, plain.exit_code) == (0, 0), done.stderr + plain.stderr
+    assert "240 rows, read in blocks of 100; the start comes from 150 of them" in done.stdout
+    own, other = Fit.load(tmp_path / "parquet" / "fit"), Fit.load(tmp_path / "csv" / "fit")
+    assert own.local["activities"].shape == (ROWS, 2)
+    np.testing.assert_allclose(own.log_likelihood, other.log_likelihood, rtol=1e-4)
+    found, expected = (pd.read_csv(tmp_path / kind / "posterior.csv") for kind in ("parquet", "csv"))
+    assert found["row"].tolist() == list(range(ROWS))
+    assert [np.corrcoef(found.iloc[:, column], expected.iloc[:, column])[0, 1] > 0.99 for column in (1, 2)] == [True, True]
+    table.assign(name="x").to_parquet(tmp_path / "texts.parquet")
+    done = run("fit", "pmf", tmp_path / "texts.parquet", "--components", 2, "--out", tmp_path / "texts")
+    assert (done.exit_code, "column 'name' holds texts" in done.stderr) == (2, True)
+    done = run("fit", "pmf", tmp_path / "counts.parquet", "--components", 2, "--usage", "--block-rows", 50, "--out", tmp_path / "usage")
+    assert (done.exit_code, done.stderr) == (2, "error: --block-rows: --usage wants its rows in memory\n")
+
+
 def test_attributes_and_noisy_or(files, tmp_path):
     (tmp_path / "q.csv").write_text("A,B\n" + "1,0\n0,1\n" * 3)
     done = run("fit", "attributes", files / "bits.parquet", "--q", tmp_path / "q.csv", "--out", tmp_path / "skills", "--no-progress")
