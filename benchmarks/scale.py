@@ -5,7 +5,7 @@ Four measurements, each in processes of its own:
 - ``memory map``: EM of an encoder on int8 rows in a ``.npy`` file, by blocks: time, and the peak of resident memory beside the floor (the library imported and a fit of
   20,000 rows in memory done, from as many of which every fit of blocks starts) and the size of a block in double precision. ``in memory`` is the same with the rows loaded, beside the size of the rows in double precision, for an encoder, one whose rows have gaps, mixtures of
   Bernoulli and of normal items, and factor analysis.
-- ``parquet``: the same from a parquet file, which the benchmark writes block by block.
+- ``parquet``: the same from a parquet file with row groups of the usual size.
 - ``processes``: for each family the objective and parameters of one, two and three processes from one start, bytes of the largest message of an iteration, and
   seconds of an iteration (of a factorization fifteen updates, which read the rows some twenty times). Ratios of times mean something on a quiet machine with a core for each process.
 
@@ -33,6 +33,7 @@ import torch
 from _bench import command_line, run
 
 BLOCK = 65_536
+ROW_GROUP = 2**20  # of a parquet file, as pyarrow and pandas write it
 MEGABYTE = 1e6
 
 
@@ -70,9 +71,9 @@ def write_parquet(path: Path, num_rows: int, num_items: int) -> None:
 
     schema = pa.schema([(f"item_{j}", pa.int8()) for j in range(num_items)])
     with pq.ParquetWriter(path, schema) as writer:
-        for first in range(0, num_rows, BLOCK):
-            rows = made(min(BLOCK, num_rows - first), num_items, first)
-            writer.write_table(pa.table([rows[:, j] for j in range(num_items)], schema), BLOCK)
+        for first in range(0, num_rows, ROW_GROUP):
+            rows = made(min(ROW_GROUP, num_rows - first), num_items, first)
+            writer.write_table(pa.table([rows[:, j] for j in range(num_items)], schema), ROW_GROUP)
 
 
 IN_MEMORY = {
@@ -104,7 +105,7 @@ def one_fit(order: dict[str, Any]) -> dict[str, Any]:
     fit(model, RowBlocks.of(small, 50), method)
     floor = peak()
     began, cpu = time.perf_counter(), time.process_time()
-    rows = np.load(path) if order["in_memory"] else RowBlocks.of(path, BLOCK)
+    rows = np.load(path) if order["in_memory"] else RowBlocks.of(path, order["block_rows"])
     found = fit(model, rows, method)
     return {
         "seconds": round(time.perf_counter() - began, 2), "processor": round(time.process_time() - cpu, 2), "iterations": found.num_iterations,
@@ -129,8 +130,8 @@ def memory(args: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
             continue
         in_memory = what == "in memory"
         write_parquet(path, rows, items) if path is parquet else write_npy(path, rows, items, IN_MEMORY[family])
-        found = alone({"path": str(path), "items": items, "iterations": args.iterations, "in_memory": in_memory, "threads": args.threads, "family": family})
-        block, whole = min(BLOCK, rows) * items * 8 / MEGABYTE, rows * items * 8 / MEGABYTE
+        found = alone({"path": str(path), "items": items, "iterations": args.iterations, "in_memory": in_memory, "threads": args.threads, "family": family, "block_rows": args.block_rows})
+        block, whole = min(args.block_rows, rows) * items * 8 / MEGABYTE, rows * items * 8 / MEGABYTE
         above = found["peak_mb"] - found["floor_mb"]
         yield {
             "what": what, "family": family, "rows": rows, "items": items, **found, "file_mb": round(path.stat().st_size / MEGABYTE, 1), "float64_mb": round(whole, 1), "block_mb": round(block, 1),
@@ -265,6 +266,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--items", type=int, default=50)
     parser.add_argument("--parquet-rows", type=int, default=100_000_000, help="0 for no parquet file")
     parser.add_argument("--parquet-items", type=int, default=18)
+    parser.add_argument("--block-rows", type=int, default=BLOCK, help="rows held at a time")
     parser.add_argument("--iterations", type=int, default=3)
     parser.add_argument("--shared-rows", type=int, default=1_000_000)
     parser.add_argument("--shared-iterations", type=int, default=20)

@@ -200,8 +200,12 @@ def plain(block: Any, dtype: torch.dtype) -> Tensor:
     if isinstance(block, Tensor):
         return block.detach().to(dtype)
     kind = np.float32 if dtype == torch.float32 else np.float64
-    numbers = block.to_numpy(dtype=kind, na_value=np.nan) if hasattr(block, "to_numpy") else block
-    return torch.from_numpy(np.array(numbers, dtype=kind, order="C"))
+    if not hasattr(block, "iloc"):
+        return torch.from_numpy(np.array(block, dtype=kind, order="C"))
+    numbers = np.empty(block.shape, kind)
+    for j in range(block.shape[1]):  # one by one: the frame as a whole would be held twice
+        numbers[:, j] = block.iloc[:, j].to_numpy(dtype=kind, na_value=np.nan)
+    return torch.from_numpy(numbers)
 
 
 def _named(data: Any) -> list[tuple[str, Tensor]]:

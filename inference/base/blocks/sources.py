@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from ppl_models.parts.frames import as_frame, column_names
 __all__ = ["Source", "column_apart", "is_lazy", "joined_rows", "num_rows_in", "rows_at", "source_of"]
 
 ARROW = (".parquet", ".arrow", ".feather", ".ipc")
+DECODED_ROWS = 8_192  # of a parquet file at once: small numbers take several times their size while they are decoded
 
 
 class Source(Protocol):
@@ -347,24 +349,50 @@ class _Arrow:
     def _batches(self, begin: int, end: int, size: int) -> Iterator[Any]:
         passed = 0
         for fragment in self.dataset.get_fragments():
-            if fragment.count_rows() + passed <= begin:
-                passed += fragment.count_rows()
-                continue
-            groups = fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else [fragment]
-            for group in groups:
-                count = sum(part.num_rows for part in group.row_groups) if hasattr(group, "row_groups") else group.count_rows()
-                first, last = max(begin - passed, 0), min(end - passed, count)
-                if first < last:
-                    at = 0
-                    scanner = group.scanner(self.dataset.schema, columns=list(self.columns), batch_size=size, batch_readahead=1, use_threads=False)
-                    for batch in scanner.to_batches():
-                        own = slice(max(first - at, 0), min(last - at, batch.num_rows))
-                        if own.start < own.stop:
-                            yield batch.slice(own.start, own.stop - own.start)
-                        at += batch.num_rows
-                passed += count
-                if passed >= end:
-                    return
+            if passed >= end:
+                return
+            count = fragment.count_rows()
+            if passed + count > begin:
+                yield from self._of_file(fragment, max(begin - passed, 0), min(end - passed, count), size)
+            passed += count
+
+    def _of_file(self, fragment: Any, begin: int, end: int, size: int) -> Iterator[Any]:
+        """Rows of one file; of its row groups only those are opened that hold some of them."""
+        passed = 0
+        for count, read in self._groups(fragment, size):
+            first, last, at = max(begin - passed, 0), min(end - passed, count), 0
+            for batch in read() if first < last else ():
+                own = slice(max(first - at, 0), min(last - at, batch.num_rows))
+                if own.start < own.stop:
+                    yield batch.slice(own.start, own.stop - own.start)
+                at += batch.num_rows
+            passed += count
+
+    def _groups(self, fragment: Any, size: int) -> Iterator[tuple[int, Callable[[], Iterator[Any]]]]:
+        """Rows of each row group, and what reads them, batch by batch.
+
+        A scanner holds a row group as a whole, so parquet files are decoded as they are read, unless columns must be cast or come from the names of folders.
+        """
+        import pyarrow.fs
+        import pyarrow.parquet
+
+        names = list(self.columns)
+
+        def scanned(part: Any) -> Iterator[Any]:
+            return iter(part.scanner(self.dataset.schema, columns=names, batch_size=size, batch_readahead=1, use_threads=False).to_batches())
+
+        def decoded(file: Any, number: int) -> Iterator[Any]:
+            return (batch.select(names) for batch in file.iter_batches(min(size, DECODED_ROWS), [number], names, use_threads=False))
+
+        if not isinstance(fragment, pyarrow.dataset.ParquetFileFragment):
+            yield fragment.count_rows(), partial(scanned, fragment)
+            return
+        is_far = not isinstance(fragment.filesystem, pyarrow.fs.LocalFileSystem)
+        with fragment.open() as stream, pyarrow.parquet.ParquetFile(stream, metadata=fragment.metadata, pre_buffer=is_far) as file:
+            held = {field.name: field.type for field in file.schema_arrow}
+            as_is = all(held.get(name) == self.dataset.schema.field(name).type for name in names)
+            for number, group in enumerate(fragment.split_by_row_group()):
+                yield file.metadata.row_group(number).num_rows, partial(decoded, file, number) if as_is else partial(scanned, group)
 
     def files(self) -> tuple[Path, ...]:
         found = (Path(name) for name in getattr(self.dataset, "files", ()))

@@ -86,6 +86,22 @@ def test_columns_are_chosen_by_name(tmp_path: Path) -> None:
         RowBlocks.of(Sliceable(ROWS), columns=["a"])
 
 
+def test_files_of_other_types_folders_that_are_columns_and_tables_in_memory(tmp_path: Path) -> None:
+    """What is not decoded as it stands: whole numbers of two sizes, a column that is the name of a folder, a data set without a file, points in names."""
+    table = pa.table({"a": pa.array([1, 2, 3], pa.int64()), "a.b": pa.array([4, 5, 6], pa.int64())})
+    for year, own in ((2001, table), (2002, table.cast(pa.schema([("a", pa.int8()), ("a.b", pa.int8())])))):
+        (tmp_path / f"year={year}").mkdir()
+        pyarrow.parquet.write_table(own, tmp_path / f"year={year}" / "rows.parquet", row_group_size=2)
+    kept = pyarrow.dataset.dataset(tmp_path, format="parquet", partitioning="hive")
+    wanted = np.array([[1, 4, 2001], [2, 5, 2001], [3, 6, 2001], [1, 4, 2002], [2, 5, 2002], [3, 6, 2002]])
+    for source in (kept, pyarrow.dataset.dataset(kept.to_table())):
+        for columns in (["a", "a.b", "year"], ["a.b", "a"], ["a"]):
+            blocks = list(RowBlocks.of(source, 4, columns=columns))
+            assert [list(block.columns) for block in blocks] == [columns, columns]
+            places = [["a", "a.b", "year"].index(name) for name in columns]
+            assert np.array_equal(np.concatenate([block.to_numpy() for block in blocks]), wanted[:, places])
+
+
 def test_an_index_of_pandas_is_no_column_and_numbers_of_any_kind_are_numbers(tmp_path: Path) -> None:
     from decimal import Decimal
 
