@@ -29,6 +29,7 @@ def screening_table(data=None, num_rows=None):
         return pyro.sample("items", dist.Bernoulli(CHANCES[case.long()].unsqueeze(-1).expand(*case.shape, 6)).to_event(1), obs=data)
 
 
+@pytest.mark.slow
 def test_compare_ranks_the_true_family_first_and_names_what_differs(tmp_path):
     truth = encoder_truth()
     model = DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,))

@@ -26,6 +26,8 @@ from inference.fitting.export import load_netcdf
 from inference.report import check_output_folder, read_results, write_results
 from ppl_models import Blocks, DeepDiscreteEncoder, Normal, Poisson, ToBeChosen, TruncatedLasso
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 PARTS = {"fit", "posterior.nc", "report.html", "summary.json"}
 
 

@@ -16,6 +16,8 @@ from inference.cli.blocks import fitted, look_through, looked, open_blocks, open
 from inference.fitting import columns
 from inference.report import read_results
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 ROWS, KEPT, BLOCK = 240, 150, 100
 
 

@@ -13,7 +13,7 @@ from inference.report import write_results
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr
 
 GRAPH = ((1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1))
-pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")
+pytestmark = [pytest.mark.usefixtures("unpainted"), pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")]
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,8 @@ from inference.report.results_folder import read_results
 from ppl_models import Blocks, Dag, Hierarchy, HigherOrder, Independent, LogNormal, Normal, Saturated
 from ppl_models.datasets import causal_attributes, mastery_test
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 SKILLS = ["add", "carry", "borrow"]
 
 

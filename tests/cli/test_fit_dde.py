@@ -16,6 +16,8 @@ from inference.cli import app
 from inference.report import read_results
 from ppl_models import Covariates, ExpDINA, ExpGDM
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 @pytest.mark.parametrize("bottom", ["dina", "gdm"])
 def test_the_command_line_fits_with_a_q_matrix(bottom: str, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from support.command_line import run
 
 from inference import Fit
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:

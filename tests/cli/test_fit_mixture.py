@@ -24,6 +24,8 @@ from ppl_models import (
     Poisson,
 )
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:

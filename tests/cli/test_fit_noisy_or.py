@@ -14,6 +14,8 @@ from inference.cli import app
 from ppl_models import NoisyOr
 from ppl_models.datasets import random_design, sample_noisy_or
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 def run(*arguments: object):
     return CliRunner().invoke(app, ["fit", "noisy-or", *map(str, arguments)], catch_exceptions=False)

@@ -13,6 +13,8 @@ from support.counts import counts
 from inference import Fit
 from ppl_models import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

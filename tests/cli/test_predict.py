@@ -14,6 +14,8 @@ from inference.programs.alone import quiet
 from inference.report import write_results
 from ppl_models import Bernoulli, Mixture, OptionsHMM
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:

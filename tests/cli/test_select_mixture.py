@@ -6,8 +6,11 @@ import json
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from inference import Fit
+
+pytestmark = pytest.mark.usefixtures("unpainted")
 
 
 def test_select_mixture_writes_the_page(tmp_path):

@@ -10,6 +10,8 @@ from support.counts import counts, simulated
 
 from inference import Fit
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 def test_select_pmf_writes_the_page(tmp_path):
     from typer.testing import CliRunner

@@ -14,6 +14,8 @@ from inference import EM, fit
 from inference.report import write_results
 from ppl_models import Bernoulli, Mixture, OptionsHMM
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 FILES: dict[str, bytes | None] = {
     "missing.csv": None, "empty.csv": b"", "latin.csv": b"a,b\n1,\xe9\n", "bytes.csv": b"\x00\x01\x02", "texts.csv": b"a,b\nx,y\n", "ragged.csv": b"a,b\n1\n",
     "header.csv": b"a,b,c\n", "kind.xyz": b"a\n1\n", "none.npz:x": None, "huge.csv": b"a,b\n" + b"9" * 400 + b",1\n0,1\n",

@@ -57,7 +57,7 @@ def outcome_of(model, data, method, num_restarts=2, seed=0, start=None):
         return method.run(problem, start, NoProgress(), None)
 
 
-@pytest.mark.parametrize("acceleration", ["auto", "squarem"])
+@pytest.mark.parametrize("acceleration", ["auto", pytest.param("squarem", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES)
 def test_it_never_falls_ends_no_lower_and_takes_fewer_steps(case, acceleration):
     model, data = CASES[case](0)
@@ -86,7 +86,7 @@ def test_a_restart_in_a_batch_equals_the_restart_alone(case):
         torch.testing.assert_close(together.history[: len(alone.history), r], alone.history[:, 0], rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize("stop_at", [14, 16, 17, 60, 75])
+@pytest.mark.parametrize("stop_at", [14, pytest.param(16, marks=pytest.mark.slow), 17, pytest.param(60, marks=pytest.mark.slow), 75])
 def test_a_run_that_is_cut_goes_on_bit_for_bit(tmp_path, stop_at):
     model, data = CASES["classes"](0)
     problem = problem_of(model, data, 0)

@@ -80,7 +80,7 @@ def test_same_seed_same_answer_and_no_trace_in_the_callers_random_state():
     assert all(torch.equal(value, second.params[name]) for name, value in first.params.items())
 
 
-@pytest.mark.parametrize("after", [3, 15, 22, 28])
+@pytest.mark.parametrize("after", [3, pytest.param(15, marks=pytest.mark.slow), 22, pytest.param(28, marks=pytest.mark.slow)])
 def test_an_interrupted_search_goes_on_to_the_uninterrupted_answer(after, tmp_path, monkeypatch):
     whole, path, advance, calls = fit(MODEL, answers()), tmp_path / "running", EMState.advance, []
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignor
 F64 = torch.float64
 
 
-@pytest.mark.parametrize("engine", [Laplace(2000), SVI(FullRank(), 150, num_draws=2000), SVI(MeanField(), 150, num_draws=2000), SVI(LowRank(1), 150, num_draws=2000)], ids=["laplace", "full", "mean", "low"])
+@pytest.mark.parametrize("engine", [Laplace(2000), SVI(FullRank(), 150, num_draws=2000), *(pytest.param(SVI(guide, 150, num_draws=2000), marks=pytest.mark.slow) for guide in (MeanField(), LowRank(1)))], ids=["laplace", "full", "mean", "low"])
 def test_approximations_come_near_with_a_k_hat_that_says_so(engine):
     data = results(1000)
     mean, spread, _ = exact_share(data)

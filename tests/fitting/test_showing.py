@@ -85,7 +85,7 @@ def test_facts_of_a_fit() -> None:
 
 def test_what_a_reader_must_know_is_said() -> None:
     rng = np.random.default_rng(1)
-    data = (rng.random((40, 6)) < 0.5).astype(float)
+    data = (rng.random((40, 6)) < np.where(np.arange(40) < 20, 0.1, 0.9)[:, None]).astype(float)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         stopped = fit(DeepDiscreteEncoder(num_items=6, latent_sizes=(2,)), data, EM(max_iterations=2))

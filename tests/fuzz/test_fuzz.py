@@ -1,11 +1,11 @@
-"""Four hundred cases of the attack in the usual tests, a thousand with the slow ones; ``make fuzz N=20000`` draws new ones."""
+"""Two hundred cases of the attack in the usual tests, a thousand with the slow ones; ``make fuzz N=20000`` draws new ones."""
 
 from __future__ import annotations
 
 import pytest
 from fuzz.attacks import block
 
-USUAL, CASES, SIZE = 400, 1000, 25
+USUAL, CASES, SIZE = 200, 1000, 25
 
 
 @pytest.mark.parametrize("first", [pytest.param(first, marks=() if first < USUAL else pytest.mark.slow) for first in range(0, CASES, SIZE)])

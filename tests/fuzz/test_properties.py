@@ -18,7 +18,7 @@ from inference import EM, Factorize, Fit, fit
 
 # nothing is shrunk: a case is one seed already, which hypothesis prints, and a fit a step would take minutes
 small = settings(
-    max_examples=12, deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck),
+    max_examples=8, deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck),
     print_blob=True,
 )  # fmt: skip
 seeds = st.integers(0, 2**32 - 1)

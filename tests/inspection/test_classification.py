@@ -92,6 +92,7 @@ def test_other_roots(root: Hierarchy | HigherOrder) -> None:
         assert (np.diff(found.profiles, axis=1) <= 0).all()  # nobody has a later one without the needed
 
 
+@pytest.mark.slow
 def test_the_expected_accuracy_is_not_overstated() -> None:
     """Failed before: 100 rows make the posterior of estimates surer of whole profiles than it may be, by .04 and more."""
     design = mastery_test(9, 3, "additive", seed=1)

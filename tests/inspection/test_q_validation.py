@@ -165,6 +165,7 @@ def test_a_wald_statistic_by_hand(conjunctive: tuple[Fit, torch.Tensor]) -> None
     assert degrees == 4
 
 
+@pytest.mark.slow
 def test_wald_and_likelihood_ratio_hold_their_level() -> None:
     """Of an item that asks for one attribute, the second is found to matter about as often as the level says."""
     model = LatentAttributeModel(np.vstack([np.eye(2, dtype=int)] * 4))

@@ -20,7 +20,7 @@ from inference.programs.data import checked
 from inference.programs.program import Program
 
 every_program = pytest.mark.parametrize("name", TWENTY)
-LONG = {"hmm, sequences in a loop", "factorial hmm", "autoregressive hmm", "Dirichlet process, truncated"}
+LONG = {"hmm, masked", "hmm, sequences in a loop", "factorial hmm", "autoregressive hmm", "hierarchical Dawid and Skene", "Dirichlet process, truncated"}
 EXACT = [
     pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name, row in TWENTY.items() if "EM" in row.engines
 ]

@@ -20,6 +20,8 @@ from inference.report.causal import causal_parts, causal_record, causal_verdict
 from ppl_models import AttributeGroups, HigherOrder, Independent, LatentAttributeModel
 from ppl_models.datasets import causal_attributes, mastery_test
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 def text_of(path: Path) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", re.sub(r'src="[^"]*"', "", path.read_text(encoding="utf-8"))))

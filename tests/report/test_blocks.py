@@ -17,6 +17,8 @@ from inference.report import read_results, write_report, write_results
 from inference.uncertainty import standard_errors
 from ppl_models import Bernoulli, LatentAttributeModel, Mixture
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 KEPT = 60
 
 

@@ -18,6 +18,8 @@ from inference.report.choices import choice
 from inference.selection import HeldOut, InformationCriterion, Path, RootComparison, RootTest, Saturation, Selection
 from ppl_models import DeepDiscreteEncoder, Mixture, Normal
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 FIT = SimpleNamespace(converged=True)
 FITTED = SimpleNamespace(log_likelihood=-1.0, num_parameters=2)
 

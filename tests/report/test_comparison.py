@@ -9,6 +9,8 @@ import pytest
 from inference.comparison import Comparison
 from inference.report.comparison import comparison_verdict, in_words, write_comparison_report
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 def record(**own):
     usual = {

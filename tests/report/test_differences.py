@@ -12,6 +12,8 @@ from inference.relations import ClassOutcomes, ClassRegression
 from inference.report.choices import choice
 from inference.selection import DifferentialItems, GroupComparison, ItemScores, RatioTest
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 GROUPS = GroupComparison(
     ("north", "south"), np.array([200, 300]), ("add", "sub"), np.array([[0.5, 0.4], [0.8, 0.4]]), np.full((2, 2), 0.03), np.array([1e-4, 0.9]), np.array([2e-4, 0.9]),
     np.array([[0, 0], [1, 1]]), np.array([[0.5, 0.5], [0.2, 0.8]]), 25.0, 3, 1e-4, 12.0,

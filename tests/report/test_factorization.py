@@ -12,6 +12,8 @@ from inference import Factorize, fit
 from inference.report import write_report
 from ppl_models import GaussianFactorization, PoissonFactorization
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 RNG = np.random.default_rng(0)
 SIGNATURES = np.kron(np.eye(2), np.ones(5) / 5) * 0.9 + 0.01
 MEANS = RNG.gamma(1.5, 80, (60, 2)) @ SIGNATURES

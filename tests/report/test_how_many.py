@@ -15,6 +15,8 @@ from inference.selection import fit_grid, select_components
 from inference.selection.reproducibility import reproducibility
 from ppl_models import PoissonFactorization
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 @pytest.fixture(scope="module")
 def counts():

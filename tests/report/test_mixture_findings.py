@@ -15,6 +15,8 @@ from inference.report.mixture_findings import dependent_items, groups_of
 from inference.report.sections import Subject
 from ppl_models import Categorical, Mixture
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 def table(correlation: float, seed: int = 0, num_rows: int = 600) -> tuple[pd.DataFrame, np.ndarray]:
     """Two groups far apart in a and b; a and b go together inside them as told; c says nothing."""

@@ -41,7 +41,7 @@ def first_layer(response, penalty=None):
 
 
 @pytest.mark.parametrize("criterion", ["spectral", "ebic", pytest.param("held_out", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("response", [Normal(), Poisson()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("response", [Normal(), pytest.param(Poisson(), marks=pytest.mark.slow)], ids=lambda r: type(r).__name__)
 def test_the_first_layer_is_found(criterion, response):
     hits = 0
     for seed in range(2 if criterion == "spectral" else 1):
@@ -112,6 +112,7 @@ def test_the_table_holds_every_figure_of_every_fit():
     assert found.table["chosen"].sum() == 1
 
 
+@pytest.mark.slow
 def test_other_criteria_judge_the_same_fits():
     x = data_of(Normal(), 300)
     found = select_dimension(first_layer(Normal()), x, [3, 6], "ebic", EM(max_iterations=30))

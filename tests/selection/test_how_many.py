@@ -79,6 +79,7 @@ def test_a_larger_number_and_a_wider_law_are_never_lower(poisson):
                 assert one.log_likelihood > found.fits[other].log_likelihood - 0.05
 
 
+@pytest.mark.slow
 def test_overdispersed_counts_find_their_law():
     found = select_components(PoissonFactorization, table(120, 24, 3, size=3.0, seed=2), range(1, 5), num_restarts=2)
     assert (found.num_components, found.law) == (3, "negative binomial with quadratic variance")
@@ -132,13 +133,13 @@ def with_a_weak_component(times):
     return rng.poisson(z @ phi).astype(float)
 
 
-@pytest.mark.parametrize(("times", "num"), [(0.6, 3), (1.8, 4)])
+@pytest.mark.parametrize(("times", "num"), [pytest.param(0.6, 3, marks=pytest.mark.slow), (1.8, 4)])
 def test_a_weak_component_is_counted_above_the_stated_share_alone(times, num):
     found = select_components(PoissonFactorization, with_a_weak_component(times), range(2, 6), laws=[PoissonFactorization], num_restarts=3)
     assert found.num_components == num
 
 
-@pytest.mark.parametrize(("times", "num", "word"), [(0.6, 3, "confident"), (1.0, 4, "unsure")])
+@pytest.mark.parametrize(("times", "num", "word"), [pytest.param(0.6, 3, "confident", marks=pytest.mark.slow), (1.0, 4, "unsure")])
 def test_a_climb_stops_at_noise_and_goes_on_at_what_both_penalties_miss(times, num, word):
     x = with_a_weak_component(times)
     found = select_components(PoissonFactorization, x, range(2, 6), laws=[PoissonFactorization], num_restarts=3, bootstrap=6)
@@ -183,6 +184,7 @@ def test_tables_of_a_climb_miss_what_the_data_miss_and_serve_the_check_of_the_la
     assert abs(own - other) < 3
 
 
+@pytest.mark.slow
 def test_the_plain_call_climbs_where_its_criterion_says_so(poisson):
     x, found = poisson
     chosen = select_dimension(PoissonFactorization, x, range(3, 6), criterion=LawsAndNumbers(bootstrap=2), num_restarts=1, seed=1)

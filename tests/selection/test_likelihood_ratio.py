@@ -164,7 +164,7 @@ def test_activities_of_the_rows_have_no_replicate():
 
 
 @pytest.mark.parametrize(
-    "family", [classes, lambda k: DeepDiscreteEncoder(4, (k,)), pytest.param(lambda k: NoisyOr(4, k), marks=pytest.mark.slow)], ids=["classes", "encoder", "noisy-or"]
+    "family", [classes, pytest.param(lambda k: DeepDiscreteEncoder(4, (k,)), marks=pytest.mark.slow), pytest.param(lambda k: NoisyOr(4, k), marks=pytest.mark.slow)], ids=["classes", "encoder", "noisy-or"]
 )
 def test_batches_find_what_a_loop_finds(family, monkeypatch):
     data = bits(60)

@@ -67,7 +67,7 @@ def small_case(response: Any, num_rows: int) -> tuple[Any, torch.Tensor]:
     return truth, Program(DeepDiscreteEncoder(18, (6, 2), response), None, num_rows).simulate(truth, 0)["items"]
 
 
-@pytest.mark.parametrize("response", [Poisson(), Normal()], ids=repr)
+@pytest.mark.parametrize("response", [Poisson(), pytest.param(Normal(), marks=pytest.mark.slow)], ids=repr)
 def test_the_batch_chooses_what_the_loop_chooses(response: Any) -> None:
     _, x = small_case(response, 400)
     model = DeepDiscreteEncoder(18, (6, 2), response)

@@ -56,6 +56,8 @@ UNPENALISED = tuple(row for row in LAYERED if all(layer.penalty is None for laye
 DRAWN = tuple(row for row in WITH_LOCAL if row.data is None)
 rows_that_draw = pytest.mark.parametrize("row", DRAWN, ids=lambda row: row.name)
 every_row = pytest.mark.parametrize("row", WITH_LOCAL, ids=lambda row: row.name)
+SWEPT = "factorization-usage-shape"  # is asked by Gibbs sweeps as its sister is, seconds a question
+every_row_but_swept = pytest.mark.parametrize("row", [pytest.param(row, marks=[pytest.mark.slow] if row.name == SWEPT else []) for row in WITH_LOCAL], ids=lambda row: row.name)
 rows_without_local = pytest.mark.parametrize("row", ZOO, ids=lambda row: row.name)  # EM has nothing but parameters to move
 layered_rows = pytest.mark.parametrize("row", LAYERED, ids=lambda row: row.name)
 

@@ -32,6 +32,7 @@ from zoo.table import (
     close,
     data_of,
     every_row,
+    every_row_but_swept,
     layered_rows,
     near,
     params_of,
@@ -550,7 +551,7 @@ def assert_exported(row: Row, idata: Any) -> None:
     }
 
 
-@every_row
+@every_row_but_swept
 def test_arviz_keeps_the_numbers(row: Row, tmp_path: Path) -> None:
     idata = export.to_arviz(quick_fit(row), data_of(row))
     assert_exported(row, idata)

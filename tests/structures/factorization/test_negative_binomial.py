@@ -153,7 +153,7 @@ def test_the_reported_numbers_are_the_programs(missing, law, tmp_path):
     assert again.simulate(40, seed=1)["items"].shape == (40, 8)
 
 
-@pytest.mark.parametrize(("law", "dispersion"), [("quadratic", 0.15), ("linear", 1.0)])
+@pytest.mark.parametrize(("law", "dispersion"), [("quadratic", 0.15), pytest.param("linear", 1.0, marks=pytest.mark.slow)])
 def test_recovery_and_rivalry_with_poisson(law, dispersion):
     x, _, phi = case(4, n=200, j=60, dispersion=dispersion, law=law)
     result = fit(NegativeBinomialFactorization(60, 3, variance=law), x, num_restarts=6, seed=0)

@@ -74,6 +74,7 @@ def params(num: int = 1) -> dict[str, torch.Tensor]:
     return {name: torch.tensor(value, dtype=F64).expand(num, *value.shape) for name, value in one.items()}
 
 
+@pytest.mark.slow
 def test_draws_have_the_exact_posterior() -> None:
     for shape, gone in ((1.0, False), (2.5, True)):
         data = torch.tensor(ROWS).clone()

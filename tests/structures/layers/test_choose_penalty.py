@@ -127,7 +127,7 @@ def test_other_engines_choose_one_fit_after_another(method):
     assert torch.equal(result.graphs["loadings_1"] == 1, result.params["loadings_1"] != 0)
 
 
-@pytest.mark.parametrize("stop_at", [5, 60, 10_000], ids=["penalties", "graphs", "done"])
+@pytest.mark.parametrize("stop_at", [5, 60, pytest.param(10_000, marks=pytest.mark.slow)], ids=["penalties", "graphs", "done"])
 def test_an_interrupted_choice_goes_on_to_the_same_answer(tmp_path, monkeypatch, stop_at):
     x, path = answers(300, 2), tmp_path / "running"
     model = DeepDiscreteEncoder(6, (2,))

@@ -292,6 +292,7 @@ def test_settings_of_covariates_are_checked() -> None:
             LatentAttributeModel(**({"q_matrix": [[1, 0], [0, 1]], "covariates": "age"} | arguments))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_an_attribute_model_is_the_encoder_of_its_q_matrix(tmp_path: Path) -> None:
     """Covariates and categories: the same likelihood, the same fit, and attributes with names on the page."""
     rng, frame = np.random.default_rng(4), pupils(300, 9)

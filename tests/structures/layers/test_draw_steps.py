@@ -19,7 +19,7 @@ from ppl_models import Bernoulli, Categorical, Normal, Ordinal, Poisson, Truncat
 F64 = torch.float64
 
 
-@pytest.mark.parametrize("response", [Bernoulli(), Poisson()], ids=name_of)
+@pytest.mark.parametrize("response", [Bernoulli(), pytest.param(Poisson(), marks=pytest.mark.slow)], ids=name_of)
 def test_curvature_of_some_rows_does_not_move_the_fixed_point(response):
     model, params, data = example(response, num_rows=200, missing=False)
     gibbs = LayeredGibbs.build(model, data)
@@ -35,7 +35,7 @@ def test_curvature_of_some_rows_does_not_move_the_fixed_point(response):
         assert torch.allclose(ends[0][name], ends[1][name], atol=1e-6)
 
 
-@pytest.mark.parametrize("response", [CATEGORIES, Ordinal(3), Categorical(3)], ids=name_of)
+@pytest.mark.parametrize("response", [pytest.param(CATEGORIES, marks=pytest.mark.slow), Ordinal(3), Categorical(3)], ids=name_of)
 def test_expansions_of_categories_end_at_the_maximiser(response):
     """Of one draw, whose latents stay: the steps of averages and those of EM have one fixed point, thresholds too."""
     model, params, data = example(response, num_rows=120)

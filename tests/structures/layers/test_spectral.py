@@ -130,7 +130,7 @@ def test_a_given_graph_is_fitted_in_its_own_order():
         assert (result.params["loadings_1"] - truth["loadings_1"]).abs().max() < 1.0
 
 
-@pytest.mark.parametrize("response", [Poisson(), Normal()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("response", [Poisson(), pytest.param(Normal(), marks=pytest.mark.slow)], ids=lambda r: type(r).__name__)
 def test_designs_are_recovered(response):
     """Ten seeds of the strict design, N = 1,000: mean graph accuracy at least 0.98, far above an empty graph's 0.73."""
     scores = []
