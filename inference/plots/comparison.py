@@ -115,12 +115,13 @@ def plot_ranks(calibration: Calibration, max_panels: int = 12) -> Figure:
         counts = calibration.histogram(group)
         expected = counts.sum() / len(counts)
         low, high = calibration.band(group)
-        ax.bar(np.arange(len(counts)), counts, width=1.0, color="tab:blue", edgecolor="white")
-        ax.axhspan(low, high, color="#dddddd", zorder=0)
-        ax.axhline(expected, color="#222222", linewidth=0.8)
+        ax.bar(np.arange(len(counts)), counts, width=1.0, color="tab:blue", edgecolor="white", label="counts")
+        ax.axhspan(low, high, color="#dddddd", zorder=0, label="where counts of a right sampler mostly lie")
+        ax.axhline(expected, color="#222222", linewidth=0.8, label="their mean")
         ax.set_title(f"{short_name(group)}, p = {calibration.p_values[group]:.2g}", fontsize=9)
         ax.set_xticks([])
     for ax in panels[len(groups) :]:
         ax.set_axis_off()
     figure.supxlabel("rank of the truth among the draws")
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=3)
     return figure

@@ -121,17 +121,19 @@ def plot_return(halves: Reproducibility, threshold: float = RETURNS) -> Figure:
     """Cosine error of every component fitted to halves of the rows, one dot a component, by number of components."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.5, 3.5), layout="constrained")
+    figure = Figure(figsize=(6.5, 3.8), layout="constrained")
     axes = figure.subplots()
     for k, errors in sorted(halves.by_component.items()):
         lost = errors >= threshold
-        axes.plot(np.full((~lost).sum(), k), errors[~lost], "o", color="C0", ms=5, alpha=0.7)
-        axes.plot(np.full(lost.sum(), k), errors[lost], "x", color="C3", ms=6)
-    axes.axhline(threshold, color="0.6", lw=1, ls="--")
+        axes.plot(np.full((~lost).sum(), k), errors[~lost], "o", color="C0", ms=5, alpha=0.7, label="a component that returns")
+        axes.plot(np.full(lost.sum(), k), errors[lost], "x", color="C3", ms=6, label="one that does not")
+    axes.axhline(threshold, color="0.6", lw=1, ls="--", label=f"limit, {threshold:g}")
     axes.set_xticks(sorted(halves.by_component))
     axes.set_xlabel("number of components")
     axes.set_ylabel("cosine error, worse half of a pair")
     axes.set_title(f"all components return: K = {', '.join(map(str, halves.numbers(threshold)))}", fontsize=10)
+    words = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # once each
+    figure.legend(words.values(), words.keys(), fontsize=8, loc="outside lower center", ncols=3)
     return figure
 
 

@@ -81,9 +81,10 @@ def plot_matching_stability(
     """
     ax = Figure(figsize=(5, 3), layout="constrained").subplots() if ax is None else ax
     times = range(len(stability)) if times is None else times
-    ax.step(np.asarray(times), np.asarray(stability), where="post", color="#222222")
+    ax.step(np.asarray(times), np.asarray(stability), where="post", color="#222222", label="keep the partner they end with")
     if num_true is not None:
-        ax.axhline(num_true, color="#e08214", linestyle="--", linewidth=1)
+        ax.axhline(num_true, color="#e08214", linestyle="--", linewidth=1, label="true latents")
+        ax.legend(fontsize=8, loc="lower right")
     ax.set(xlabel="snapshot", ylabel="latents with their last partner", ylim=(0, None))
     return ax
 

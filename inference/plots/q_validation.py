@@ -47,12 +47,12 @@ def plot_mesa(validation: QValidation, item: Any = None, ax: Axes | None = None)
     for row, marker, colour, label in ((validation.given[j], "s", "#c44e52", "given"), (validation.suggested[j], "o", "#55a868", "suggested")):
         place = int(np.flatnonzero((candidates == row).all(1))[0])
         ax.plot(sizes[place], share[place], marker, color=colour, fillstyle="none", markersize=12, markeredgewidth=2, label=label)
-    ax.axhline(CUTOFF, color="#777777", linestyle="--", linewidth=1)
+    ax.axhline(CUTOFF, color="#777777", linestyle="--", linewidth=1, label=f"cutoff, {CUTOFF:g}")
     for m in best:
         text = short_name(", ".join(name for name, asked in zip(validation.attributes, candidates[m], strict=True) if asked), 28)
         ax.annotate(text, (sizes[m], share[m]), textcoords="offset points", xytext=(0, 12), ha="center", fontsize=7)
     ax.set_xticks(np.unique(sizes))
     ax.margins(x=0.12)
     ax.set(xlabel="attributes", ylabel="share of the variance (PVAF)", ylim=(0, 1.15), title=f"Item {validation.items[j]}")
-    ax.legend(fontsize=8, loc="best")
+    ax.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=5, frameon=False, columnspacing=1)  # on no name of a set
     return ax

@@ -23,6 +23,7 @@ __all__ = ["Coordinates", "entry_names"]
 NEAR = 5e-4  # of an interval's length: this near its end is on it
 RATIO = 1.001  # a positive number within this factor of its limit is on it
 SMALL = 2e-6  # a probability this near 0 or 1 is on the bound
+FEW_ROWS = 5.0  # a chance with fewer rows behind its rarer side gets limits of a score, not of a logit
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +219,14 @@ class Coordinates:
         return out
 
     def limits(self, free: Tensor, covariance: Tensor, width: float) -> dict[str, tuple[Tensor, Tensor]]:
-        """Confidence limits: the estimate plus and minus ``width`` standard errors on the free scale, taken back."""
+        """Confidence limits: the estimate plus and minus ``width`` standard errors on the free scale, taken back.
+
+        A chance p with standard error s is worth n = p (1 - p) / s^2 rows. Where fewer than five of them speak for its rarer side,
+        n min(p, 1 - p) < 5, its logit has no normal law and its limits would run from 0 to 1: they are Wilson's there, the chances q with
+        (p - q)^2 <= ``width``^2 q (1 - q) / n.
+
+        Source: E. B. Wilson (1927), doi:10.1080/01621459.1927.10502953.
+        """
         error = covariance.diagonal().clamp(min=0).sqrt()
         low, high = self.params(free - width * error), self.params(free + width * error)
         spread = self.spread(free, covariance)
@@ -227,9 +235,8 @@ class Coordinates:
             value = self.center[part.name]
             if part.scale == "cholesky":  # on the scale of the entries
                 out[part.name] = (value - width * spread[part.name], value + width * spread[part.name])
-            elif part.scale == "simplex":  # on the logit of each entry
-                step = width * spread[part.name] / (value * (1 - value))
-                out[part.name] = (torch.sigmoid(torch.logit(value) - step), torch.sigmoid(torch.logit(value) + step))
+            elif part.scale in ("simplex", "logit"):  # of each entry by itself
+                out[part.name] = _limits_of_chance(value, spread[part.name], width)
             else:
                 held = ~part.free
                 out[part.name] = (
@@ -237,6 +244,20 @@ class Coordinates:
                     high[part.name].masked_fill(held, torch.nan),
                 )
         return out
+
+
+def _limits_of_chance(chance: Tensor, error: Tensor, width: float) -> tuple[Tensor, Tensor]:
+    """Limits of chances with standard errors: on the logit, Wilson's where few rows speak; NaN where there is no error."""
+    variance = chance * (1 - chance)
+    step = width * error / variance
+    rows = variance / error.square()
+    share = width**2 / rows
+    center = (chance + share / 2) / (1 + share)
+    half = width * (variance / rows + share / rows / 4).sqrt() / (1 + share)
+    few = rows * torch.minimum(chance, 1 - chance) < FEW_ROWS
+    low = torch.where(few, center - half, torch.sigmoid(torch.logit(chance) - step))
+    high = torch.where(few, center + half, torch.sigmoid(torch.logit(chance) + step))
+    return low.clamp(min=0.0), high.clamp(max=1.0)
 
 
 def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Tensor]:

@@ -6,6 +6,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from scipy.stats import binomtest
 from torch.distributions import biject_to
 
 from inference import Laplace, fit
@@ -114,6 +115,34 @@ def test_a_class_without_weight_confounds_nothing(empty, place):
     errors = coordinates.spread(free, curvature.inverse())["weights"]
     assert errors[place].isnan()
     assert torch.allclose(errors[others], torch.full((2,), (0.24 / 100) ** 0.5, dtype=F64))
+
+
+@pytest.mark.parametrize("vector", [True, False], ids=["probability vector", "chance"])
+@pytest.mark.parametrize("hits", [1, 4, 8, 17])
+def test_limits_of_a_chance_are_wilsons_where_few_rows_speak(hits, vector):
+    """k hits of 20 rows: with 5 or more on both sides the logit's limits, else those of scipy's Wilson interval."""
+    share = torch.tensor(hits / 20, dtype=F64)
+    x = torch.arange(20) >= hits  # a hit is 0
+
+    def model(data):
+        if vector:
+            hit = pyro.sample("p", dist.Dirichlet(torch.ones(2, dtype=F64)))[..., :1]
+        else:
+            hit = pyro.sample("p", dist.Uniform(torch.zeros((), dtype=F64), 1.0)).unsqueeze(-1)
+        with pyro.plate("rows", len(data)):
+            pyro.sample("x", dist.Bernoulli(1 - hit), obs=data.to(F64))
+
+    program = Program(model, x)
+    coordinates = Coordinates.of(program, {"p": torch.stack([share, 1 - share]) if vector else share})
+    free = coordinates.vector()
+    curvature = minus_hessian(lambda point: program.log_marginal(coordinates.params(point)), free)
+    low, high = (float(limit.reshape(-1)[0]) for limit in coordinates.limits(free, curvature.inverse(), 1.959964)["p"])
+    if 5 <= hits <= 15:
+        step = 1.959964 / (20 * share * (1 - share)).sqrt()
+        expected = [float(torch.sigmoid(torch.logit(share) + sign * step)) for sign in (-1, 1)]
+    else:
+        expected = binomtest(hits, 20).proportion_ci(0.95, method="wilson")
+    assert [low, high] == pytest.approx(list(expected), abs=1e-6)
 
 
 def pyro_classes(weights):
