@@ -32,6 +32,7 @@ Kept = tuple[np.ndarray, Any]  # numbers of rows, and the rows
 Change = Callable[[Tensor], Tensor]
 Refused = Callable[[Tensor], Tensor | None]
 PIECE_ROWS = 8_192  # that are checked at once, for checks hold several copies
+JOINED_PARTS = 64  # a frame of a few rows takes a hundred times their size, and a hundred million rows come in thousands of pieces
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,6 +297,9 @@ class _Found:
         own = picked[(picked >= first) & (picked < first + num_rows)]
         if len(own):
             self.drawn.append((own, rows_at(block, own - first)))
+        if len(self.drawn) == JOINED_PARTS:
+            numbers, rows = zip(*self.drawn, strict=True)
+            self.drawn = [(np.concatenate(numbers), joined_rows(rows))]
 
     def _extreme(self, block: Any, table: Tensor, first: int, known: tuple[np.ndarray, np.ndarray] | None, sign: float) -> tuple[np.ndarray, np.ndarray]:
         signed = torch.where(table.isfinite(), sign * table, torch.inf).amin(1).double()  # (n, J)

@@ -92,6 +92,24 @@ def test_starts_come_from_a_sample_that_knows_what_a_sample_may_miss(few_drawn: 
     assert plain_call.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-6)
 
 
+@pytest.mark.parametrize("form", ["array", "frame", "parquet"])
+def test_a_sample_does_not_depend_on_how_its_pieces_are_kept(form: str, few_drawn: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of pieces of a few rows are joined while they come: the sample is that of one piece."""
+    rows: Any = measured()
+    if form != "array":
+        rows = pd.DataFrame(rows, columns=["a", "b", "c"])
+    if form == "parquet":
+        rows.to_parquet(tmp_path / "rows.parquet")
+        rows = tmp_path / "rows.parquet"
+    model = Mixture(2, Normal(), 3)
+    one, expected, _ = check_rows(model, RowBlocks.of(rows, NUM_ROWS), seed=0)
+    monkeypatch.setattr("inference.base.blocks.checked_rows.PIECE_ROWS", 3)
+    monkeypatch.setattr("inference.base.blocks.checked_rows.JOINED_PARTS", 4)
+    pieces, sample, _ = check_rows(model, RowBlocks.of(rows, NUM_ROWS), seed=0)
+    assert np.array_equal(one.sampled, pieces.sampled)
+    assert torch.equal(sample, expected)
+
+
 def test_categories_by_name_and_rare_ones(few_drawn: None) -> None:
     answers = pd.DataFrame(np.where(bits() == 1, "yes", "no"), columns=list("abcdef"))
     answers.loc[371, "c"] = "perhaps"
