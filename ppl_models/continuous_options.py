@@ -51,7 +51,7 @@ class ContinuousOptionsHMM:
     where a policy is deterministic); Dirichlet(``concentration``) for ``initial``.
 
     Data: ``{"state": (B, T, D), "action": (B, T), "length": (B,)}``, -1 (or NaN) for a missing action. Also packed
-    (B, T, D + 1), or a data frame with columns sequence, time, action and those of the state.
+    (B, T, D + 1), or a data frame with columns sequence, time, action and those of the state: without sequence all rows are one, without time steps follow each other as they stand.
 
     Source: the model is that of Zhang and Paschalidis (2021), arXiv:2010.03133, with parameterised policies; transitions
     as multinomial logits go back to Bengio and Frasconi (1995), *An input output HMM architecture*.

@@ -55,7 +55,7 @@ class OptionsHMM:
     concentration of keeping an option (of not ending it).
 
     Data: ``{"state": (B, T), "action": (B, T), "length": (B,)}``; -1 (or NaN) for a missing action, which is summed
-    out. Also packed (B, T, 2), or a data frame with columns sequence, time, state, action.
+    out. Also packed (B, T, 2), or a data frame with columns sequence, time, state, action: without sequence all rows are one, without time steps follow each other as they stand.
 
     Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter 2; Zhang and
     Paschalidis (2021), *Provable hierarchical imitation learning via EM*, arXiv:2010.03133.

@@ -18,7 +18,7 @@ from inference.programs.program import Params
 if TYPE_CHECKING:
     from inference.base.structure import Problem
 
-__all__ = ["Ranking", "degenerate_restarts", "distinct_optima", "rank_restarts"]
+__all__ = ["SAME_VALUE", "Ranking", "degenerate_restarts", "distinct_optima", "rank_restarts"]
 
 SAME_VALUE = 1e-6  # relative difference of objectives of one optimum
 ROUNDINGS = 64  # of the parameters' precision, that an objective of many rows may lose

@@ -264,6 +264,16 @@ class Structure:
         """The same law under the library's convention for labels and signs."""
         return params
 
+    def plainest(self, problem: Problem, params: Params) -> Params:
+        """Of all parameters that fit these data exactly as well by another naming of the latents, those whose names are easiest to read; itself where
+        latents can be renamed as a whole alone, which is what :meth:`canonical` and :meth:`labels` are for.
+
+        Args:
+            problem: model and data.
+            params: of restarts, (R, ...).
+        """
+        return params
+
     def align(self, params: Params, reference: Mapping[str, Tensor], signs: bool = True) -> Alignment | None:
         """Parameters under the names of the latents that bring them nearest to ``reference``; None where no names are known to be exchangeable.
 

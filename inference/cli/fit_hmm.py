@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,9 +27,13 @@ from inference.cli.app import (
 )
 from inference.cli.fit_mixture import AS_CATEGORIES, CATEGORIES, asked_of, component_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["SequenceColumn", "TimeColumn", "fit_hmm", "read_sequences"]
 
 
+MOST_LEFT_OUT, FEW_STEPS = 1.5, 5  # how far steps that are counted may reach, in numbers of rows, and rows that can tell
 SequenceColumn = Annotated[str | None, typer.Option(help="Column that says which sequence a row belongs to; without it all rows are one sequence.")]
 TimeColumn = Annotated[
     str | None, typer.Option(help="Column that counts the steps; numbers left out are steps without entries. Without it rows follow each other as they stand.")
@@ -98,4 +102,18 @@ def read_sequences(data: str, columns: str | None, sequence: str | None, time: s
     items = frame.drop(columns=list(places))
     if not items.shape[1]:
         raise ValueError("at least one column beside --sequence and --time was expected")
+    for name in items if time is None and columns is None else ():
+        if _counts_steps(items[name], None if sequence is None else frame[sequence]):
+            raise ValueError(f"column {name!r} counts the rows{'' if sequence is None else f' of each {sequence}'}, and would be an item: say --time {name}, or leave it out with --columns")
     return frame.rename(columns=places), items, places
+
+
+def _counts_steps(column: pd.Series, sequence: pd.Series | None) -> bool:
+    """Whether the entries of every sequence are different whole numbers of which few are left out, as counted steps are and hardly any measurement."""
+    import pandas as pd
+
+    if not pd.api.types.is_numeric_dtype(column) or column.hasnans or bool((column % 1 != 0).any()):
+        return False
+    own = column.groupby(pd.Series(0, column.index) if sequence is None else sequence, sort=False)
+    size, span = own.size(), own.max() - own.min() + 1
+    return bool((own.nunique() == size).all() and (span <= MOST_LEFT_OUT * size).all()) and int(size.max()) >= FEW_STEPS

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
     from ppl_models.continuous_options import ContinuousOptionsHMM
     from ppl_models.options_hmm import OptionsHMM
 
-__all__ = ["fit_options", "read_steps", "tabular_model"]
+__all__ = ["StepTime", "fit_options", "read_steps", "step_places", "tabular_model"]
+
+StepTime = Annotated[
+    str | None, typer.Option(help="Column that counts the steps of a sequence; if not given, the one called time, and where there is none the steps follow each other as they stand.")
+]
 
 
 @fit_app.command("options-hmm")
@@ -45,7 +49,7 @@ def fit_options(
     states: Annotated[int | None, typer.Option(min=1, help="Number of states; the largest seen plus one if not given.")] = None,
     actions: Annotated[int | None, typer.Option(min=1, help="Number of actions; likewise.")] = None,
     sequence: Annotated[str, typer.Option(help="Column that says which sequence a step belongs to.")] = "sequence",
-    time: Annotated[str, typer.Option(help="Column that counts the steps of a sequence.")] = "time",
+    time: StepTime = None,
     state: Annotated[str, typer.Option(help="Column of the state: whole numbers from 0, or names.")] = "state",
     action: Annotated[str, typer.Option(help="Column of the action, likewise; an empty one is missing.")] = "action",
     features: Annotated[
@@ -69,9 +73,8 @@ def fit_options(
     with one_line_errors(checkpoint, verbose, can_resume=True):
         check_out(out, overwrite, checkpoint)
         tabular = {"--states": states is not None, "--stickiness": stickiness > 0, "--termination": termination}
-        names = [state] if features is None else _names(features, tabular, (sequence, time, action))
-        places = {"sequence": sequence, "time": time, "action": action}
-        places |= {"state": state} if features is None else {}
+        names = [state] if features is None else _names(features, tabular, (sequence, time or "time", action))
+        places = step_places(data, sequence, time, action) | ({"state": state} if features is None else {})
         frame, codes = read_steps(data, places, [] if features is None else names)
         model: OptionsHMM | ContinuousOptionsHMM
         if features is None:
@@ -81,7 +84,7 @@ def fit_options(
         packed = model.check_data(frame, for_fit=False)[0]
         result = run(model, frame, "random" if random else "spectral", restarts, seed, checkpoint, not no_progress)
         deliver(result, packed, out, None, {"columns": places, "codes": codes})
-        _write_options(result, frame, packed, out / "options.csv")
+        _write_options(result, frame, packed, codes, out / "options.csv")
         typer.echo(f"options of every step: {out / 'options.csv'}")
 
 
@@ -106,9 +109,20 @@ def _continuous(
     return ContinuousOptionsHMM(num_features, actions or max(2, _largest(frame, "action") + 1), options, policy)
 
 
+def step_places(data: str, sequence: str, time: str | None, action: str) -> dict[str, str]:
+    """Which column of a file says what of a step; that there is none of the time is said."""
+    places = {"sequence": sequence, "time": time or "time", "action": action}
+    if time is None and "time" not in columns_of(data):
+        del places["time"]
+        typer.echo("The steps of a sequence follow each other as they stand in the file; --time names a column that counts them.")
+    return places
+
+
 def read_steps(data: str, places: dict[str, str], features: list[str]) -> tuple[pd.DataFrame, dict[str, dict[str, int]]]:
     """The columns of the steps under the names that the models know; states and actions that are texts are numbered, which is said, and the numbers."""
     import numpy as np
+
+    from ppl_models.sequences.trajectories import with_places
 
     numbered: dict[str, dict[str, int]] = {}
     if len(set(places.values())) < len(places):
@@ -118,7 +132,7 @@ def read_steps(data: str, places: dict[str, str], features: list[str]) -> tuple[
         if name not in names:
             shown = f"{', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
             raise ValueError(f"{data}: no column is named {name!r}; {option} says which column is meant; the columns are {shown}")
-    frame = read_mixed(data, list(wanted), [places["sequence"]]).rename(columns={name: place for place, name in places.items()})
+    frame = with_places(read_mixed(data, list(wanted), [places["sequence"]]).rename(columns={name: place for place, name in places.items()}))
     for place in ("state", "action"):
         if place in frame and holds_texts(frame[place]):
             codes = numbered[place] = {name: code for code, name in enumerate(sorted(set(frame[place].dropna())))}
@@ -148,14 +162,19 @@ def _largest(frame: pd.DataFrame, column: str) -> int:
     return int(values.max())
 
 
-def _write_options(fit: Fit, frame: pd.DataFrame, packed: Tensor, path: Path) -> None:
-    """The data, with the most probable path of options and the posterior of each, one row a step in order of time."""
+def _write_options(fit: Fit, frame: pd.DataFrame, packed: Tensor, codes: dict[str, dict[str, int]], path: Path) -> None:
+    """The data under their own words, with the most probable path of options and the posterior of each, one row a step in order of time."""
     import numpy as np
 
     inside = (packed[..., 0].isnan() if packed.is_floating_point() else packed[..., 0] < 0).logical_not().numpy()
     first = {key: i for i, key in enumerate(dict.fromkeys(frame["sequence"].tolist()))}
     order = np.lexsort((frame["time"].to_numpy(), frame["sequence"].map(first).to_numpy()))
-    table = frame.iloc[order].copy()
+    places = [name for name in ("sequence", "time", "state", "action") if name in frame]
+    table = frame[[*places, *(name for name in frame if name not in places)]].iloc[order].copy()
+    for place in ("state", "action"):
+        if place in table:
+            words = {code: name for name, code in codes.get(place, {}).items()}
+            table[place] = table[place].map(words) if words else table[place].astype("Int64")
     table["option"] = fit.decode_latents(packed)["options"].numpy()[inside]
     posterior = fit.posterior_latents(packed)["options"].numpy()[inside]
     for option in range(posterior.shape[1]):

@@ -27,7 +27,7 @@ from inference.cli.app import (
     write_picture,
 )
 from inference.cli.fit_hmm import SequenceColumn, TimeColumn, read_sequences
-from inference.cli.fit_options import read_steps, tabular_model
+from inference.cli.fit_options import StepTime, read_steps, step_places, tabular_model
 from inference.cli.select_pmf import record_of
 
 __all__ = ["Values", "select_hmm", "select_mixture", "select_options"]
@@ -48,7 +48,7 @@ Starts = Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Star
 @select_app.command("mixture")
 def select_mixture(
     data: Table,
-    k: Annotated[str, typer.Option("--k", metavar="FIRST:LAST", help="Numbers of components to compare, both ends included.")],
+    k: Annotated[str, typer.Option("--k", "--components", metavar="FIRST:LAST", help="Numbers of components to compare, both ends included.")],
     out: Out,
     values: Held = Values.real,
     restarts: Starts = 10,
@@ -107,7 +107,7 @@ def select_options(
     states: Annotated[int | None, typer.Option(min=1, help="Number of states; the largest seen plus one if not given.")] = None,
     actions: Annotated[int | None, typer.Option(min=1, help="Number of actions; likewise.")] = None,
     sequence: Annotated[str, typer.Option(help="Column that says which sequence a step belongs to.")] = "sequence",
-    time: Annotated[str, typer.Option(help="Column that counts the steps of a sequence.")] = "time",
+    time: StepTime = None,
     state: Annotated[str, typer.Option(help="Column of the state: whole numbers from 0, or names.")] = "state",
     action: Annotated[str, typer.Option(help="Column of the action, likewise; an empty one is missing.")] = "action",
     restarts: Starts = 10,
@@ -123,7 +123,7 @@ def select_options(
     with one_line_errors(None, verbose):
         sizes = range_of(options, "--options")
         check_out(out, overwrite)
-        frame, _ = read_steps(data, {"sequence": sequence, "time": time, "action": action, "state": state}, [])
+        frame, _ = read_steps(data, step_places(data, sequence, time, action) | {"state": state}, [])
         model = tabular_model(frame, sizes[-1], states, actions, 0.0, False, None)
         _select(model, frame, sizes, restarts, seed, out, no_progress)
 

@@ -47,12 +47,12 @@ ROW = {Criterion.acdc: "ACDC", Criterion.bic: "BIC, log N", Criterion.aic: "AIC"
 @select_app.command("pmf")
 def select_pmf(
     data: Table,
-    k: Annotated[str, typer.Option("--k", metavar="FIRST:LAST", help="Numbers of components to compare, both ends included.")],
+    k: Annotated[str, typer.Option("--k", "--components", metavar="FIRST:LAST", help="Numbers of components to compare, both ends included.")],
     out: Out,
     criterion: Annotated[
         Criterion, typer.Option(help="What chooses: rule compares laws and numbers together; acdc, the clear step, where --usage is given.")
     ] = Criterion.rule,
-    restarts: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
+    restarts: Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Starts of each fit.")] = 10,
     min_share: Annotated[
         float, typer.Option(min=0.01, max=0.99, help="Share of the discrepancy left that a clear step takes away.")
     ] = 0.5,

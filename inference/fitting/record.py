@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from inference.base.optima import SAME_VALUE
 from inference.base.outcome import PenaltyChoice
 from inference.base.structure import Structure
 from inference.programs.program import Params
@@ -84,6 +85,11 @@ class Restarts:
         return float(self.objective[self.best]) - float(self.objective[self.optimum == 1].max())
 
     @property
+    def is_ambiguous(self) -> bool:
+        """Whether another optimum, of other estimates, fits as well as the best."""
+        return self.next_best is not None and self.next_best <= SAME_VALUE * max(1.0, abs(float(self.objective[self.best])))
+
+    @property
     def faults(self) -> tuple[str, ...]:
         """What makes the reported solution no proper optimum; () where nothing does."""
         return self.degenerate[self.best] if self.degenerate else ()
@@ -96,7 +102,9 @@ class Restarts:
         tried = "" if self.num_tried is None else f", the most promising of {self.num_tried} tried"
         if self.num_ended > 1 or self.num_tried is not None:
             words.append(f"The best optimum was reached by {self.num_reached} of the {self.num_ended} starts run to the end{tried}.")
-            if self.next_best is not None:
+            if self.is_ambiguous:
+                words.append(f"They found {self.num_optima} distinct optima, and another one fits as well with other estimates: the data do not tell which of them is right.")
+            elif self.next_best is not None:
                 words.append(f"They found {self.num_optima} distinct optima, the next best lower by {self.next_best:.4g}.")
             if self.num_reached == 1 and not self.faults:
                 words.append("Nothing confirms that it is the best there is: run more starts, and see whether it comes again.")

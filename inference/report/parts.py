@@ -158,7 +158,8 @@ class Table(Part):
     @property
     def is_stacked(self) -> bool:
         """Whether its columns stand below each other on a narrow screen, a card a line, as they would not fit side by side."""
-        return len(self.head) > FEW_COLUMNS and len(self.rows) <= MOST_CARDS
+        width = len(self.head) if self.head else 1 + max(map(len, self.rows), default=0)  # without a head a card reads well sooner
+        return width > FEW_COLUMNS and len(self.rows) <= MOST_CARDS * (1 if self.head else 2)
 
     @property
     def classes(self) -> list[str]:

@@ -91,6 +91,9 @@ def on_convergence(subject: Subject) -> Finding:
     if rest and not near:
         step = f"Fit again with a smaller tolerance, such as {type(fit.method).__name__}(tolerance=1e-12)." if hasattr(fit.method, "tolerance") else step
         return Finding("care", question, f"It came to rest. {rest} {words}", step)
+    if fit.restarts.is_ambiguous:
+        step = "Compare the estimates of the starts (fit.restarts.params) before you interpret them: two of them fit equally well and differ by more than names."
+        return Finding("care", question, f"Yes, but not to one answer. {f'{rest} ' if rest else ''}{words}", step)
     return Finding("care" if alone else "good", question, f"Yes. {f'{rest} ' if rest else ''}{words}", step)
 
 

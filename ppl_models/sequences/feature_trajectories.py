@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.parts.frames import as_frame
-from ppl_models.sequences.trajectories import check_present, warn_unvisited
+from ppl_models.sequences.trajectories import check_present, warn_unvisited, with_places
 
 __all__ = ["FeatureScaleWarning", "as_feature_trajectories", "feature_lengths"]
 
@@ -156,10 +156,11 @@ def _from_frame(frame: Any, num_features: int) -> tuple[Tensor, tuple[str, ...]]
     """One row a step -> packed; sequences in order of their first row."""
     given = [str(name) for name in frame.columns]
     features = [name for name in frame.columns if str(name) not in COLUMNS]
-    if not set(COLUMNS) <= set(given) or len(features) != num_features or len(set(given)) != len(given):
+    if "action" not in given or len(features) != num_features or len(set(given)) != len(given):
         raise ValueError(
             f"data: columns sequence, time, action and {num_features} of the state were expected, got {', '.join(given)}"
         )
+    frame = with_places(frame)
     if not len(frame):
         raise ValueError("data: at least one row was expected, got none")
     check_present(frame, COLUMNS[:2])

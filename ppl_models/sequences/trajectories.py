@@ -16,7 +16,7 @@ from torch import Tensor
 from ppl_models.parts.frames import as_frame, row_of
 from ppl_models.sequences.codes import slices
 
-__all__ = ["UnvisitedWarning", "as_trajectories", "check_present", "pack", "trajectory_lengths", "unpack", "warn_unvisited"]
+__all__ = ["UnvisitedWarning", "as_trajectories", "check_present", "pack", "trajectory_lengths", "unpack", "warn_unvisited", "with_places"]
 
 COLUMNS = ("sequence", "time", "state", "action")
 
@@ -88,7 +88,7 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
 
     Args:
         data: a dict ``{"state": (B, T), "action": (B, T), "length": (B,)}`` (without a length all are T long), packed
-            sequences (B, T, 2), or a data frame with columns sequence, time, state, action, one row a step.
+            sequences (B, T, 2), or a data frame with columns sequence (one if it is not there), time (the order of the rows), state, action, one row a step.
         num_states, num_actions: the ranges start at 0.
         for_fit: whether a fit is to follow.
 
@@ -180,13 +180,22 @@ def check_present(frame: Any, names: tuple[str, ...]) -> None:
             raise ValueError(f"data: column {name!r} must not be empty; it is in {row_of(frame, int(missing[0]))}")
 
 
+def with_places(frame: Any) -> Any:
+    """A data frame of steps with its columns of places: all rows are one sequence where none is named, and steps in their order where no time is."""
+    names = list(map(str, frame.columns))
+    if "sequence" not in names:
+        frame = frame.assign(sequence=0)
+    return frame if "time" in names else frame.assign(time=frame.groupby("sequence", sort=False).cumcount())
+
+
 def _from_frame(frame: Any) -> Tensor:
     """One row a step -> packed; sequences in order of their first row."""
     names = [str(name) for name in frame.columns]
-    if sorted(names) != sorted(COLUMNS):
-        absent, others = ([name for name in own if name not in known] for own, known in ((COLUMNS, names), (names, COLUMNS)))
+    absent, others = ([name for name in own if name not in known] for own, known in ((COLUMNS, names), (names, COLUMNS)))
+    if others or len(set(names)) < len(names) or not {"state", "action"} <= set(names):
         remedy = f"rename yours, as in data.rename(columns={dict(zip(others, absent, strict=False))})" if absent and others else "leave the others out, and add what is missing"
         raise ValueError(f"data: columns {', '.join(COLUMNS)} were expected, got {', '.join(names)}: {remedy}")
+    frame = with_places(frame)
     check_present(frame, COLUMNS[:2])
     columns = {}
     for name in COLUMNS[1:]:

@@ -61,10 +61,11 @@ def test_one_sequence_in_the_order_of_its_lines(table: Path, tmp_path: Path) -> 
         (("--sequence", "step", "--time", "step"), "two columns were expected, got 'step' for both"),
         (("--sequence", "animal", "--time", "speed"), "column 'time' must not be empty"),
         (("--time", "step", "--columns", "speed"), "every time once in a sequence was expected"),
+        (("--sequence", "animal"), "column 'step' counts the rows of each animal, and would be an item: say --time step"),
         (("--initial", "any", "--columns", "speed"), "initial must be one of 'free', 'stationary', 'uniform'"),
         (("--response", "speed=gamma"), "column 'speed': one of"),
     ],
-    ids=["sequence", "both", "times", "twice", "initial", "response"],
+    ids=["sequence", "both", "times", "twice", "counted", "initial", "response"],
 )
 def test_what_is_refused(table: Path, tmp_path: Path, options: tuple[str, ...], words: str) -> None:
     told = run("fit", "hmm", table, "--states", 2, *options, "--no-progress", "--out", tmp_path / "out")

@@ -22,7 +22,7 @@ def test_select_mixture_writes_the_page(tmp_path):
     rows = rng.standard_normal((60, 2)) + np.array([[0.0, 0.0], [8.0, 0.0]])[rng.integers(2, size=60)]
     table, out = tmp_path / "rows.csv", tmp_path / "out"
     pd.DataFrame(rows, columns=["height", "weight"]).to_csv(table, index=False)
-    asked = ["select", "mixture", str(table), "--k", "1:3", "--restarts", "2", "--out", str(out)]
+    asked = ["select", "mixture", str(table), "--components", "1:3", "--restarts", "2", "--out", str(out)]
     done = CliRunner().invoke(app, [*asked, "--no-progress"])
     assert done.exit_code == 0, done.output
     record = json.loads((out / "selection.json").read_text())

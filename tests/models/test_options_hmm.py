@@ -19,7 +19,7 @@ from zoo.rows_options import by_filter, by_paths, options_truth
 
 from inference import fit
 from inference.programs.program import Program
-from ppl_models import OptionsHMM
+from ppl_models import ContinuousOptionsHMM, OptionsHMM
 from ppl_models.sequences.trajectories import UnvisitedWarning, pack, trajectory_lengths, unpack
 
 F64 = torch.float64
@@ -184,10 +184,23 @@ def test_a_data_frame_is_read_in_any_order() -> None:
     assert torch.equal(shuffled, packed)
 
 
+def test_rows_without_places_follow_each_other() -> None:
+    """Without times steps stand in order, mixed as the sequences may be; without sequences all rows are one."""
+    model = OptionsHMM(3, 2, 2)
+    packed, _ = model.check_data(FRAME)
+    assert torch.equal(model.check_data(FRAME.drop(columns="time").iloc[[0, 3, 1, 4, 2]])[0], packed)
+    one = model.check_data(FRAME.drop(columns=["time", "sequence"]))[0]
+    assert one.tolist() == [[[0, 0], [1, -1], [2, 1], [2, 1], [1, 0]]]
+    steered = ContinuousOptionsHMM(1, 2, 2)
+    floats = FRAME.assign(state=FRAME["state"].astype(float))
+    assert torch.equal(steered.check_data(floats.drop(columns="time"))[0].nan_to_num(-9), steered.check_data(floats)[0].nan_to_num(-9))
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda f: f.drop(columns="time"), "columns sequence, time, state, action were expected"),
+        (lambda f: f.drop(columns="state"), "columns sequence, time, state, action were expected"),
+        (lambda f: f.assign(place=1), "columns sequence, time, state, action were expected"),
         (lambda f: f.drop(index=1), "sequence 'b' goes from 3 to 5"),
         (lambda f: pd.concat([f, f.iloc[:1]]), "goes from 3 to 3"),
         (lambda f: f.assign(state=[0, None, 2, 2, 1]), "in sequence 'b' at time 4"),

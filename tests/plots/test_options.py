@@ -179,6 +179,23 @@ def test_columns_of_other_names_and_of_texts_are_taken(table, tmp_path, monkeypa
     assert "The actions are numbered: down is 0, left is 1, right is 2, up is 3." in done.output
 
 
+def test_steps_in_the_order_of_the_file_and_states_by_their_words(table, tmp_path) -> None:
+    """Failed before: a file without a column of times was refused, and options.csv held numbers where the file has words."""
+    frame = pd.read_csv(table).sort_values(["sequence", "time"], kind="stable").drop(columns="time")
+    frame["action"] = frame["action"].map({0: "up", 1: "down", 2: "left", 3: "right"})
+    frame.to_csv(tmp_path / "walks.csv", index=False)
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, ["fit", "options-hmm", str(tmp_path / "walks.csv"), "--options", "2", "--restarts", "1", "--random", "--out", str(out), "--no-progress"])
+    assert done.exit_code == 0, done.output
+    assert "--time names a column that counts them" in done.output
+    path = pd.read_csv(out / "options.csv")
+    assert list(path.columns[:5]) == ["sequence", "time", "state", "action", "option"]
+    assert path["action"].tolist() == frame["action"].tolist()
+    assert path["state"].tolist() == frame["state"].tolist()
+    told = CliRunner().invoke(app, ["predict", str(out), str(tmp_path / "walks.csv"), "--out", str(tmp_path / "again.csv")])
+    assert told.exit_code == 0, told.output
+
+
 def drives(num_rows: int = 12, num_steps: int = 25) -> pd.DataFrame:
     """Actions that follow x while one option is on and its opposite while the other is."""
     generator = np.random.default_rng(0)
@@ -218,7 +235,7 @@ def test_the_command_line_fits_continuous_states(tmp_path, network) -> None:
     ("change", "more", "message"),
     [
         (lambda f: f.drop(columns="speed"), (), "no column is named 'speed'; --features says which column is meant; the columns are sequence, time, x, action, note"),
-        (lambda f: f.drop(columns="time"), (), "no column is named 'time'; --time says which"),
+        (lambda f: f.drop(columns="time"), ("--time", "step"), "no column is named 'step'; --time says which"),
         (lambda f: f.drop(index=3), (), "sequence 'drive 0' goes from 2 to 4"),
         (lambda f: f.assign(x=f["x"].mask(f.index == 4)), (), "data['state']: missing at sequence 0, step 4, column 0"),
         (lambda f: f.assign(x="left"), (), "column 'x': numbers were expected"),

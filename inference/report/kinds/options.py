@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from inference.fitting.showing import rows_in_words
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policy_tables
+from inference.programs.data import checked
 from inference.report.latent_use import latent_use
 from inference.report.page import picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Verdict
@@ -52,7 +53,7 @@ def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject
     about, fit = structure.about, subject.fit
     words = f"{rows_in_words(fit)}; {counted(about.num_actions, 'action')}, taken by {counted(about.num_options, 'hidden option')}, each a way to act that is kept for a while."
     step = "Ask whether this is the right number of options: fit several numbers and compare them (inference.selection.select_dimension)."
-    asked = (on_convergence, _on_theorem, on_latents, _on_length, on_prediction)
+    asked = (on_convergence, _on_theorem, _on_names, on_latents, _on_length, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
 
@@ -64,6 +65,14 @@ def _on_theorem(subject: Subject) -> Finding:
     if record["identified"]:
         return Finding("good", question, "Yes: the law of three successive steps, which a large sample tells, determines them up to their names.")
     return Finding("care", question, f"That is not shown: {record['reason']}. The argument looks at three successive steps; longer stretches may determine the options.", "Compare the options of several starts before you interpret them.")
+
+
+def _on_names(subject: Subject) -> Finding | None:
+    """Whether an option of one state can be said to be that of another."""
+    structure = subject.fit.structure
+    if subject.data is None or not isinstance(structure, OptionsStructure) or not (words := structure.unlike_names(checked(subject.fit.model, subject.data)[0])):
+        return None
+    return Finding("care", "Do the options mean the same in all states?", f"The data cannot tell: {words}. They are named so that they last longest.", "Compare an option between these groups of states with care, or say by stickiness= that options are kept, where you know that.")
 
 
 def _on_length(subject: Subject) -> Finding | None:
@@ -110,4 +119,4 @@ def _times(subject: Subject) -> Iterator[Part]:
     yield picture(lambda: plot_option_occupancy(fit, data, sequence=0), "options over the first sequence")
     if fit.num_rows > 1:
         yield picture(lambda: plot_option_occupancy(fit, data), "share of every option over time")
-        yield Paragraph(f"First the first sequence, then the average over all {fit.num_rows:,}.")
+        yield Paragraph(f"Above the first sequence, below the average over all {fit.num_rows:,}.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ from inference.programs.program import Params, Program
 from inference.structures.options.alignment import align_options, permute_options
 from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.forward_backward import parts_of, steps_of
+from inference.structures.options.label_groups import LabelGroups, label_groups, under_lasting_names
 from inference.structures.options.paths import smooth, viterbi
 from inference.structures.options.starts import alike_policies, random_policies, split_policies, with_counted_parts
 from ppl_models.descriptions.options import ChainDescription
@@ -31,6 +33,7 @@ __all__ = ["OptionsStructure"]
 
 DECIDED = 0.99  # share of steps whose option the state tells
 MOST_SHOWN = 8
+NAMED = "They are named so that they last longest; compare an option between groups with that in mind, or say by stickiness= that options are kept"
 NUM_STARTS = 4  # the recommended number: one from moments, three at random
 NUM_CANDIDATES, SHORT_RUN = 3, 30  # random starts tried for each one kept, and the iterations they are judged by
 
@@ -106,6 +109,28 @@ class OptionsStructure(Structure):
         order = sorted(range(chain.num_options), key=lambda o: [-round(p, 9) for p in mean[o].tolist()])
         return permute_options(chain, params, torch.tensor(order, device=mean.device))
 
+    def plainest(self, problem: Problem, params: Params) -> Params:
+        """Options under the names by which they last longest, where groups of states have names of their own (:mod:`inference.structures.options.label_groups`)."""
+        groups = self._label_groups(problem)
+        if groups is None or not groups.group.any():
+            return params
+        found = [under_lasting_names(self.about, {name: value[r] for name, value in params.items()}, groups) for r in range(len(params[self.about.low]))]
+        return {name: torch.stack([own[name] for own in found]) for name in params}
+
+    def _label_groups(self, problem: Problem) -> LabelGroups | None:
+        """None where no names can be exchanged in some states alone."""
+        return label_groups(problem.summed(partial(_moves, self.about.num_states))) if self._are_names_free else None
+
+    @property
+    def _are_names_free(self) -> bool:
+        """Whether neither the model nor its prior tells keeping an option from changing it."""
+        chain = self.about
+        return chain.num_options > 1 and chain.termination is None and chain.stickiness == 0
+
+    def unlike_names(self, data: Tensor) -> str:
+        """Which groups of states have options without names in common, in words; "" where there are none."""
+        return _apart_in_words(label_groups(_moves(self.about.num_states, data)).apart) if self._are_names_free else ""
+
     def num_free(self, params: Params) -> int:
         """Every row of probabilities has one entry less; ``initial`` is one row. Endings of two options say no more than ``high``."""
         c = self.model.chain()
@@ -163,6 +188,9 @@ class OptionsStructure(Structure):
         """Options that the state alone decides: nothing is hidden then, and nothing was learnt of switching."""
         if self.about.num_options == 1:
             return []
+        groups = self._label_groups(problem)
+        unlike = "" if groups is None else _apart_in_words(groups.apart)
+        said = [f"{unlike}. {NAMED}"] if unlike else []
 
         def often(data: Tensor, _: Tensor | None) -> Tensor:
             chance = smooth(steps_of(parts_of(self.about, params), data)).option  # (B, T, O)
@@ -172,13 +200,14 @@ class OptionsStructure(Structure):
         visits = problem.summed(often).cpu()
         owner, used = visits.argmax(1), visits.sum(1) > 0
         if float(visits.amax(1).sum()) < DECIDED * float(visits.sum()) or len(owner[used].unique()) < 2:
-            return []
+            return said
         where = "; ".join(
             f"option {k} in state{'s' if len(own) > 1 else ''} {', '.join(map(str, own[:MOST_SHOWN]))}{' and others' if len(own) > MOST_SHOWN else ''}"
             for k in owner[used].unique().tolist()
             for own in [(used & (owner == k)).nonzero().ravel().tolist()]
         )
         return [
+            *said,
             f"the options are a function of the observed state ({where}): in each state one option is on nearly always, so nothing about "
             "them is hidden, and one option, with a policy for each state, says as much. Fit fewer options, compare by BIC or held-out "
             "sequences, or fit again with more starts"
@@ -248,6 +277,24 @@ def _num_gaps(data: Tensor, _: Tensor | None) -> Tensor:
     """Missing actions between two states."""
     state, action = data[..., 0], data[..., 1]
     return ((action[:, :-1] < 0) & (state[:, :-1] >= 0) & (state[:, 1:] >= 0)).sum()
+
+
+def _moves(num_states: int, data: Tensor, _: Tensor | None = None) -> Tensor:
+    """How often each state followed each other one, (S, S)."""
+    before, after = data[:, :-1, 0].long(), data[:, 1:, 0].long()
+    seen = (before >= 0) & (after >= 0)
+    return torch.bincount(before[seen] * num_states + after[seen], minlength=num_states**2).reshape(num_states, num_states)
+
+
+def _apart_in_words(groups: Sequence[Sequence[int]]) -> str:
+    if len(groups) < 2:
+        return ""
+    shown = "; ".join(f"{', '.join(map(str, own[:MOST_SHOWN]))}{' and others' if len(own) > MOST_SHOWN else ''}" for own in groups[:MOST_SHOWN])
+    more = f"; and {len(groups) - MOST_SHOWN} more" if len(groups) > MOST_SHOWN else ""
+    return (
+        f"the options of {len(groups)} groups of states have no names in common (states {shown}{more}): no state is entered from two of them, so options that are renamed in one group "
+        "alone fit exactly as well"
+    )
 
 
 def _shares(values: Tensor, num_values: int) -> Tensor:
