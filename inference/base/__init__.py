@@ -38,7 +38,7 @@ from inference.base.progress import NoProgress, Progress, RichProgress
 from inference.base.relabelling import Alignment, Labels, Matching, align_labels, match_columns, relabel_draws
 from inference.base.starts import StartSearch
 from inference.base.steps import GenericSteps, Steps, add_statistics, maximise_free, summed_statistics
-from inference.base.structure import Method, Problem, Recommendation, Standard, Structure, is_large, is_method
+from inference.base.structure import Method, Problem, Recommendation, Standard, Structure, is_method
 
 __all__ = [
     "Checkpoint",
@@ -94,7 +94,6 @@ __all__ = [
     "Recommendation",
     "Standard",
     "Structure",
-    "is_large",
     "is_method",
     "Method",
     "Problem",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["listed", "shared_values", "shared_words", "value_sums"]
+from inference.programs.program import Params, Program
+from inference.programs.sites import MAX_SUMMED, is_large
+
+__all__ = ["listed", "shared_values", "shared_words", "useless_values", "value_sums"]
 
 COPIES = 1e-3  # symmetrised Kullback-Leibler divergence below which two components are one
 
@@ -67,3 +71,22 @@ def shared_words(sums: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
 def listed(words: Sequence[str]) -> str:
     """Words as a list in a sentence."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def useless_values(program: Program, params: Params, num_rows: int, often: float = 1.0) -> tuple[str, ...]:
+    """Values of a categorical latent of a program that no row uses, or that no row tells apart, in words.
+
+    Args:
+        program: on its rows; params: by site name, without leading dims.
+        num_rows: rows it is run on; often: how many rows each of them stands for.
+    """
+    sites = [site for site in program.sites if site.kind == "latent"]
+    if any(site.num_values is None or math.prod(site.shape) * site.num_values > MAX_SUMMED for site in sites):
+        return ()
+    names = [s.name for s in sites if s.law == "Categorical" and s.shape == (num_rows,) and len(s.plates) == 1 and not s.in_chain]
+    if not names or is_large(program.sites):
+        return ()
+    with torch.no_grad():
+        marginals = program.latent_marginals(params)
+    weights = None if often == 1.0 else torch.full((num_rows,), often, dtype=torch.float64)
+    return tuple(words for name in names for words in shared_values(marginals[name], f"{name} value", weights=weights))

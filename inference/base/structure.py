@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,11 +26,12 @@ from inference.base.gibbs import GenericGibbs, Gibbs
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.base.relabelling import Alignment, Labels, align_labels
-from inference.base.shared_values import shared_values
+from inference.base.shared_values import useless_values
 from inference.base.starts import StartSearch
 from inference.programs.data import checks_data, first_tensor, map_tensors
 from inference.programs.program import Params, Program
 from inference.programs.replicates import tables_of
+from inference.programs.sites import MAX_SUMMED, is_large
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.showing import shows_briefly
@@ -42,12 +42,10 @@ if TYPE_CHECKING:
     from inference.base.steps import Steps
 
 S = TypeVar("S")
-MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
-MAX_VALUES = 2**16  # of one latent site
 OF_PROGRAMS = StartSearch(batch=10, short_iterations=5, finalists=4, least=4, cap=40, budget=3e7)  # an M-step costs a hundred E-steps
 ONE_BY_ONE = StartSearch(batch=6, short_iterations=4, finalists=3, least=3, replicates=2, cap=18, budget=1e7)
 
-__all__ = ["Recommendation", "Structure", "is_large", "is_method", "Method", "Problem", "num_counted", "sampled_sites", "open_sites", "refuse_open_sites", "Standard"]
+__all__ = ["Recommendation", "Structure", "is_method", "Method", "Problem", "num_counted", "sampled_sites", "open_sites", "refuse_open_sites", "Standard"]
 
 
 @dataclass(frozen=True)
@@ -70,11 +68,6 @@ def num_counted(weights: Tensor) -> float:
     """How many rows these weights stand for: an int where it is whole."""
     total = float(weights.double().sum())
     return int(total) if total.is_integer() else total
-
-
-def is_large(program: Program) -> bool:
-    """Whether a latent site has too many values for a program to sum over."""
-    return any(site.kind == "latent" and (site.num_values or math.inf) > MAX_VALUES for site in program.sites)
 
 
 def open_sites(structure: Structure, program: Program) -> tuple[str, ...]:
@@ -197,18 +190,8 @@ class Structure:
         """
         if checks_data(self.model) and all(site.law != "Categorical" for site in problem.program_of_one_row().sites):
             return ()  # a run on all rows draws their latents, which takes long where these have many values
-        program = problem.program()
-        sites = [site for site in program.sites if site.kind == "latent"]
-        if any(site.num_values is None or math.prod(site.shape) * site.num_values > MAX_SUMMED for site in sites):
-            return ()
-        rows = (len(first_tensor(problem.data)),)
-        names = [s.name for s in sites if s.law == "Categorical" and s.shape == rows and len(s.plates) == 1 and not s.in_chain]
-        if not names or is_large(program):
-            return ()
-        with torch.no_grad():
-            marginals = program.latent_marginals(params)
-        often = None if problem.rows is None else torch.full(rows, problem.num_rows / rows[0], dtype=torch.float64)  # what a row of the sample stands for
-        return tuple(words for name in names for words in shared_values(marginals[name], f"{name} value", weights=often))
+        held = len(first_tensor(problem.data))
+        return useless_values(problem.program(), params, held, 1.0 if problem.rows is None else problem.num_rows / held)
 
     def split_start(self, problem: Problem, smaller: Params) -> Params | None:
         """Parameters of this model, (1, ...), from those of the same model with one latent value or latent less: its largest one split in
@@ -323,7 +306,7 @@ class Structure:
 
     def sums_out(self, program: Program) -> bool:
         """Whether the latents of a row can be summed over: no site has too many values."""
-        return not is_large(program)
+        return not is_large(program.sites)
 
     def marginal_rows(self, program: Program, params: Params) -> Tensor:
         """Log-likelihood of each row, latents summed out, (N,)."""
@@ -486,7 +469,7 @@ class Structure:
         """Engine, start and restarts where the user names none; a program with discrete latents may have several optima."""
         program = problem.program()
         sites = [site for site in program.sites if site.kind == "latent"]
-        if not sites or not program.names("parameter") or program.names("local") or is_large(program):
+        if not sites or not program.names("parameter") or program.names("local") or is_large(program.sites):
             return Recommendation()
         return Recommendation(search=OF_PROGRAMS if program.broadcasts() else ONE_BY_ONE)
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inference.base.structure import Structure, is_large, sampled_sites
+from inference.base.structure import Structure, sampled_sites
 from inference.fitting.rows import chunks, log_likelihood_rows, posterior_latents, refuse_open, sums_out
+from inference.programs.sites import is_large
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
@@ -72,7 +73,7 @@ def _batches(fit: FitRecord, data: Any, num_draws: int) -> bool:
     """Whether there are several draws, and the rows stand in one plate whose latents can be summed out, so that draws run as one batch."""
     program = next(chunks(fit, data))
     drawn = set(sampled_sites(fit.structure, program))
-    summed = not is_large(program) if drawn else sums_out(fit, program) and not is_large(program)
+    summed = not is_large(program.sites) if drawn else sums_out(fit, program) and not is_large(program.sites)
     return (num_draws > 1 or bool(drawn)) and summed and not fit.structure.local_sites and len(program.names("latent")) > 0
 
 

@@ -14,13 +14,14 @@ from torch import Tensor
 from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.blocks.written import Written, num_rows_of
 from inference.base.checkpoint import usable_path
-from inference.base.structure import is_large, sampled_sites
+from inference.base.structure import sampled_sites
 from inference.engines import gibbs_estimates
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
 from inference.programs.data import checks_data, first_tensor, map_tensors
 from inference.programs.program import Params, Program, simulate
+from inference.programs.sites import is_large
 from ppl_models.parts.validation import check_size
 
 __all__ = ["chunks", "decode_latents", "everything_of_rows", "log_likelihood_rows", "posterior_latents", "reconstruct", "simulate_rows", "sums_out"]
@@ -45,7 +46,7 @@ def _chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
     tensors = map_tensors(lambda x: x.to(like if x.is_floating_point() else like.device), tensors)
     first = first_tensor(tensors)
     program = Program(fit.model, map_tensors(lambda x: x[:1], tensors))
-    values = 1 if is_large(program) else max(site.num_values or 1 for site in program.sites)
+    values = 1 if is_large(program.sites) else max(site.num_values or 1 for site in program.sites)
     rows = max(1, CHUNK_ELEMENTS // max(first[:1].numel(), values))
     for start in range(0, len(first), rows):
         chunk = slice(start, start + rows)

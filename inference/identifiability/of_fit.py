@@ -6,13 +6,14 @@ from functools import singledispatch
 from typing import Any, Protocol
 
 from inference.base.plugins import load_modules
-from inference.base.structure import Structure, is_large
+from inference.base.structure import Structure
 from inference.fitting.columns import as_fitted
 from inference.fitting.record import FitRecord
 from inference.identifiability.fisher import information_from_scores
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores
 from inference.programs.data import checked, checks_data, first_tensor
 from inference.programs.program import Program
+from inference.programs.sites import is_large
 
 __all__ = ["IdentifiabilityText", "identifiability_of", "report_of"]
 
@@ -54,7 +55,7 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
         return None
     program = Program(fit.model, tensors)
     values = max([1, *(site.num_values or 1 for site in program.sites)])
-    if is_large(program) or num_rows * values > MOST_WORK:
+    if is_large(program.sites) or num_rows * values > MOST_WORK:
         return None
     try:
         scores, names = row_scores(fit, data, hold_bounds=True)

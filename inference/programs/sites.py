@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.distributions import constraints
 
-__all__ = ["Site", "law_of", "sample_nodes", "unchanging_laws"]
+__all__ = ["MAX_SUMMED", "Site", "is_large", "law_of", "sample_nodes", "unchanging_laws"]
+
+MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
+MAX_VALUES = 2**16  # of one latent site
 
 
 @dataclass(frozen=True)
@@ -73,3 +77,8 @@ def unchanging_laws(names: Sequence[str], first: Any, second: Any) -> dict[str, 
             return None
         found[name] = one["fn"]
     return found
+
+
+def is_large(sites: Iterable[Site]) -> bool:
+    """Whether a latent site has too many values for a program to sum over."""
+    return any(site.kind == "latent" and (site.num_values or math.inf) > MAX_VALUES for site in sites)

@@ -41,7 +41,7 @@ def test_a_fit_too_large_to_enumerate_answers_by_sweeps(model, monkeypatch):
     data = (torch.rand(40, 9, generator=torch.Generator().manual_seed(0)) < 0.4).to(F64)
     result = fit(model, data, EM(max_iterations=5), init="random")
     exact, rows = result.posterior_latents(data), result.log_likelihood_rows(data)
-    monkeypatch.setattr("inference.base.structure.MAX_VALUES", 1)
+    monkeypatch.setattr("inference.programs.sites.MAX_VALUES", 1)
     monkeypatch.setattr("inference.fitting.rows.CHUNK_ELEMENTS", 200)  # several chunks
     sampled = result.posterior_latents(data)
     for name, value in exact.items():
