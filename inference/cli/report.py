@@ -22,7 +22,7 @@ def report(
     with one_line_errors(None, verbose):
         from inference.identifiability.of_fit import identifiability_of
         from inference.report.fit import write_report
-        from inference.report.results_folder import REPORT, read_results
+        from inference.report.results_folder import REPORT, names_in, read_results
 
         fit, frame, summary = read_results(folder)
         shape = shape_of(image_shape)
@@ -30,7 +30,7 @@ def report(
         if shape is None and summary.get("image_shape"):
             shape = tuple(summary["image_shape"])
         verdict = identifiability_of(fit, frame)
-        write_report(fit, frame, folder / REPORT, image_shape=shape, identifiability=verdict)
+        write_report(fit, frame, folder / REPORT, image_shape=shape, names=names_in(fit, summary.get("read_as")), identifiability=verdict)
         typer.echo(f"report: {folder / REPORT}")
 
 

@@ -28,6 +28,7 @@ __all__ = ["plot_check", "plot_posterior_predictive", "plot_restarts", "plot_tra
 
 POSITIVE, NEGATIVE, OBSERVED, SIMULATED = "#b2182b", "#2166ac", "#222222", "#e08214"
 DIVERGING = "RdBu_r"
+SAME_SUM = 1e-3  # range of sums, in standard deviations of an item, that says that all are one
 
 
 def _axes(ax: Axes | None, width: float, height: float) -> Axes:
@@ -142,14 +143,7 @@ def plot_check(check: PredictiveCheck, axes: Sequence[Axes] | None = None, name:
     by_chance = 2 * num_varying / (num_simulations + 1)  # observed as likely as any to be the least or the largest
     outside = f"{check.num_outside()} of {len(observed)} outside all simulations, {by_chance:.2g} by chance"
     left.set(xlabel="observed", ylabel="simulated", title=f"Mean of each item\n({outside})")
-    sums, simulated_sums = check.row_sums()
-    bins = check.sum_bins()
-    middle.hist(sums, bins, density=True, color="#bbbbbb", label="observed")
-    style: dict[str, Any] = {"histtype": "step", "density": True, "color": SIMULATED, "linewidth": 1.8}
-    middle.hist(simulated_sums.ravel(), bins, label="simulated", **style)
-    middle.legend(fontsize=8)
-    units = "items" if check.is_discrete else "standardised items"
-    middle.set(xlabel=f"sum of {units} in a row", ylabel="share of rows", title="Sums of rows")
+    _draw_sums(middle, check)
     pairs, simulated_pairs = check.correlations()
     step = max(1, len(pairs) // 3000)  # enough to see
     right.plot(pairs[::step], simulated_pairs[::step], ".", color=SIMULATED, markersize=3, alpha=0.5)
@@ -163,6 +157,23 @@ def plot_check(check: PredictiveCheck, axes: Sequence[Axes] | None = None, name:
         return cast("Figure", left.figure)
     _title(figure, check, name)
     return figure
+
+
+def _draw_sums(ax: Axes, check: PredictiveCheck) -> None:
+    """Distribution of the sums of rows; in words where all are one, as those of shares of two kinds."""
+    sums, simulated = check.row_sums()
+    ax.set(title="Sums of rows")
+    known = sums[np.isfinite(sums)]
+    if not check.is_discrete and known.size and np.ptp(known) < SAME_SUM:
+        ax.text(0.5, 0.5, "The items of every row\nadd up to the same.", ha="center", va="center", transform=ax.transAxes)
+        ax.set_axis_off()
+        return
+    bins = check.sum_bins()
+    ax.hist(sums, bins, density=True, color="#bbbbbb", label="observed")
+    style: dict[str, Any] = {"histtype": "step", "density": True, "color": SIMULATED, "linewidth": 1.8}
+    ax.hist(simulated.ravel(), bins, label="simulated", **style)
+    ax.legend(fontsize=8)
+    ax.set(xlabel=f"sum of {'items' if check.is_discrete else 'standardised items'} in a row", ylabel="share of rows")
 
 
 def _plot_one_column(check: PredictiveCheck, name: str) -> Figure:

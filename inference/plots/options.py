@@ -5,7 +5,7 @@ As in :mod:`inference.plots.fit`, everything is drawn on the ``ax`` given or on 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,9 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from inference.fitting.names import Names, labels_of
 from inference.inspection.options import smooth_options
+from inference.plots._common import short_name
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription, with_high
 from ppl_models.sequences.feature_trajectories import feature_lengths
 from ppl_models.sequences.trajectories import trajectory_lengths
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_option_occupancy", "plot_option_switches", "plot_policies", "plot_policy_tables"]
 
 MOST_ROWS = 40  # states that are numbered one by one
+LONG = 3  # letters of a name that stands across
 
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")  # colour-blind safe
 
@@ -124,12 +127,12 @@ def plot_option_occupancy(
     return ax
 
 
-def plot_policy_tables(fit: Fit, names: Sequence[str] = ()) -> Figure:
+def plot_policy_tables(fit: Fit, names: Sequence[str] | Names = ()) -> Figure:
     """The low-level policy of every option: P(action | state) as a table, or the weights of softmax-linear policies.
 
     Args:
         fit: a fit of a model of hidden options.
-        names: of the columns of a continuous state.
+        names: of the columns of a continuous state; of other states and actions by dim, as in ``{"state": ["hall", "yard"], "action": ["stay", "go"]}``.
 
     Raises:
         ValueError: if the model has no options, or hidden units stand between states and actions.
@@ -140,14 +143,16 @@ def plot_policy_tables(fit: Fit, names: Sequence[str] = ()) -> Figure:
             raise ValueError(f"plot_policy_tables: weights on the state were expected, {about.policy!r} has hidden units between")
         weights = torch.cat([fit.params["low_weights"], fit.params["low_intercepts"][..., None]], -1)
         tables = weights.mT.detach().cpu().numpy()  # (O, F + 1, A - 1)
-        rows: Sequence[str] = (*(names or [str(i) for i in range(about.num_features)]), "intercept")
-        columns, title = range(1, about.num_actions), "log-odds against action 0"
+        rows = [*(names or [str(i) for i in range(about.num_features)]), "intercept"]
+        columns, title = [str(a) for a in range(1, about.num_actions)], "log-odds against action 0"
         limit = max(1e-9, float(np.abs(tables).max()))
         low, high, colours = -limit, limit, "RdBu_r"
     else:
         chain = _chain(fit, "plot_policy_tables")
         tables = fit.params[chain.low].transpose(0, 1).detach().cpu().numpy()  # (O, S, A)
-        rows, columns, title = [str(s) for s in range(chain.num_states)], range(chain.num_actions), "P(action | state)"
+        by_dim = names if isinstance(names, Mapping) else None
+        rows = [short_name(str(s)) for s in labels_of(fit, "state", chain.num_states, by_dim)]
+        columns, title = [short_name(str(a)) for a in labels_of(fit, "action", chain.num_actions, by_dim)], "P(action | state)"
         low, high, colours = 0.0, 1.0, "viridis"
     height, width = tables.shape[1:]
     size = (1.6 + len(tables) * (0.9 + 0.3 * width), min(9.0, 1.3 + 0.26 * height))
@@ -155,7 +160,8 @@ def plot_policy_tables(fit: Fit, names: Sequence[str] = ()) -> Figure:
     axes = figure.subplots(1, len(tables), squeeze=False, sharey=True)[0]
     for option, (ax, table) in enumerate(zip(axes, tables, strict=True)):
         image = ax.imshow(table, vmin=low, vmax=high, cmap=colours, aspect="auto")
-        ax.set(title=f"option {option}", xlabel="action", xticks=range(width), xticklabels=list(columns))
+        ax.set(title=f"option {option}", xlabel="action", xticks=range(width))
+        ax.set_xticklabels(columns, rotation=45 if max(map(len, columns)) > LONG else 0)
     if height <= MOST_ROWS:
         axes[0].set(yticks=range(height), yticklabels=rows)
     axes[0].set_ylabel("state")
@@ -163,12 +169,18 @@ def plot_policy_tables(fit: Fit, names: Sequence[str] = ()) -> Figure:
     return figure
 
 
-def plot_option_switches(fit: Fit, ax: Axes | None = None) -> Axes:
-    """P(an option is kept) in every state (rows) for every option (columns): where options end."""
+def plot_option_switches(fit: Fit, ax: Axes | None = None, names: Names | None = None) -> Axes:
+    """P(an option is kept) in every state (rows) for every option (columns): where options end.
+
+    Args:
+        fit: a fit of a model of hidden options; ax: drawn on; names: of states, ``{"state": [...]}``.
+    """
     chain = _chain(fit, "plot_option_switches")
     kept = np.diagonal(with_high(chain, fit.params)[chain.high].detach().cpu().numpy(), axis1=1, axis2=2)  # (S, O)
     ax = Figure(figsize=(2.5 + 0.4 * kept.shape[1], 1.5 + 0.16 * kept.shape[0]), layout="constrained").subplots() if ax is None else ax
     image = ax.imshow(kept, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     ax.figure.colorbar(image, ax=ax).set_label("P(option is kept)")
     ax.set(xlabel="option", ylabel="new state", xticks=range(kept.shape[1]))
+    if len(kept) <= MOST_ROWS:
+        ax.set_yticks(range(len(kept)), [short_name(str(s)) for s in labels_of(fit, "state", len(kept), names)])
     return ax

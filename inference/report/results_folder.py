@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.checkpoint import usable_path, write_whole
 from inference.fitting.columns import as_fitted, sample_of
+from inference.fitting.names import Names
 from inference.identifiability.of_fit import identifiability_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from inference.fitting.result import Fit
 
-__all__ = ["check_output_folder", "read_results", "refuse_sample", "summarise", "write_results"]
+__all__ = ["check_output_folder", "names_in", "read_results", "refuse_sample", "summarise", "write_results"]
 
 FIT, POSTERIOR, REPORT, SUMMARY = "fit", "posterior.nc", "report.html", "summary.json"
 KEPT = "num_rows_kept"  # in the summary, where the folder has some of the rows
@@ -82,20 +83,37 @@ def write_results(fit: Fit, data: Any, path: str | Path, image_shape: tuple[int,
 
     folder, blocks = usable_path("output folder", path, is_folder=True), data if isinstance(data, RowBlocks) else None
     data = as_fitted(fit, data) if blocks is None else sample_of(fit, blocks)
+    names = names_in(fit, read_as)
     with _in_place(folder) as new:
         logger.info("writing the fit and the file for ArviZ")
         fit.save(new / FIT)
-        save_netcdf(fit.to_arviz(data), new / POSTERIOR)
+        save_netcdf(fit.to_arviz(data, names=names), new / POSTERIOR)
         logger.info("asking whether the data determine the model")
         verdict = identifiability_of(fit, data)
         logger.info("writing the report")
-        write_report(fit, data if blocks is None else blocks, new / REPORT, image_shape=image_shape, identifiability=verdict)
+        write_report(fit, data if blocks is None else blocks, new / REPORT, image_shape=image_shape, names=names, identifiability=verdict)
         summary = summarise(fit, image_shape)
         summary |= {} if blocks is None or len(data) == fit.num_rows else {KEPT: len(data)}
         summary |= {} if read_as is None else {"read_as": dict(read_as)}
         summary["identifiability"] = None if verdict is None else verdict.to_dict()
         write_whole(new / SUMMARY, json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
     return summary
+
+
+def names_in(fit: Fit, read_as: Mapping[str, Any] | None) -> Names | None:
+    """The words of a file for entries that a model knows by number, such as states and actions, by dim; None where there are none.
+
+    Args:
+        fit: of these rows; read_as: how they were read, as :func:`write_results` was told.
+    """
+    found: dict[str, list[str]] = {}
+    for place, codes in (read_as or {}).get("codes", {}).items():
+        words = sorted(codes, key=codes.__getitem__)
+        for site, dims in getattr(fit.model, "site_dims", {}).items():
+            for dim, size in zip(dims, fit.params[site].shape, strict=True) if site in fit.params else ():
+                if dim in (place, f"next_{place}"):
+                    found[dim] = [*words[:size], *map(str, range(len(words), size))]
+    return found or None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import sys
 import warnings
 
@@ -192,8 +193,24 @@ def test_steps_in_the_order_of_the_file_and_states_by_their_words(table, tmp_pat
     assert list(path.columns[:5]) == ["sequence", "time", "state", "action", "option"]
     assert path["action"].tolist() == frame["action"].tolist()
     assert path["state"].tolist() == frame["state"].tolist()
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert re.search(r"low\[\d+, 0, up\]", page)  # actions by their words, states, which are numbers in the file, by numbers
+    assert (out / "posterior.nc").exists()
+    assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 0
+    assert re.search(r"low\[\d+, 0, up\]", (out / "report.html").read_text(encoding="utf-8"))
     told = CliRunner().invoke(app, ["predict", str(out), str(tmp_path / "walks.csv"), "--out", str(tmp_path / "again.csv")])
     assert told.exit_code == 0, told.output
+
+
+def test_policies_under_the_words_of_states_and_actions() -> None:
+    found = case()[2]
+    words = {"state": [f"room {s}" for s in range(8)], "action": ["up", "down", "left", "right"]}
+    ax = plot_policy_tables(found, words).axes[0]
+    assert [label.get_text() for label in ax.get_xticklabels()] == words["action"]
+    assert ax.get_yticklabels()[1].get_text() == "room 1"
+    assert plot_option_switches(found, names=words).get_yticklabels()[2].get_text() == "room 2"
+    with pytest.raises(ValueError, match="must hold 4 names, got 1"):
+        plot_policy_tables(found, {"action": ["up"]})
 
 
 def drives(num_rows: int = 12, num_steps: int = 25) -> pd.DataFrame:

@@ -98,8 +98,8 @@ def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject
 @middle.register
 def _(structure: OptionsStructure, subject: Subject) -> list[Section]:
     pictures = [
-        picture(lambda: plot_policy_tables(subject.fit), "what every option does"),
-        picture(lambda: plot_option_switches(subject.fit), "where options are kept and where they end"),
+        picture(lambda: plot_policy_tables(subject.fit, subject.names or ()), "what every option does"),
+        picture(lambda: plot_option_switches(subject.fit, names=subject.names), "where options are kept and where they end"),
     ]
     return [Section("policies", "Policies", pictures), Section("time", "Options over time", _times(subject)), estimates(subject)]
 
