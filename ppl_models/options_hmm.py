@@ -47,8 +47,12 @@ class OptionsHMM:
     .. math:: H_{s o o'} = (1 - \beta_{so}) 1[o = o'] + \beta_{so} \eta_{so'} ,
 
     sites ``termination`` :math:`\beta` (S, O) and ``choice`` :math:`\eta` (S, O), rows sum to one, in the place of ``high``.
-    With three options or more this is a restriction, and both are determined by H; with two it is not, and only the chance
-    of switching is.
+    With three options or more this is a restriction, and both are determined by H; with two it asks no more than
+    :math:`H_{s01} + H_{s10} \le 1`, and only the chances of switching are determined.
+
+    Options have no names of their own, and have names in common only in states that lead, by chains of such, to a common next
+    state: on a board that is never stood still on, those of even and of odd places can be exchanged apart without any change of the
+    law (unless ``stickiness`` or ``termination`` tells keeping from changing). ``fit`` then names them so that they last longest, and says so.
 
     Priors: Dirichlet with one ``concentration`` for every row (and for ``initial`` as a whole), 1 for maximum
     likelihood; the default keeps entries off exact zeros, which EM never leaves. ``stickiness`` is added to the
