@@ -353,12 +353,12 @@ def _finite(value: Any) -> Any:
 # ---------------------------------------------------------------------- options
 
 
-def read_frame(path: str, columns: str | Sequence[str] | None = None, can_choose: bool = False) -> pd.DataFrame:
+def read_frame(path: str, columns: str | Sequence[str] | None = None, can_choose: bool = False, otherwise: str = "") -> pd.DataFrame:
     """A table of numbers.
 
     Args:
         path: the file; columns: those to read, a text of ``--columns`` or names; None for all.
-        can_choose: whether the command has ``--columns``, which an entry that is no number calls for.
+        can_choose: whether the command has ``--columns``, which an entry that is no number calls for; otherwise: what else to do then.
     """
     import pandas as pd
 
@@ -367,7 +367,7 @@ def read_frame(path: str, columns: str | Sequence[str] | None = None, can_choose
     try:
         table = read_table(path, columns=names_of(columns, "--columns") if isinstance(columns, str) else columns)
     except EntryError as error:
-        raise EntryError(f"{error}; name the columns to use with --columns, without those of texts" if can_choose and columns is None else str(error)) from None
+        raise EntryError(f"{error}; name the columns to use with --columns, without those of texts{otherwise}" if can_choose and columns is None else str(error)) from None
     logger.info("read %s: %s rows, %s columns", path, f"{len(table.values):,}", f"{len(table.names):,}")
     return pd.DataFrame(table.values, columns=list(table.names))
 

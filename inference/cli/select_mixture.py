@@ -67,7 +67,7 @@ def select_mixture(
 
         sizes = range_of(k, "--k")
         check_out(out, overwrite)
-        frame = read_frame(data, columns, can_choose=True)
+        frame = read_frame(data, columns, can_choose=True, otherwise=f", or say ppl-models fit mixture --choose {sizes[0]}..{sizes[-1]}, which takes columns of any kind")
         _select(Mixture(sizes[-1], _law(values, frame, True), frame.shape[1]), frame, sizes, restarts, seed, out, no_progress)
 
 

@@ -36,6 +36,10 @@ def test_select_mixture_writes_the_page(tmp_path):
     wrong = CliRunner().invoke(app, [*asked, "--values", "counts", "--overwrite"])
     assert wrong.exit_code == 2
     assert "counts" in wrong.output
+    pd.DataFrame(rows, columns=["height", "weight"]).assign(town="north").to_csv(table, index=False)
+    texts = CliRunner().invoke(app, [*asked, "--overwrite"])
+    assert texts.exit_code == 2
+    assert "ppl-models fit mixture --choose 1..3, which takes columns of any kind" in " ".join(texts.output.split())
 
 
 def test_select_hmm_counts_states(tmp_path):
