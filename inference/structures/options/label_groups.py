@@ -32,6 +32,7 @@ from ppl_models.descriptions.options import ChainDescription
 __all__ = ["LabelGroups", "label_groups", "under_lasting_names"]
 
 MOST_ROUNDS = 20
+RARE = 0.01  # share of the steps below which a group is not worth a word
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,18 +43,20 @@ class LabelGroups:
         group: (S,), the number of the group of each state, the most visited first; states that are never left are groups of their own.
         before: (S,), the group of the states from which each is entered; -1 where none is.
         arrivals: (S,), steps into each state.
-        left: (S,) bool, states that are left.
+        departures: (S,), steps out of each state.
     """
 
     group: np.ndarray
     before: np.ndarray
     arrivals: np.ndarray
-    left: np.ndarray
+    departures: np.ndarray
 
     @property
     def apart(self) -> list[list[int]]:
-        """The states of each group that leads anywhere; one list where the names of options mean the same everywhere."""
-        return [found.tolist() for g in np.unique(self.group[self.left]) for found in [np.flatnonzero((self.group == g) & self.left)]]
+        """The states of each group from which a hundredth of all steps goes out; one list where the names of options mean the same nearly everywhere."""
+        left = self.departures > 0
+        often = np.bincount(self.group, self.departures)
+        return [np.flatnonzero((self.group == g) & left).tolist() for g in np.flatnonzero(often >= RARE * often.sum()) if often[g] > 0]
 
 
 def label_groups(moves: Tensor) -> LabelGroups:
@@ -74,7 +77,7 @@ def label_groups(moves: Tensor) -> LabelGroups:
     weight = np.bincount(group, counts.sum(1), minlength=found.max() + 1)
     rank = np.empty_like(np.argsort(-weight))
     rank[np.argsort(-weight, kind="stable")] = np.arange(len(weight))
-    return LabelGroups(rank[group], np.where(entered, rank[found[size:]], -1), counts.sum(0), counts.sum(1) > 0)
+    return LabelGroups(rank[group], np.where(entered, rank[found[size:]], -1), counts.sum(0), counts.sum(1))
 
 
 def under_lasting_names(chain: ChainDescription, params: Params, groups: LabelGroups) -> Params:

@@ -53,8 +53,9 @@ def fitted(data: Any, **settings: Any) -> Fit:
         (moves(5, (1, 4)), [[0, 1, 2, 3, 4]]),  # an odd ring goes round into the other half
         (moves(6, (1, 4)), [[0, 3], [1, 4], [2, 5]]),
         (torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]), [[0]]),  # what is never left has no say
+        (torch.tensor([[500.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]), [[0]]),  # a path gone once is not worth a word
     ],
-    ids=["ring", "staying", "odd ring", "period of three", "ends"],
+    ids=["ring", "staying", "odd ring", "period of three", "ends", "rare"],
 )
 def test_states_that_lead_to_a_common_state_share_names(counts, expected):
     groups = label_groups(counts)
