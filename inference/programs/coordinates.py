@@ -219,11 +219,11 @@ class Coordinates:
         return out
 
     def limits(self, free: Tensor, covariance: Tensor, width: float) -> dict[str, tuple[Tensor, Tensor]]:
-        """Confidence limits: the estimate plus and minus ``width`` standard errors on the free scale, taken back.
+        r"""Confidence limits: the estimate plus and minus w = ``width`` standard errors on the free scale, taken back.
 
-        A chance p with standard error s is worth n = p (1 - p) / s^2 rows. Where fewer than five of them speak for its rarer side,
-        n min(p, 1 - p) < 5, its logit has no normal law and its limits would run from 0 to 1: they are Wilson's there, the chances q with
-        (p - q)^2 <= ``width``^2 q (1 - q) / n.
+        A chance p with standard error s is worth :math:`n = p (1 - p) / s^2` rows. Where fewer than five of them speak for its rarer side,
+        :math:`n \min(p, 1 - p) < 5`, its logit has no normal law and its limits would run from 0 to 1: they are Wilson's there, the chances q with
+        :math:`(p - q)^2 \le w^2 q (1 - q) / n`.
 
         Source: E. B. Wilson (1927), doi:10.1080/01621459.1927.10502953.
         """
