@@ -247,7 +247,7 @@ def _network(graph: np.ndarray, capacities: np.ndarray) -> Any:
     end = np.concatenate([1 + np.arange(num_latents), 1 + num_latents + children, np.full(num_children, size - 1)])
     unlimited = np.full(len(children), int(capacities.sum()) + 1)
     capacity = np.concatenate([capacities, unlimited, np.ones(num_children, int)]).astype(np.int32)
-    return csr_array((capacity, (start, end)), shape=(size, size))
+    return csr_array((capacity, (start.astype(np.int32), end.astype(np.int32))), shape=(size, size))  # older scipy's flows take no others
 
 
 def _flow(network: Any) -> Any:
