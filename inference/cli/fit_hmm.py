@@ -112,7 +112,8 @@ def _counts_steps(column: pd.Series, sequence: pd.Series | None) -> bool:
     """Whether the entries of every sequence are different whole numbers of which few are left out, as counted steps are and hardly any measurement."""
     import pandas as pd
 
-    if not pd.api.types.is_numeric_dtype(column) or column.hasnans or bool((column % 1 != 0).any()):
+    is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    if not is_number or column.empty or column.hasnans or bool((column % 1 != 0).any()):
         return False
     own = column.groupby(pd.Series(0, column.index) if sequence is None else sequence, sort=False)
     size, span = own.size(), own.max() - own.min() + 1

@@ -10,6 +10,7 @@ import pytest
 from support.command_line import run
 
 from inference import Fit
+from inference.cli.fit_hmm import _counts_steps
 
 pytestmark = pytest.mark.usefixtures("unpainted")
 
@@ -52,6 +53,25 @@ def test_one_sequence_in_the_order_of_its_lines(table: Path, tmp_path: Path) -> 
     told = run("fit", "hmm", table, "--states", 2, "--columns", "speed", "--restarts", 1, "--initial", "stationary", "--no-progress", "--out", tmp_path / "out")
     assert told.exit_code == 0, told.stderr
     assert len(pd.read_csv(tmp_path / "out" / "posterior.csv")) == 119
+
+
+@pytest.mark.parametrize(
+    ("column", "counts"),
+    [
+        (pd.Series([3, 1, 2, 5, 4, 6]), True),
+        (pd.Series([0, 1, 2, 3, 5, 6], dtype="Int64"), True),
+        (pd.Series([0.0, 1.5, 2.0, 3.0, 4.0, 5.0]), False),
+        (pd.Series([10, 40, 20, 90, 70, 30]), False),
+        (pd.Series([0, 1, 1, 2, 3, 4]), False),
+        (pd.Series([True, False] * 3), False),  # failed before: an error of pandas
+        (pd.Series([], dtype=float), False),
+        (pd.Series(list("abcdef")), False),
+        (pd.Series([0, 1, 2, 3]), False),
+    ],
+    ids=["in any order", "one left out", "fraction", "spread", "twice", "yes or no", "empty", "texts", "few"],
+)
+def test_which_columns_count_steps(column: pd.Series, counts: bool) -> None:
+    assert _counts_steps(column, None) is counts
 
 
 @pytest.mark.parametrize(
