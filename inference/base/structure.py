@@ -247,7 +247,7 @@ class Structure:
         """The same law under the library's convention for labels and signs."""
         return params
 
-    def plainest(self, problem: Problem, params: Params) -> Params:
+    def canonical_for_data(self, problem: Problem, params: Params) -> Params:
         """Of all parameters that fit these data exactly as well by another naming of the latents, those whose names are easiest to read; itself where
         latents can be renamed as a whole alone, which is what :meth:`canonical` and :meth:`labels` are for.
 

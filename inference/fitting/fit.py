@@ -300,7 +300,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
         problem = _of_model(problem, outcome.model)
     inner = problem if standard is None else standard.problem
     if isinstance(method, EM) and not outcome.is_named:
-        outcome = dataclasses.replace(outcome, params=inner.structure.plainest(inner, outcome.params))
+        outcome = dataclasses.replace(outcome, params=inner.structure.canonical_for_data(inner, outcome.params))
     ranking = rank_restarts(inner, outcome.params, outcome.objective) if isinstance(method, EM) else None
     best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax()) if ranking is None else ranking.best
     if not math.isfinite(float(outcome.objective[best])):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from inference.fitting.names import labels_of
 from inference.fitting.showing import rows_in_words
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policy_tables
 from inference.programs.data import checked
@@ -69,8 +70,11 @@ def _on_theorem(subject: Subject) -> Finding:
 
 def _on_names(subject: Subject) -> Finding | None:
     """Whether an option of one state can be said to be that of another."""
-    structure = subject.fit.structure
-    if subject.data is None or not isinstance(structure, OptionsStructure) or not (words := structure.unlike_names(checked(subject.fit.model, subject.data)[0])):
+    fit, structure = subject.fit, subject.fit.structure
+    if subject.data is None or not isinstance(structure, OptionsStructure):
+        return None
+    words = structure.unlike_names(checked(fit.model, subject.data)[0], labels_of(fit, "state", structure.about.num_states, subject.names))
+    if not words:
         return None
     return Finding("care", "Do the options mean the same in all states?", f"The data cannot tell: {words}. They are named so that they last longest.", "Compare an option between these groups of states with care, or say by stickiness= that options are kept, where you know that.")
 

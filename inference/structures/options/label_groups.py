@@ -15,7 +15,7 @@ under which the chance of keeping an option is largest, averaged over options an
 .. math:: \max_\pi \sum_{s'} n_{s'} \sum_o H\bigl(\pi_{s'}(o) \mid s', \pi_{\mathrm{before}(s')}(o)\bigr),
 
 :math:`n_{s'}` the arrivals in s'. It is linear in the permutation of one group given the others, so that each is an assignment problem, and groups are
-gone through until nothing changes.
+gone through until nothing changes: the largest value for two groups, and for more a value that renaming one group alone cannot raise.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class OptionsStructure(Structure):
         order = sorted(range(chain.num_options), key=lambda o: [-round(p, 9) for p in mean[o].tolist()])
         return permute_options(chain, params, torch.tensor(order, device=mean.device))
 
-    def plainest(self, problem: Problem, params: Params) -> Params:
+    def canonical_for_data(self, problem: Problem, params: Params) -> Params:
         """Options under the names by which they last longest, where groups of states have names of their own (:mod:`inference.structures.options.label_groups`)."""
         groups = self._label_groups(problem)
         if groups is None or not groups.group.any():
@@ -127,9 +127,13 @@ class OptionsStructure(Structure):
         chain = self.about
         return chain.num_options > 1 and chain.termination is None and chain.stickiness == 0
 
-    def unlike_names(self, data: Tensor) -> str:
-        """Which groups of states have options without names in common, in words; "" where there are none."""
-        return _apart_in_words(label_groups(_moves(self.about.num_states, data)).apart) if self._are_names_free else ""
+    def unlike_names(self, data: Tensor, states: Sequence[Any]) -> str:
+        """Which groups of states have options without names in common, in words; "" where there are none.
+
+        Args:
+            data: packed, (B, T, 2); states: their names, S of them.
+        """
+        return _apart_in_words(label_groups(_moves(self.about.num_states, data)).apart, states) if self._are_names_free else ""
 
     def num_free(self, params: Params) -> int:
         """Every row of probabilities has one entry less; ``initial`` is one row. Endings of two options say no more than ``high``."""
@@ -185,11 +189,11 @@ class OptionsStructure(Structure):
         return out
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Options that the state alone decides: nothing is hidden then, and nothing was learnt of switching."""
+        """Options without names in common in all states; options that the state alone decides: nothing is hidden then, and nothing was learnt of switching."""
         if self.about.num_options == 1:
             return []
         groups = self._label_groups(problem)
-        unlike = "" if groups is None else _apart_in_words(groups.apart)
+        unlike = "" if groups is None else _apart_in_words(groups.apart, range(self.about.num_states))
         said = [f"{unlike}. {NAMED}"] if unlike else []
 
         def often(data: Tensor, _: Tensor | None) -> Tensor:
@@ -286,10 +290,10 @@ def _moves(num_states: int, data: Tensor, _: Tensor | None = None) -> Tensor:
     return torch.bincount(before[seen] * num_states + after[seen], minlength=num_states**2).reshape(num_states, num_states)
 
 
-def _apart_in_words(groups: Sequence[Sequence[int]]) -> str:
+def _apart_in_words(groups: Sequence[Sequence[int]], states: Sequence[Any]) -> str:
     if len(groups) < 2:
         return ""
-    shown = "; ".join(f"{', '.join(map(str, own[:MOST_SHOWN]))}{' and others' if len(own) > MOST_SHOWN else ''}" for own in groups[:MOST_SHOWN])
+    shown = "; ".join(f"{', '.join(str(states[s]) for s in own[:MOST_SHOWN])}{' and others' if len(own) > MOST_SHOWN else ''}" for own in groups[:MOST_SHOWN])
     more = f"; and {len(groups) - MOST_SHOWN} more" if len(groups) > MOST_SHOWN else ""
     return (
         f"the options of {len(groups)} groups of states have no names in common (states {shown}{more}): no state is entered from two of them, so options that are renamed in one group "

@@ -119,6 +119,8 @@ def test_a_fit_names_options_so_that_they_last_and_says_what_is_arbitrary():
     found = fitted(data)
     assert sum("2 groups of states have no names in common (states 0, 2; 1, 3)" in text for text in found.warnings) == 1
     assert float(found.params["high"].diagonal(dim1=-2, dim2=-1).min()) > 0.75
+    packed = found.model.check_data(data, for_fit=False)[0]
+    assert "(states hall, yard; shed, lane)" in found.structure.unlike_names(packed, ["hall", "shed", "yard", "lane"])
     best = found.restarts.objective >= found.restarts.objective.max() - 1e-4
     assert int(best.sum()) > 1
     assert (found.restarts.optimum[best] == 0).all()
