@@ -288,10 +288,9 @@ class EMState:
     def advance(self, new: Params, objective: Tensor, log_likelihood: Tensor, gap: Tensor, seconds: float, safe: Params | None = None) -> EMState:
         """Record one iteration: ``objective`` belongs to the old parameters, ``new`` replaces them, and restarts whose ``gap`` is below 1 stop."""
         active, done = self.active, gap < 1.0
-        there = active.to(next(iter(self.params.values())).device)  # counts and objectives are kept on the CPU, parameters where the data are
-        params = {name: value.index_copy(0, there, new[name].to(value.dtype)) for name, value in self.params.items()}
+        params = self._with(self.params, new)
         if safe is not None:
-            safe = {name: (self.safe or self.params)[name].index_copy(0, there, value.to(self.params[name].dtype)) for name, value in safe.items()}
+            safe = self._with(self.safe or self.params, safe)
         row = torch.full((2, len(self.objective)), math.nan, dtype=torch.float64)
         row[0, active], row[1, active] = objective, log_likelihood
         return EMState(
@@ -311,8 +310,17 @@ class EMState:
             course=self.course,
         )
 
+    def _with(self, params: Params, new: Params) -> Params:
+        """Parameters of all restarts, (R, ...), with those of the running ones in their places; tables that are handed on as they are, are not copied."""
+        if len(self.active) == len(self.objective):
+            return {name: new[name].to(value.dtype) for name, value in params.items()}
+        there = self.active.to(next(iter(params.values())).device)  # counts and objectives are kept on the CPU, parameters where the data are
+        return {name: value.index_copy(0, there, new[name].to(value.dtype)) for name, value in params.items()}
+
     def running(self, params: Params) -> Params:
         """Those of the running restarts, (A, ...), of parameters of all, (R, ...)."""
+        if len(self.active) == len(self.objective):
+            return params
         there = self.active.to(next(iter(params.values())).device)
         return {name: value[there] for name, value in params.items()}
 

@@ -33,6 +33,7 @@ from ppl_models.sequences.trajectories import (
     warn_unvisited,
 )
 from ppl_models.sequences.word_blocks import PIECE, WordBlocks, gathered, rows_of, scaled
+from ppl_models.sequences.word_pieces import WordPieces, tied
 from ppl_models.sequences.word_tree import WordTree
 
 __all__ = [
@@ -82,5 +83,7 @@ __all__ = [
     "gathered",
     "rows_of",
     "scaled",
+    "WordPieces",
+    "tied",
     "WordTree",
 ]

@@ -121,6 +121,18 @@ class ChainPlan:
         leaves = self.leaves(initial, low, high, environment)
         return log_products(self.tree, leaves, leaves.log)
 
+    def log_actions_and_slopes(self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """:meth:`log_actions`, added up over the sequences, (R,), and its slopes by those of the four that want them."""
+        wanted = [value for value in (initial, low, high, environment) if value.requires_grad]
+        with torch.enable_grad():
+            leaves = self.leaves(initial, low, high, environment)
+        value, slopes = self.tree.slopes(leaves)
+        if value.isneginf().any():  # numbers too small for products of probabilities
+            with torch.enable_grad():
+                exact = log_products(self.tree, leaves, leaves.log).sum(-1)
+            return exact.detach(), list(torch.autograd.grad(exact.sum(), wanted))
+        return value, list(torch.autograd.grad(leaves, wanted, slopes))
+
     def log_moves(self, environment: Tensor) -> Tensor:
         """(R, B), the log-probability of the next states given states and actions, over steps with known actions."""
         action, state, following = self.moves.unbind(-1)

@@ -21,7 +21,8 @@ parallel scan: Hassan, Särkkä and García-Fernández (2021), doi:10.1109/TSP.2
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from torch.autograd.function import once_differentiable
 
 from ppl_models.sequences.codes import Codes, slices, small_integers
 from ppl_models.sequences.word_blocks import PIECE, WordBlocks, gathered, rows_of, scaled
+from ppl_models.sequences.word_pieces import WordPieces
 
 __all__ = ["WordTree"]
 
@@ -64,6 +66,7 @@ class WordTree:
         num_steps: (B,), single steps of each sequence.
         stages: words in blocks, products of their pieces in blocks, and so on until a sequence is one piece.
         top: (B,), the place of every sequence among the products of the last.
+        pieces_of: by the number of values, the words in pieces for :meth:`slopes`.
     """
 
     num_words: int
@@ -72,6 +75,7 @@ class WordTree:
     num_steps: np.ndarray
     stages: tuple[WordBlocks, ...]
     top: Tensor
+    pieces_of: dict[int, WordPieces] = field(default_factory=dict)
 
     @classmethod
     def build(cls, words: np.ndarray, num_steps: np.ndarray, num_words: int, device: Any = None, shared: bool = True) -> WordTree:
@@ -171,6 +175,39 @@ class WordTree:
         depth = max(i for i, count in enumerate(counts) if count * size**2 <= MAX_WORD_ENTRIES)
         table, log_scale = self._grow(matrices, depth)
         return _Walk.apply(table, log_scale, self, depth)
+
+    def slopes(self, matrices: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`log_sum`, added up over the sequences, and its slopes: of few values by messages, in a third of the time of differentiation.
+
+        Args:
+            matrices: (R, num_words, K, K), not negative.
+
+        Returns:
+            (R,), -inf where a product is zero, and (R, num_words, K, K).
+        """
+        leaf, size = matrices.detach().requires_grad_(), matrices.shape[-1]
+        with torch.enable_grad():
+            if size <= LARGE:
+                table, log_scale = self._grow(leaf, len(self.levels))
+                value, slopes = self._pieces(size).log_sums(table.detach())
+                slopes[:, -1] = 0.0
+                if bool(value.isfinite().all()) and bool(slopes.isfinite().all()):
+                    (grad,) = torch.autograd.grad(table, leaf, slopes)
+                    return value + log_scale.detach() @ self._counts.to(value), grad
+            value = self.log_sum(leaf).sum(-1)
+            (grad,) = torch.autograd.grad(value.sum(), leaf)
+        return value.detach(), grad
+
+    def _pieces(self, size: int) -> WordPieces:
+        if size not in self.pieces_of:
+            identity = self.levels[-1].shape[1] if self.levels else self.num_words
+            self.pieces_of[size] = WordPieces.build(self.words, -(-self.num_steps // 2 ** len(self.levels)), identity, size, self.top.device)
+        return self.pieces_of[size]
+
+    @cached_property
+    def _counts(self) -> Tensor:
+        """How often the sequences have each of their words, the identity last."""
+        return torch.from_numpy(np.bincount(self.words, minlength=(self.levels[-1].shape[1] if self.levels else self.num_words) + 1)).to(self.top.device)
 
     def _grow(self, matrices: Tensor, depth: int) -> tuple[Tensor, Tensor]:
         """The matrices of one level (R, W + 1, K, K), each divided by its sum, the identity last; and the logs of the sums."""

@@ -9,7 +9,7 @@ with the right law (``benchmarks/how_many.py --group options``) B misses options
 looks as the model says (ACDC's: actions, actions given the past, durations of visits; against sequences simulated and fitted again)
 and no policy without options that remembers the last action or state is better (:mod:`inference.selection.how_many.memory`). Else what can be counted are options that act
 differently: those whose policies are told apart by less than three times the difference's parameters in deviance are stages of one. To be sure, B must
-choose the same number, and lead by 10, all options must act differently, and no other number may foretell the actions of sequences left out of the fits better by more
+choose the same number, and lead by 10, Akaike's criterion must not take more, all options must act differently, and no other number may foretell the actions of sequences left out of the fits better by more
 than two standard errors.
 """
 
@@ -40,6 +40,7 @@ __all__ = ["answer_of_options", "unlike_options"]
 
 CLEAR = 10.0  # a lead of B that leaves no doubt (Kass and Raftery 1995: very strong)
 LENIENT_PRICE = 3.0  # of a parameter
+LEAST_PRICE = 2.0  # the same where options that hardly show are looked for (Akaike 1974)
 BETTER = 2.0  # standard errors by which held-out sequences speak for another number
 LEAST_STEPS = 1.0  # expected, of an option in a state whose policies are compared
 
@@ -55,7 +56,8 @@ def answer_of_options(law: Law, sizes: Sequence[int], fits: Paths, data: Any, nu
     packed, _ = checked_as_fitted(own[sizes[0]], data)
     strict = {k: one.bic for k, one in own.items()}
     lenient = {k: -2 * one.log_likelihood + LENIENT_PRICE * one.num_parameters for k, one in own.items()}
-    k1, k2 = (min(sizes, key=lambda k: (values[k], k)) for values in (strict, lenient))  # noqa: B023
+    least = {k: -2 * one.log_likelihood + LEAST_PRICE * one.num_parameters for k, one in own.items()}
+    k1, k2, most = (min(sizes, key=lambda k: (values[k], k)) for values in (strict, lenient, least))  # noqa: B023
     chosen = k2
     actions = -2 * float(log_likelihood_parts(own[k1], data).actions.sum())
     best = strict[k1] + 2 * own[k1].log_likelihood + actions  # of the actions alone
@@ -71,7 +73,7 @@ def answer_of_options(law: Law, sizes: Sequence[int], fits: Paths, data: Any, nu
     elif misfit > MISFIT or any(more < 0 for more in memory.values()):
         word, chosen = "law wrong at every K", len(unlike)
     else:
-        reasons = _doubts(strict, sizes, k1, k2, unlike, memory, held)
+        reasons = _doubts(strict, sizes, k1, k2, most, unlike, memory, held)
         word = "unsure" if reasons else "confident"
     rows = tuple(
         {
@@ -87,7 +89,7 @@ def answer_of_options(law: Law, sizes: Sequence[int], fits: Paths, data: Any, nu
         for k, one in own.items()
     )
     return HowManyOptions(
-        num_components=chosen, law=law.name, word=word, interval=(min(k1, k2), max(k1, k2)), reasons=tuple(reasons), misfit=misfit,
+        num_components=chosen, law=law.name, word=word, interval=(min(k1, k2), max(k1, k2, most)), reasons=tuple(reasons), misfit=misfit,
         held_out=max(foretold, key=foretold.__getitem__) if foretold else None, rows=rows, fits=fits, unseen=UNSEEN, smallest_seen={},
         detectable_variance=math.inf if used < FEW_ROWS else math.nan, climb=None, unlike=unlike, memory=memory,
     )  # fmt: skip
@@ -159,12 +161,14 @@ def _foretold(held: Mapping[int, Tensor]) -> dict[int, float]:
 
 
 def _doubts(
-    strict: Mapping[int, float], sizes: Sequence[int], k1: int, k2: int, unlike: Sequence[Sequence[int]], memory: Mapping[str, float], held: Mapping[int, Tensor]
+    strict: Mapping[int, float], sizes: Sequence[int], k1: int, k2: int, most: int, unlike: Sequence[Sequence[int]], memory: Mapping[str, float], held: Mapping[int, Tensor]
 ) -> list[str]:
     """Why one cannot be confident, a sentence each."""
     found = []
     if k1 != k2:
         found.append(f"a strict penalty would take {k1}")
+    if most > k2:
+        found.append(f"Akaike's criterion, which asks least of an option, would take {most}")
     rival = min((k for k in sizes if k != k1), key=lambda k: strict[k])
     if k1 == k2 and strict[rival] < strict[k1] + CLEAR:
         found.append(f"{k1} leads {rival} by {strict[rival] - strict[k1]:.1f} in BIC only, where 10 would be clear")

@@ -25,6 +25,7 @@ from torch import Tensor
 from inference.programs.program import Params
 from inference.structures.hidden_markov.cut import Block, Cut, spread
 from ppl_models.sequences.hidden_chain import MOST_EXPONENT, RESCALE, log_chain_exactly, may_lose_weight
+from ppl_models.sequences.word_pieces import tied
 
 __all__ = ["Smoothed", "smoothed_blocks"]
 
@@ -97,7 +98,7 @@ def smoothed_blocks(
     held = weights_of(blocks[0]) if len(blocks) == 1 else None
     starts = ends = initial.new_ones(*initial.shape, cut.num_pieces)  # (R, K, Q)
     if cut.num_pieces > len(cut.lengths):
-        starts, ends = _tied(torch.cat([_matrices(held or weights_of(block), block, initial, transitions) for block in blocks], 1))
+        starts, ends = tied(torch.cat([_matrices(held or weights_of(block), block, initial, transitions) for block in blocks], 1))
     for block in blocks:
         mine = block.pieces
         yield _within(block, held or weights_of(block), initial, transitions, starts[..., mine], ends[..., mine], None if often is None else often[mine])
@@ -135,30 +136,6 @@ def _matrices(weights: _Weights, block: Block, initial: Tensor, transitions: Ten
     within = product.permute(0, 3, 2, 1)  # (R, q, K first, K now)
     into = torch.where(block.is_first[:, None, None], initial[:, None, None], transitions[:, None])  # (R, q, K before, K first)
     return into @ within
-
-
-def _tied(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Filtered chances at the end of the piece before each, and backward weights at its end, (R, K, Q) both, of matrices (R, Q, K, K).
-
-    Before the first piece of a sequence, and after its last one, they do not count: any will do.
-    """
-    levels = [matrices]
-    while levels[-1].shape[1] > 1:
-        below = levels[-1]
-        if below.shape[1] % 2:
-            levels[-1] = below = torch.cat([below, torch.eye(below.shape[-1]).to(below).expand(len(below), 1, -1, -1)], 1)
-        joined = below[:, 0::2] @ below[:, 1::2]
-        levels.append(joined / joined.amax((-2, -1), keepdim=True))
-    before = after = matrices.new_full((*matrices.shape[:1], 1, matrices.shape[-1]), 1 / matrices.shape[-1])  # (R, nodes, K)
-    for below in reversed(levels[:-1]):
-        left, right = below[:, 0::2], below[:, 1::2]
-        before, after = before[:, : left.shape[1]], after[:, : left.shape[1]]
-        passed = (before.unsqueeze(-2) @ left).squeeze(-2)
-        before = torch.stack([before, passed / passed.sum(-1, keepdim=True)], 2).flatten(1, 2)
-        passed = (right @ after.unsqueeze(-1)).squeeze(-1)
-        after = torch.stack([passed / passed.amax(-1, keepdim=True), after], 2).flatten(1, 2)
-    num = matrices.shape[1]
-    return before[:, :num].mT.contiguous(), after[:, :num].mT.contiguous()
 
 
 def _within(

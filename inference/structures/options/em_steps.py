@@ -127,18 +127,19 @@ class OptionSteps(Steps):
         parts, values = [], []
         for begin in range(0, num_restarts, step):
             leaves = [params[name][begin : begin + step].detach().clone().requires_grad_() for name in names]
-            with torch.enable_grad():
-                initial, low, high, *of_moves = leaves
-                moves = of_moves[0] if known is None else environment[begin : begin + step]
-                value = self.plan.log_actions(initial, low, high, moves).sum(-1)
-                if known is None:
-                    value = value + self.plan.log_moves(moves).sum(-1)
-                grads = torch.autograd.grad(value.sum(), leaves)
+            initial, low, high, *of_moves = leaves
+            moves = of_moves[0] if known is None else environment[begin : begin + step]
+            value, grads = self.plan.log_actions_and_slopes(initial, low, high, moves)
+            if known is None:
+                with torch.enable_grad():
+                    seen = self.plan.log_moves(moves).sum(-1)
+                (own,) = torch.autograd.grad(seen.sum(), moves)
+                value, grads[-1] = value + seen.detach(), grads[-1] + own
             parts.append([leaf.detach() * grad for leaf, grad in zip(leaves, grads, strict=True)])
-            values.append(value.detach())
+            values.append(value)
         log_likelihood = torch.cat(values)
         log_prior = sum((self._log_prior_of(name, params) for name in self._priors if name != self.chain.environment), torch.zeros(()))
-        if known is not None and bool((environment == known.value).all()):  # from the first M-step on
+        if known is not None and (environment.data_ptr() == known.value.data_ptr() or bool((environment == known.value).all())):  # from the first M-step on
             log_likelihood, log_prior = log_likelihood + known.log_moves, log_prior + known.log_prior
         else:
             log_likelihood = log_likelihood + (0.0 if known is None else self.plan.log_moves(environment).sum(-1))
