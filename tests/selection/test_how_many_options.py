@@ -18,7 +18,7 @@ from inference.selection import select_components, select_dimension
 from inference.selection.how_many.laws import law_of
 from inference.selection.how_many.memory import memory_bic
 from inference.selection.how_many.options_paths import fit_options, held_out_actions
-from inference.selection.how_many.options_rule import _better_foretold, unlike_options
+from inference.selection.how_many.options_rule import _better_foretold, _doubts, unlike_options
 from inference.selection.how_many.rule import FLAT
 from ppl_models import ContinuousOptionsHMM, OptionsHMM
 from ppl_models.datasets import simulate_options
@@ -162,3 +162,11 @@ def test_bad_input() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_an_option_that_hardly_shows_makes_the_number_unsure() -> None:
+    """Two of three criteria that agree are not enough: options that act in few states are seen by Akaike's alone."""
+    strict = {1: 200.0, 2: 100.0, 3: 150.0}
+    groups = [(0,), (1,)]
+    assert _doubts(strict, [1, 2, 3], 2, 2, 2, groups, {}, {}) == []
+    assert _doubts(strict, [1, 2, 3], 2, 2, 3, groups, {}, {}) == ["Akaike's criterion, which asks least of an option, would take 3"]

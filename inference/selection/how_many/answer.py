@@ -54,6 +54,7 @@ class HowMany:
     smallest_seen: Mapping[float, float]
     detectable_variance: float
     climb: Climb | None
+    penalties: ClassVar[str] = "a strict and a lenient penalty"
     noun: ClassVar[str] = "component"
     unit: ClassVar[str] = "row"
 
@@ -131,4 +132,4 @@ class HowMany:
     def _headline(self) -> str:
         low, high = self.interval
         climbed = "" if self.climb is None else f", by a bootstrap climb {self.climb.num_components}"
-        return f"How many: {self.num_components} ({self.word}), {self.law}; by a strict and a lenient penalty {low if low == high else f'{low} to {high}'}{climbed}"
+        return f"How many: {self.num_components} ({self.word}), {self.law}; by {self.penalties} {low if low == high else f'{low} to {high}'}{climbed}"

@@ -28,6 +28,7 @@ class HowManyOptions(HowMany):
 
     unlike: tuple[tuple[int, ...], ...]
     memory: Mapping[str, float]
+    penalties: ClassVar[str] = "three penalties"
     noun: ClassVar[str] = "option"
     unit: ClassVar[str] = "step"
 

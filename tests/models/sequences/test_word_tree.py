@@ -60,3 +60,34 @@ def test_pieces_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, share
     for others in found[1:]:
         for one, other in zip(found[0], others, strict=True):
             close(one, other, 1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("shared", [True, False])
+def test_slopes_by_messages_are_those_of_differentiation(monkeypatch: pytest.MonkeyPatch, size: int, shared: bool) -> None:
+    """Ragged sequences, in one piece each or in many, in one block or in several; a first matrix of one row, and a row of zeros."""
+    generator = np.random.default_rng(0)
+    lengths = np.array([700, 1, 64, 129, 3, 3, 2, 333])
+    words = generator.integers(1, 6, size=int(lengths.sum()))
+    words[np.cumsum(lengths) - lengths] = 0  # the word that begins a sequence
+    matrices = torch.rand(2, 6, size, size, dtype=F64)
+    matrices[:, 0, 1:] = 0.0
+    tree = WordTree.build(words, lengths, 6, shared=shared)
+    leaf = matrices.clone().requires_grad_()
+    value = tree.log_sum(leaf).sum(-1)
+    (expected,) = torch.autograd.grad(value.sum(), leaf)
+    for in_cache, held, enough in ((2**17, 2**21, 2**13), (2**4, 2**21, 2**13), (2**17, 2**7, 2**13), (2**17, 2**21, 1)):
+        for name, number in (("IN_CACHE", in_cache), ("HELD", held), ("ENOUGH", enough)):
+            monkeypatch.setattr(f"ppl_models.sequences.word_pieces.{name}", number)
+        tree.pieces_of.clear()
+        found, slopes = tree.slopes(matrices)
+        close(found, value.detach(), 1e-11)
+        close(slopes, expected, 1e-9)
+
+
+def test_slopes_of_an_impossible_sequence_are_differentiated() -> None:
+    """Messages have no answer where a product is zero; beside it sequences that are possible keep theirs."""
+    words, lengths = np.array([0, 1, 0, 0, 1, 1]), np.array([4, 2])
+    matrices = torch.tensor([[[[0.5, 0.0], [0.2, 0.0]], [[0.0, 0.0], [0.3, 0.4]]]], dtype=F64)
+    value, _ = WordTree.build(words, lengths, 2).slopes(matrices)
+    assert value.isneginf().all()
