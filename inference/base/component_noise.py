@@ -7,6 +7,7 @@ standard normals, :math:`\Phi^{-1}` of the (randomised) probability integral tra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,35 +122,45 @@ def poisson_scores(y: np.ndarray, rate: np.ndarray, rng: np.random.Generator) ->
 
     Above the mean the upper tail is used, so that a far count gets a large score and not an infinite one.
     """
-    from scipy.special import ndtri, pdtr, pdtrc
+    from scipy.special import pdtr, pdtrc
 
-    u = rng.random(y.shape)
     rate = np.maximum(rate, 0.0)
-    upper = y > rate
-    below = np.where(y > 0, pdtr(np.maximum(y - 1, 0), rate), 0.0)
-    above_or_at = np.where(y > 0, pdtrc(np.maximum(y - 1, 0), rate), 1.0)
-    above = pdtrc(y, rate)
-    lower_value = below + u * np.maximum(pdtr(y, rate) - below, 0.0)
-    upper_value = above + u * np.maximum(above_or_at - above, 0.0)
-    tiny = 1e-300 * (1 + rng.random(y.shape))  # beyond: ranked at random, not tied
-    scores: np.ndarray = np.where(upper, -ndtri(np.maximum(upper_value, tiny)), ndtri(np.maximum(lower_value, tiny)))
-    return scores
+    return _scores(y, rate, pdtr, pdtrc, (rate,), rng)
 
 
 def negative_binomial_scores(y: np.ndarray, mean: np.ndarray, size: float | np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """As :func:`poisson_scores` for counts of variance mean + mean squared / size."""
-    from scipy.special import betainc, ndtri
+    from scipy.special import betainc
 
-    u, mean = rng.random(y.shape), np.maximum(mean, 0.0)
-    chance = mean / (mean + size)  # distribution function at k: betainc(size, k + 1, 1 - chance)
-    below = np.where(y > 0, betainc(size, np.maximum(y, 1), 1 - chance), 0.0)
-    above_or_at = np.where(y > 0, betainc(np.maximum(y, 1), size, chance), 1.0)
-    at_most, above = betainc(size, y + 1, 1 - chance), betainc(y + 1, size, chance)
-    lower_value = below + u * np.maximum(at_most - below, 0.0)
-    upper_value = above + u * np.maximum(above_or_at - above, 0.0)
-    tiny = 1e-300 * (1 + rng.random(y.shape))
-    scores: np.ndarray = np.where(y > mean, -ndtri(np.maximum(upper_value, tiny)), ndtri(np.maximum(lower_value, tiny)))
-    return scores
+    mean = np.maximum(mean, 0.0)
+
+    def at_most(k: np.ndarray, mean: np.ndarray, size: np.ndarray) -> np.ndarray:
+        found: np.ndarray = betainc(size, k + 1, 1 - mean / (mean + size))
+        return found
+
+    def above(k: np.ndarray, mean: np.ndarray, size: np.ndarray) -> np.ndarray:
+        found: np.ndarray = betainc(k + 1, size, mean / (mean + size))
+        return found
+
+    return _scores(y, mean, at_most, above, (mean, np.broadcast_to(size, mean.shape)), rng)
+
+
+Tail = Callable[..., np.ndarray]
+
+
+def _scores(y: np.ndarray, mean: np.ndarray, at_most: Tail, above: Tail, laws: tuple[np.ndarray, ...], rng: np.random.Generator) -> np.ndarray:
+    """Normal scores of counts, each by the tail that it lies in; ``at_most(k, *laws)`` and ``above`` are the chances of the two tails."""
+    from scipy.special import ndtri
+
+    u, tiny = rng.random(y.shape), 1e-300 * (1 + rng.random(y.shape))  # beyond: ranked at random, not tied
+    out, upper = np.empty(y.shape), y > mean
+    for inside, tail, sign in ((~upper, at_most, 1.0), (upper, above, -1.0)):
+        count, own = y[inside], [law[inside] for law in laws]
+        here, before = tail(count, *own), tail(np.maximum(count - 1, 0), *own)
+        before = np.where(count > 0, before, 0.5 - 0.5 * sign)
+        low, high = (before, here) if sign > 0 else (here, before)
+        out[inside] = sign * ndtri(np.maximum(low + u[inside] * np.maximum(high - low, 0.0), tiny[inside]))
+    return out
 
 
 def gaussian_split(residual: Tensor, scales: Tensor, generator: torch.Generator, num_draws: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -17,6 +18,7 @@ __all__ = ["DispersedCounts", "LinearlyDispersedCounts"]
 
 DISPERSION = (1e-6, 1e3)
 LARGE = 1e4
+SETTLED = 1e-6  # of the logarithm of a dispersion: a shorter step is not tried again, for its gain is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +69,27 @@ class DispersedCounts(Counts):
 
     def values(self, z: Tensor, phi: Tensor) -> Tensor:
         """Log-likelihood of each row up to a constant, (R, N)."""
-        return self._seen(self._terms((z @ phi).clamp_(min=FLOOR), self.size)).sum(-1)
+        return self._seen(self._of_mean((z @ phi).clamp_(min=FLOOR), self.size)).sum(-1) + self._own_fixed
 
     def _seen(self, terms: Tensor) -> Tensor:
         return terms if self.mask is None else terms * self.mask
 
     def _terms(self, mu: Tensor, size: Tensor) -> Tensor:
+        return self._of_mean(mu, size) + self._fixed(size)
+
+    def _of_mean(self, mu: Tensor, size: Tensor) -> Tensor:
+        """What of an entry's term depends on its mean."""
         odds = torch.log1p(mu / size)  # log((size + mu) / size)
-        return torch.lgamma(self.x + size) - torch.lgamma(size) - size * odds + self.x * (mu.log() - size.log() - odds)
+        return self.x * mu.log() - (self.x + size) * odds
+
+    def _fixed(self, size: Tensor) -> Tensor:
+        """What does not."""
+        return torch.lgamma(self.x + size) - torch.lgamma(size) - self.x * size.log()
+
+    @cached_property
+    def _own_fixed(self) -> Tensor:
+        """The same of each row at the own dispersion, (R, N)."""
+        return self._seen(self._fixed(self.size)).sum(-1)
 
     def _derivatives(self, mu: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
         """First and second derivative of an entry's term by log size, (R, N, J)."""
@@ -97,16 +112,24 @@ class DispersedCounts(Counts):
         found = self.summed(slopes)
         slope, bend = found["slope"], found["bend"]
         step = torch.where(bend < 0, -slope / bend, slope.sign()).clamp(-2.0, 2.0)
-        trials = [size, *((size * (shrink * step).exp()).clamp(1 / DISPERSION[1], 1 / DISPERSION[0]) for shrink in (1.0, 0.25, 0.0625))]
 
-        def totals(place: slice, part: Self) -> Sums:
-            mu = (z[:, place] @ phi).clamp_(min=FLOOR)
-            return {"values": torch.stack([part._seen(part._terms(mu, trial)).sum((-2, -1)) for trial in trials])}  # (4, R)
+        def totals(*sizes: Tensor) -> Tensor:
+            def of_part(place: slice, part: Self) -> Sums:
+                mu = (z[:, place] @ phi).clamp_(min=FLOOR)
+                return {"values": torch.stack([part._seen(part._terms(mu, one)).sum((-2, -1)) for one in sizes])}
 
-        now, *gained = self.summed(totals)["values"]
-        for trial, value in zip(trials[1:], gained, strict=True):
-            better = value > now
-            now, size = torch.where(better, value, now), torch.where(better[:, None, None], trial, size)
+            return self.summed(of_part)["values"]
+
+        now, done = None, step.abs()[:, 0, 0] < SETTLED
+        for shrink in (1.0, 0.25, 0.0625):
+            trial = (self.size * (shrink * step).exp()).clamp(1 / DISPERSION[1], 1 / DISPERSION[0])
+            before, value = totals(self.size, trial) if now is None else (now, totals(trial)[0])
+            better = ~done & (value > before) if now is not None else value > before
+            now, size = torch.where(better, value, before), torch.where(better[:, None, None], trial, size)
+            done = done | better
+            if bool(done.all()):
+                break
+        assert now is not None
         return replace(self, size=size), now
 
 
@@ -129,11 +152,21 @@ class LinearlyDispersedCounts(DispersedCounts):
     """
 
     def _parts(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """w and one, (R, N, J); 0 where missing."""
-        m = (z @ phi).clamp_(min=FLOOR) * self.size
-        weight = (torch.special.digamma(self.x + m) - torch.special.digamma(m)) / self.size.reciprocal().log1p()
-        one = torch.ones_like(weight)
-        return (weight, one) if self.mask is None else (weight * self.mask, one * self.mask)
+        """w (R, N, J), 0 where missing, and where an entry was seen, (N, J) or (1, J) if all were."""
+        m = (z @ phi).clamp_(min=FLOOR).mul_(self.size)
+        weight = (self.x + m).digamma_().sub_(m.digamma_()).div_(self.size.reciprocal().log1p())
+        return (weight, weight.new_ones(1, weight.shape[-1])) if self.mask is None else (weight.mul_(self.mask), self.mask)
+
+    def pulls(self, z: Tensor, phi: Tensor) -> Sums:
+        weight, seen = self._parts(z, phi)
+        return {"ratio": z.mT @ weight, "weight": z.mT @ seen if self.mask is not None else z.sum(-2).unsqueeze(-1) * seen}
+
+    @property
+    def _own_fixed(self) -> Tensor:
+        return self.x.new_zeros(())
+
+    def _of_mean(self, mu: Tensor, size: Tensor) -> Tensor:
+        return self._terms(mu, size)
 
     def _terms(self, mu: Tensor, size: Tensor) -> Tensor:
         m, rate = mu * size, size.reciprocal().log1p()  # x log theta + x log m = x log mu
@@ -150,7 +183,34 @@ class LinearlyDispersedCounts(DispersedCounts):
 
 def _log_rising(x: Tensor, m: Tensor) -> Tensor:
     r""":math:`\log\Gamma(x + m) - \log\Gamma(m) - x \log m`; by Stirling's series where m is large, for the difference would drown in rounding."""
-    far = m.clamp(min=LARGE)
+    far = m > LARGE
+    if bool(far.all()):
+        return _rising_far(x, m)
     near = m.clamp(max=LARGE)
-    series = (far + x - 0.5) * torch.log1p(x / far) - x - x / (12 * far * (far + x))  # the next term is below 1 / (360 LARGE^3)
-    return torch.where(m > LARGE, series, torch.lgamma(x + near) - torch.lgamma(near) - x * near.log())
+    risen = _log_gamma_ratio(x, near).sub_(near.log().mul_(x))
+    return torch.where(far, _rising_far(x, m.clamp(min=LARGE)), risen) if bool(far.any()) else risen
+
+
+def _rising_far(x: Tensor, m: Tensor) -> Tensor:
+    high = x + m
+    return (high - 0.5) * torch.log1p(x / m) - x - x / (12 * m * high)  # the next term is below 1 / (360 LARGE^3)
+
+
+def _log_gamma_ratio(x: Tensor, m: Tensor) -> Tensor:
+    r""":math:`\log\Gamma(x + m) - \log\Gamma(m)` by Stirling's series eight steps higher, in half the time of two logarithms of gamma; error below 1e-13 of the larger."""
+    high = x + m
+    return (_eight(m) / _eight(high)).log() + (_stirling(high + 8) - _stirling(m + 8))
+
+
+def _eight(y: Tensor) -> Tensor:
+    """y (y + 1) ... (y + 7)."""
+    pair = y * (y + 7)
+    return pair * (pair + 6) * ((pair + 10) * (pair + 12))
+
+
+def _stirling(y: Tensor) -> Tensor:
+    r""":math:`\log\Gamma(y) - \log(2 \pi) / 2` of :math:`y \ge 8`."""
+    inverse = y.reciprocal()
+    square = inverse * inverse
+    series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188))))
+    return (y - 0.5) * y.log() - y + series
