@@ -88,15 +88,15 @@ class WordPieces:
         columns = table.flatten(2).mT.contiguous()  # (R, K K, W + 1)
         starts, ends = self._ends(columns, size)
         slopes, values = torch.zeros_like(columns), table.new_zeros(restarts)
-        for block in self._blocks(size):
-            places = self.words[:, block].long().flatten()
-            for r in range(restarts):
-                matrices = self._matrices(columns[r], places, size)
-                logs, before, after = _messages(matrices, starts[r, :, block], ends[r, :, block])
-                values[r] += logs
-                for i in range(size):
-                    for j in range(size):
-                        slopes[r, i * size + j] += torch.bincount(places, (before[:, i] * after[:, j]).flatten(), minlength=count)
+        for some, block in self._blocks(restarts, size):
+            places = self.words[:, block].long()  # (L, q)
+            own = columns[some]
+            logs, before, after = _messages(self._matrices(own, places, size), starts[some, :, block].movedim(0, 1), ends[some, :, block].movedim(0, 1))
+            values[some] += logs
+            apart = (places.unsqueeze(1) + count * torch.arange(len(own), device=places.device).unsqueeze(1)).flatten()  # (L r q,), of each restart
+            for i in range(size):
+                for j in range(size):
+                    slopes[some, i * size + j] += torch.bincount(apart, (before[:, i] * after[:, j]).flatten(), minlength=count * len(own)).reshape(-1, count)
         return values, slopes.mT.reshape(table.shape)
 
     def _ends(self, columns: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -106,23 +106,26 @@ class WordPieces:
         if bool(self.is_first.all()):
             return ones, ones
         found = columns.new_empty(restarts, num, size, size)
-        for block in self._blocks(size):
-            places = self.words[:, block].long().flatten()
-            for r in range(restarts):
-                product = _product(self._matrices(columns[r], places, size))  # (K, K, q)
-                product = torch.where(self.is_first[block], product.sum(0, keepdim=True), product)  # nothing is carried over from what is before
-                found[r, block] = product.permute(2, 0, 1)
+        for some, block in self._blocks(restarts, size):
+            product = _product(self._matrices(columns[some], self.words[:, block].long(), size))  # (K, K, r, q)
+            product = torch.where(self.is_first[block], product.sum(0, keepdim=True), product)  # nothing is carried over from what is before
+            found[some, block] = product.permute(2, 3, 0, 1)
         starts, ends = tied(found)
         return torch.where(self.is_first, 1.0, starts), ends
 
     def _matrices(self, columns: Tensor, places: Tensor, size: int) -> Tensor:
-        """(L, K, K, q), of columns (K K, W + 1)."""
-        return columns.gather(1, places.expand(len(columns), -1)).reshape(size, size, len(self.words), -1).movedim(2, 0)
+        """(L, K, K, r, q), of columns (r, K K, W + 1) at places (L, q)."""
+        found = columns.gather(2, places.flatten().expand(*columns.shape[:2], -1))
+        return found.reshape(len(columns), size, size, *places.shape).permute(3, 1, 2, 0, 4)
 
-    def _blocks(self, size: int) -> Iterator[slice]:
+    def _blocks(self, restarts: int, size: int) -> Iterator[tuple[slice, slice]]:
+        """Restarts and pieces that are worked on together: as many as stay in the processor's cache."""
         length, num = self.words.shape
-        each = max(1, HELD // (length * size**2))
-        return (slice(start, min(start + each, num)) for start in range(0, num, each))
+        each = min(num, max(1, HELD // (length * size**2)))
+        together = max(1, IN_CACHE // (each * size**2))
+        for first in range(0, restarts, together):
+            for start in range(0, num, each):
+                yield slice(first, min(first + together, restarts)), slice(start, min(start + each, num))
 
 
 def _piece_length(lengths: np.ndarray, size: int) -> int:
@@ -133,7 +136,7 @@ def _piece_length(lengths: np.ndarray, size: int) -> int:
 
 
 def _product(matrices: Tensor) -> Tensor:
-    """Of all steps (L, K, K, q) up to a factor, (K, K, q)."""
+    """Of all steps (L, K, K, r, q) up to a factor, (K, K, r, q)."""
     product, least = matrices[0].clone(), torch.finfo(matrices.dtype).tiny
     logs = torch.zeros_like(product[:, 0])  # what each first value's row was divided by
     for t in range(1, len(matrices)):
@@ -150,9 +153,9 @@ def _product(matrices: Tensor) -> Tensor:
 
 
 def _messages(matrices: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Through steps (L, K, K, q) from (K, q) to (K, q): the log of what they multiply by, added up, and the two factors of the slopes, (L, K, q)."""
-    length, size, _, num = matrices.shape
-    before, scale = matrices.new_empty(length + 1, size, num), matrices.new_empty(length, num)
+    """Through steps (L, K, K, r, q) from (K, r, q) to (K, r, q): the log of what they multiply by, added up (r,), and the two factors of the slopes, (L, K, r, q)."""
+    length, size, _, *many = matrices.shape
+    before, scale = matrices.new_empty(length + 1, size, *many), matrices.new_empty(length, *many)
     before[0] = start
     for t in range(length):
         value, step = before[t], matrices[t]
@@ -161,11 +164,11 @@ def _messages(matrices: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Ten
             into.addcmul_(value[k], step[k])
         torch.sum(into, 0, out=scale[t])
         into.div_(scale[t])
-    after = matrices.new_empty(length, size, num)
+    after = matrices.new_empty(length, size, *many)
     value = end / (before[-1] * end).sum(0)
     for t in range(length - 1, -1, -1):
         u, step = torch.div(value, scale[t], out=after[t]), matrices[t]
         value = step[:, 0] * u[0]
         for k in range(1, size):
             value.addcmul_(step[:, k], u[k])
-    return scale.log().sum(), before[:-1], after
+    return scale.log().sum((0, 2)), before[:-1], after
