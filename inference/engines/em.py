@@ -185,9 +185,10 @@ class EM:
             old, new: parameters before and after a step of EM.
             before, objective: at the last accepted point, and at ``old``.
         """
-        change = torch.stack([
-            (value - old[name]).abs().reshape(len(value), -1).amax(-1) for name, value in new.items() if value.numel()
-        ]).amax(0).cpu()
+        moved = [name for name, value in new.items() if value.numel() and value.data_ptr() != old[name].data_ptr()]  # tables that are handed on as they are, are not read
+        change = torch.zeros_like(objective)
+        for name in moved:
+            change = torch.maximum(change, (new[name] - old[name]).abs().reshape(len(new[name]), -1).amax(-1).to(change))
         gain = (objective - before).abs() / objective.abs().clamp(min=1.0) / self.tolerance
         return torch.fmin(torch.maximum(gain, change / self.parameter_tolerance), gain / FLAT)
 

@@ -21,7 +21,8 @@ from ppl_models.sequences.codes import small_integers
 __all__ = ["WordPieces", "tied"]
 
 SHORTEST = 8  # words of a piece
-IN_CACHE = 2**17  # entries that the products of all pieces may have where pieces are as short as can be
+MOST_PRODUCTS = 2**15  # entries of the products of all pieces, beyond which longer pieces take less time than tying more of them
+IN_CACHE = 2**17  # entries of a step of all pieces and restarts that are worked on together
 ENOUGH = 2**13  # entries side by side, from which on nothing is cut
 HELD = 2**21  # entries of the matrices of a block of pieces
 RESCALE = 4  # words between two scalings of a product
@@ -132,7 +133,7 @@ def _piece_length(lengths: np.ndarray, size: int) -> int:
     longest, entries = int(lengths.max()), size**2
     if longest <= 2 * SHORTEST or len(lengths) * entries >= ENOUGH:
         return longest
-    return min(longest, max(SHORTEST, int(lengths.sum()) * entries // IN_CACHE))
+    return min(longest, max(SHORTEST, int(lengths.sum()) * entries // MOST_PRODUCTS))
 
 
 def _product(matrices: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def test_memory_does_not_grow_with_the_number_of_steps(
 ) -> None:
     """Beside the data and half a byte a step an iteration holds one block, whatever the length; here blocks are tiny."""
     tiny = {"word_blocks.PIECE": 2**8, "word_tree.PIECE": 2**8, "word_blocks.BLOCK": 2**12, "word_blocks.KEPT": 2**12, "word_tree.MAX_WORDS": 2**8, "codes.SLICE": 2**11}
-    tiny |= {"word_pieces.HELD": 2**12, "word_pieces.IN_CACHE": 2**10}
+    tiny |= {"word_pieces.HELD": 2**12, "word_pieces.MOST_PRODUCTS": 2**10}
     for name, value in tiny.items():
         monkeypatch.setattr(f"ppl_models.sequences.{name}", value)
     model, tensors, arrays_of_plan, arrays_of_step = OptionsHMM(4, 2, num_options), [], [], []

@@ -76,8 +76,8 @@ def test_slopes_by_messages_are_those_of_differentiation(monkeypatch: pytest.Mon
     leaf = matrices.clone().requires_grad_()
     value = tree.log_sum(leaf).sum(-1)
     (expected,) = torch.autograd.grad(value.sum(), leaf)
-    for in_cache, held, enough in ((2**17, 2**21, 2**13), (2**4, 2**21, 2**13), (2**17, 2**7, 2**13), (2**17, 2**21, 1)):
-        for name, number in (("IN_CACHE", in_cache), ("HELD", held), ("ENOUGH", enough)):
+    for products, held, enough, cache in ((2**14, 2**21, 2**13, 2**17), (2**4, 2**21, 2**13, 2**17), (2**14, 2**7, 2**13, 2**17), (2**14, 2**21, 1, 2**17), (2**8, 2**8, 2**13, 1)):
+        for name, number in (("MOST_PRODUCTS", products), ("HELD", held), ("ENOUGH", enough), ("IN_CACHE", cache)):
             monkeypatch.setattr(f"ppl_models.sequences.word_pieces.{name}", number)
         tree.pieces_of.clear()
         found, slopes = tree.slopes(matrices)
