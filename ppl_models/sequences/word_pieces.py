@@ -72,9 +72,9 @@ class WordPieces:
         num = -(-lengths // length)
         row = np.repeat(np.arange(len(lengths)), num)
         begin = (np.arange(len(row)) - np.repeat(np.cumsum(num) - num, num)) * length
-        laid = np.full((len(row), length), identity, dtype=small_integers(identity))
-        laid[np.arange(length) < (lengths[row] - begin)[:, None]] = words
-        return cls(torch.from_numpy(np.ascontiguousarray(laid.T)).to(device), torch.from_numpy(begin == 0).to(device))
+        laid = np.full((length, len(row)), identity, dtype=small_integers(identity))
+        laid.T[np.arange(length) < (lengths[row] - begin)[:, None]] = words
+        return cls(torch.from_numpy(laid).to(device), torch.from_numpy(begin == 0).to(device))
 
     def log_sums(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """The logs of the sums of all entries of every sequence's product, added up, and its slopes; not finite where a product is zero.

@@ -207,7 +207,8 @@ class WordTree:
     @cached_property
     def _counts(self) -> Tensor:
         """How often the sequences have each of their words, the identity last."""
-        return torch.from_numpy(np.bincount(self.words, minlength=(self.levels[-1].shape[1] if self.levels else self.num_words) + 1)).to(self.top.device)
+        num = (self.levels[-1].shape[1] if self.levels else self.num_words) + 1
+        return torch.from_numpy(sum((np.bincount(self.words[part], minlength=num) for part in slices(len(self.words))), np.zeros(num, dtype=np.int64))).to(self.top.device)
 
     def _grow(self, matrices: Tensor, depth: int) -> tuple[Tensor, Tensor]:
         """The matrices of one level (R, W + 1, K, K), each divided by its sum, the identity last; and the logs of the sums."""
