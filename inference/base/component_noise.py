@@ -125,7 +125,7 @@ def poisson_scores(y: np.ndarray, rate: np.ndarray, rng: np.random.Generator) ->
     from scipy.special import pdtr, pdtrc
 
     rate = np.maximum(rate, 0.0)
-    return _scores(y, rate, pdtr, pdtrc, (rate,), rng)
+    return _scores(y, pdtr, pdtrc, (rate,), rng)
 
 
 def negative_binomial_scores(y: np.ndarray, mean: np.ndarray, size: float | np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -142,18 +142,18 @@ def negative_binomial_scores(y: np.ndarray, mean: np.ndarray, size: float | np.n
         found: np.ndarray = betainc(k + 1, size, mean / (mean + size))
         return found
 
-    return _scores(y, mean, at_most, above, (mean, np.broadcast_to(size, mean.shape)), rng)
+    return _scores(y, at_most, above, (mean, np.broadcast_to(size, mean.shape)), rng)
 
 
 Tail = Callable[..., np.ndarray]
 
 
-def _scores(y: np.ndarray, mean: np.ndarray, at_most: Tail, above: Tail, laws: tuple[np.ndarray, ...], rng: np.random.Generator) -> np.ndarray:
-    """Normal scores of counts, each by the tail that it lies in; ``at_most(k, *laws)`` and ``above`` are the chances of the two tails."""
+def _scores(y: np.ndarray, at_most: Tail, above: Tail, laws: tuple[np.ndarray, ...], rng: np.random.Generator) -> np.ndarray:
+    """Normal scores of counts, each by the tail that it lies in; ``at_most(k, *laws)`` and ``above`` are the chances of the two tails, the first of ``laws`` the mean."""
     from scipy.special import ndtri
 
     u, tiny = rng.random(y.shape), 1e-300 * (1 + rng.random(y.shape))  # beyond: ranked at random, not tied
-    out, upper = np.empty(y.shape), y > mean
+    out, upper = np.empty(y.shape), y > laws[0]
     for inside, tail, sign in ((~upper, at_most, 1.0), (upper, above, -1.0)):
         count, own = y[inside], [law[inside] for law in laws]
         here, before = tail(count, *own), tail(np.maximum(count - 1, 0), *own)

@@ -95,7 +95,7 @@ def _range(answer: HowMany, sizes: list[int]) -> str:
 def _how_sure(answer: HowMany, sizes: list[int]) -> Finding:
     low, high = answer.interval
     if answer.word == "confident":
-        words, step = "Confident: a strict penalty and a lenient one choose the same number, and no check raised a doubt.", ""
+        words, step = f"Confident: {answer.penalties} choose the same number, and no check raised a doubt.", ""
     elif answer.word == "unsure":
         words = f"Unsure: {'; '.join(answer.reasons)}."
         step = f"Fit {low} and {answer.counted(high)}, and report what holds in both." if low < high else f"Report the number with its doubt: {'; '.join(answer.reasons)}."

@@ -177,7 +177,7 @@ class WordTree:
         return _Walk.apply(table, log_scale, self, depth)
 
     def slopes(self, matrices: Tensor) -> tuple[Tensor, Tensor]:
-        """:meth:`log_sum`, added up over the sequences, and its slopes: of few values by messages, in a third of the time of differentiation.
+        """:meth:`log_sum`, added up over the sequences, and its slopes: of few values by messages, two to three times as quick as differentiation where there are many words.
 
         Args:
             matrices: (R, num_words, K, K), not negative.

@@ -19,7 +19,8 @@ class HowManyOptions(HowMany):
     """The answer of :func:`inference.selection.select_components` for hidden options, whose rows are steps.
 
     The number is that of the lenient penalty; with the word "law wrong at every K" it counts options that act differently. ``held_out`` is the number by which
-    actions of sequences left out of the fits are foretold best, None where there are fewer than six sequences. ``detectable_variance`` is NaN, for it is not known here.
+    actions of sequences left out of the fits are foretold best, None where there are fewer than six sequences.
+    ``interval`` reaches to the number that Akaike's criterion chooses, if it is larger. ``detectable_variance`` is NaN, for it is not known here.
 
     Args:
         unlike: options of the lenient choice, those together that act alike as far as the data show.

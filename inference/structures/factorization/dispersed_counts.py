@@ -102,11 +102,10 @@ class DispersedCounts(Counts):
 
     def dispersed(self, z: Tensor, phi: Tensor) -> tuple[Self, Tensor]:
         """With the dispersion moved by a Newton step of its logarithm, shortened until it gains; and the new objective."""
-        size = self.size
 
         def slopes(place: slice, part: Self) -> Sums:
             mu = (z[:, place] @ phi).clamp_(min=FLOOR)
-            slope, bend = (part._seen(value).sum((-2, -1), keepdim=True) for value in part._derivatives(mu, size))
+            slope, bend = (part._seen(value).sum((-2, -1), keepdim=True) for value in part._derivatives(mu, self.size))
             return {"slope": slope, "bend": bend}
 
         found = self.summed(slopes)
@@ -120,16 +119,22 @@ class DispersedCounts(Counts):
 
             return self.summed(of_part)["values"]
 
-        now, done = None, step.abs()[:, 0, 0] < SETTLED
-        for shrink in (1.0, 0.25, 0.0625):
-            trial = (self.size * (shrink * step).exp()).clamp(1 / DISPERSION[1], 1 / DISPERSION[0])
-            before, value = totals(self.size, trial) if now is None else (now, totals(trial)[0])
-            better = ~done & (value > before) if now is not None else value > before
-            now, size = torch.where(better, value, before), torch.where(better[:, None, None], trial, size)
-            done = done | better
+        def shortened(shrink: float) -> Tensor:
+            return (self.size * (shrink * step).exp()).clamp(1 / DISPERSION[1], 1 / DISPERSION[0])
+
+        trial = shortened(1.0)
+        before, value = totals(self.size, trial)
+        better = value > before
+        now, size = torch.where(better, value, before), torch.where(better[:, None, None], trial, self.size)
+        done = better | (step.abs()[:, 0, 0] < SETTLED)
+        for shrink in (0.25, 0.0625):
             if bool(done.all()):
                 break
-        assert now is not None
+            trial = shortened(shrink)
+            value = totals(trial)[0]
+            better = ~done & (value > now)
+            now, size = torch.where(better, value, now), torch.where(better[:, None, None], trial, size)
+            done = done | better
         return replace(self, size=size), now
 
 
