@@ -76,6 +76,7 @@ class Outcome:
         model: the program that the estimates are of, where the engine fitted another one than it was given (one on the graph that it found).
         method: the engine that made these estimates, where that is another one that this one called.
         choice: what that graph was chosen among.
+        objective_left: what the engine thinks its steps would still gain, an order of magnitude, (R,), NaN where they do not tell.
         is_named: whether the latents have their names already, from labels of rows or from the start that was given, and keep them.
     """
 
@@ -96,6 +97,7 @@ class Outcome:
     method: Any = None
     choice: PenaltyChoice | None = None
     is_named: bool = False
+    objective_left: Tensor | None = None
 
 
 class ConvergenceWarning(UserWarning):

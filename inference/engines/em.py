@@ -36,6 +36,7 @@ __all__ = ["EM"]
 CHUNK_ELEMENTS = 2**18
 FLAT = 1e-3  # of the tolerance: the objective no longer tells drifting parameters apart
 FLAT_COURSE = 1e-2  # the same over the last rounds together
+AITKEN = 5  # steps over which gains are seen to shrink
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class EM:
         if not state.converged.all():
             unfinished = int((~state.converged).sum())
             warnings.warn(
-                f"{unfinished} of {len(state.converged)} restarts did not converge in {self.max_iterations} iterations: raise "
+                f"{unfinished} of {len(state.converged)} restarts did not converge in {self.max_iterations} iterations{state.left_in_words()}: raise "
                 "max_iterations, loosen tolerance, try fewer latents, a penalty, or another start",
                 ConvergenceWarning,
                 stacklevel=4,
@@ -233,8 +234,9 @@ class EM:
         course, new, safe = ahead.advance(course, accepted, objective, params, image, safe)
         gap = torch.fmin(gap, course.flat / course.value.abs().clamp(min=1.0) / self.tolerance / FLAT_COURSE)
         log_likelihood = torch.where(accepted, log_likelihood, state.log_likelihood[state.active])
+        left = state.objective_left.index_copy(0, state.active, course.left)
         state = state.advance(new, course.value, log_likelihood, gap, time.monotonic() - began, safe)
-        return replace(state, course=vars(course.kept(~(gap < 1.0))))
+        return replace(state, course=vars(course.kept(~(gap < 1.0))), objective_left=left)
 
 
 def _evaluated(steps: Steps, params: Params, like: Tensor) -> tuple[Any, Tensor, Tensor]:
@@ -258,6 +260,7 @@ class EMState:
         seconds: time spent.
         relaxed: whether this is still the run under convex penalties.
         gap: of the stopping rule, of the restart that is farthest from it.
+        objective_left: what plain steps would still gain, an order of magnitude, (R,); NaN where steps do not tell.
         safe: where steps are extrapolated, images of the last accepted points under EM, (R, ...); the parameters are points on trial then.
         course: the fields of :class:`~inference.engines.extrapolation.Course`, of the running restarts.
     """
@@ -273,6 +276,7 @@ class EMState:
     num_iterations: Tensor
     seconds: float
     relaxed: bool
+    objective_left: Tensor
     gap: float = math.inf
     safe: Params = field(default_factory=dict)
     course: dict[str, Tensor] = field(default_factory=dict)
@@ -284,7 +288,7 @@ class EMState:
         empty = torch.zeros(0, num_restarts, dtype=torch.float64)
         count = torch.zeros(num_restarts, dtype=torch.long)
         everyone = torch.arange(num_restarts)
-        return cls(dict(start), everyone, 0, nothing, nothing, empty, empty, count.bool(), count, seconds, relaxed)
+        return cls(dict(start), everyone, 0, nothing, nothing, empty, empty, count.bool(), count, seconds, relaxed, torch.full_like(nothing, math.nan))
 
     def advance(self, new: Params, objective: Tensor, log_likelihood: Tensor, gap: Tensor, seconds: float, safe: Params | None = None) -> EMState:
         """Record one iteration: ``objective`` belongs to the old parameters, ``new`` replaces them, and restarts whose ``gap`` is below 1 stop."""
@@ -306,6 +310,7 @@ class EMState:
             num_iterations=self.num_iterations.index_copy(0, active, self.num_iterations[active] + 1),
             seconds=seconds,
             relaxed=self.relaxed,
+            objective_left=self.objective_left,
             gap=float(gap.max()),
             safe=safe or {},
             course=self.course,
@@ -333,7 +338,16 @@ class EMState:
         """Objective and log-likelihood at the final parameters, where a run recorded those of the step before."""
         _, log_likelihood, log_prior = steps.e_step(self.params)
         objective = (log_likelihood + log_prior).double().cpu()
-        return replace(self, objective=objective, log_likelihood=log_likelihood.double().cpu())
+        left = torch.where(self.objective_left.isnan(), _left_by_steps(self.history), self.objective_left)
+        return replace(self, objective=objective, log_likelihood=log_likelihood.double().cpu(), objective_left=left)
+
+    def left_in_words(self) -> str:
+        """What the best restart would still gain."""
+        best = int(self.objective.nan_to_num(-math.inf).argmax())
+        left = float(self.objective_left[best])
+        if bool(self.converged[best]) or not math.isfinite(left):
+            return ""
+        return f" (by its last steps, the best of them has about {left:.1g} nats left to gain, if no plateau lies behind it)"
 
     def outcome(self) -> Outcome:
         """As every engine hands it back."""
@@ -346,4 +360,17 @@ class EMState:
             history_log_likelihood=self.history_log_likelihood,
             converged=self.converged,
             num_iterations=self.num_iterations,
+            objective_left=self.objective_left,
         )
+
+
+def _left_by_steps(history: Tensor) -> Tensor:
+    """What plain steps would still gain after the last of each restart, (R,), if gains go on shrinking as they did (Aitken); NaN where they do not shrink."""
+    last = history.isfinite().sum(0) - 1
+    if len(history) < AITKEN + 2:
+        return torch.full_like(history.sum(0), math.nan)
+    places = (last - torch.arange(AITKEN + 1, -1, -1).unsqueeze(1)).clamp(min=0)
+    gains = history.gather(0, places).diff(dim=0)  # (AITKEN + 1, R)
+    rate = (gains[-1] / gains[0]) ** (1 / AITKEN)
+    left = gains[-1] * rate.square() / (1 - rate)
+    return torch.where((last > AITKEN) & (gains > 0).all(0) & (rate < 1), left, math.nan)

@@ -38,7 +38,9 @@ MOST_FAILURES = 5  # after which the plain steps between two trials are no longe
 SHARE = 0.5  # of the gain of a plain step that a mixed one must reach
 RANK = 1e-10  # of the largest eigenvalue below which differences are dependent
 RECENT = 15  # rounds over which a gain is looked at
+TRIALS = 5  # of which the longest tells how slow EM is
 GRAIN = 2.0**-20  # coordinates of trials are multiples of it, so that differences in the last digits, as between a batch and a run alone, are not extrapolated
+COARSE = 16  # grains: of shorter steps it is not known how far they lead
 MOST_NUMBERS = 2**25  # that the differences may hold
 ROUNDING = 1e-9  # of a coordinate that was not to be moved
 
@@ -56,6 +58,7 @@ class Course:
         value: objective at the last accepted point; recent: the same after the last rounds, (A, RECENT).
         first, at, image, trial: coordinates of the first point of a squared extrapolation, the last accepted point, its image under M, and the last trial, (A, P).
         still: coordinates in which the last two images are the same: on a bound, or done, (A, P) bool.
+        reaches: how many plain steps the last trials took at once, (A, TRIALS), 0 where there were fewer.
         points, steps: differences between accepted points, and of image - point between them, (A, m, P), zero where there are fewer.
     """
 
@@ -76,6 +79,7 @@ class Course:
     image: Tensor
     trial: Tensor
     still: Tensor
+    reaches: Tensor
     points: Tensor
     steps: Tensor
 
@@ -91,6 +95,17 @@ class Course:
     def flat(self) -> Tensor:
         """Gain over the last rounds, (A,); infinite before there were so many."""
         return self.recent[:, -1] - self.recent[:, 0]
+
+    @property
+    def left(self) -> Tensor:
+        r"""What plain steps would still gain from the image of the last accepted point on, (A,), an order of magnitude; NaN before the first trial.
+
+        In the slowest direction a step goes :math:`1 - q = 1 / A` of the way, A the longest reach of the last trials, and gains the share :math:`1 - q^2` of what is left;
+        so after a gain of d there is :math:`d q^2 / (1 - q^2) = d (A - 1)^2 / (2 A - 1)`.
+        """
+        reach = self.reaches.amax(1)
+        left = self.gain * _squared(self.image - self.at) * (reach - 1).square() / (2 * reach - 1)
+        return torch.where(reach > 0, left, torch.nan)
 
 
 class Extrapolation:
@@ -116,6 +131,7 @@ class Extrapolation:
         return Course(
             kind=count, mixing=count.bool(), second=count.bool(), waiting=count + LEAD, failures=count, retries=count, rounds=count, length=number,
             mark=nothing, gain=number, value=nothing, recent=recent, first=wide, at=at, image=at, trial=wide, still=wide.bool(), points=deep, steps=deep,
+            reaches=torch.zeros(num, TRIALS, dtype=torch.float64),
         )  # fmt: skip
 
     def accepts(self, course: Course, objective: Tensor) -> Tensor:
@@ -155,6 +171,7 @@ class Extrapolation:
         trial = torch.where(after.still, after.image, trial)
         tried = tried & trial.isfinite().all(1)
         after = replace(after, trial=trial, kind=torch.where(tried, after.kind, PLAIN))
+        after = replace(after, reaches=_reaches(after, tried & accepted))
         like = next(iter(safe.values()))
         ahead = self.scale.back(torch.where(tried.unsqueeze(1), trial, after.image).to(like.device), safe, after.image.to(like.device))
         return after, _where(tried, ahead, safe), safe
@@ -262,6 +279,14 @@ class Extrapolation:
         inverse = torch.where(values > RANK * values[:, -1:], values.reciprocal(), 0.0)
         shares = (vectors * inverse.unsqueeze(1)) @ (vectors.mT @ (unit @ step.unsqueeze(2)))  # (A, m, 1)
         return course.image - ((course.points + course.steps) / size).mT.matmul(shares).squeeze(2)
+
+
+def _reaches(course: Course, tried: Tensor) -> Tensor:
+    """With those of the trials just made, but where steps are so short that rounding to the grain hides how far they lead."""
+    step = _squared(course.image - course.at)
+    reach = (_squared(course.trial - course.at) / step.clamp(min=GRAIN**2)).sqrt().clamp(min=1.0)
+    told = tried & (step > (COARSE * GRAIN) ** 2)
+    return torch.where(told.unsqueeze(1), torch.cat([course.reaches[:, 1:], reach.unsqueeze(1)], 1), course.reaches)
 
 
 def _squared(z: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ class SearchState:
     """Everything a resumed search needs: the starts run to the end so far, and what they cost.
 
     Args:
-        params: (n, ...) by site; objective, log_likelihood, converged, num_iterations: (n,).
+        params: (n, ...) by site; objective, log_likelihood, converged, num_iterations, objective_left: (n,).
         history, history_log_likelihood: (iterations, n), NaN after a start stopped.
         objective_name: what was maximised.
         batch: batches done; work: numbers worked through; iterations: of the longest start of every batch, added up.
@@ -94,6 +94,7 @@ class SearchState:
     log_likelihood: Tensor = torch.zeros(0, dtype=torch.float64)
     converged: Tensor = torch.zeros(0, dtype=torch.bool)
     num_iterations: Tensor = torch.zeros(0, dtype=torch.long)
+    objective_left: Tensor = torch.zeros(0, dtype=torch.float64)
     history: Tensor = torch.zeros(0, 0, dtype=torch.float64)
     history_log_likelihood: Tensor = torch.zeros(0, 0, dtype=torch.float64)
     objective_name: str = ""
@@ -106,7 +107,7 @@ class SearchState:
     def without(self, index: int) -> SearchState:
         """All but one of the starts."""
         kept = torch.arange(len(self.objective)) != index
-        names = ("objective", "log_likelihood", "converged", "num_iterations")
+        names = ("objective", "log_likelihood", "converged", "num_iterations", "objective_left")
         rows: dict[str, Any] = {name: getattr(self, name)[kept] for name in names}
         columns = {name: getattr(self, name)[:, kept] for name in ("history", "history_log_likelihood")}
         return replace(self, params={name: value[kept] for name, value in self.params.items()}, **rows, **columns)
@@ -130,6 +131,7 @@ class SearchState:
             log_likelihood=torch.cat([self.log_likelihood, long.log_likelihood]),
             converged=torch.cat([self.converged, long.converged]),
             num_iterations=torch.cat([self.num_iterations, first + second]),
+            objective_left=torch.cat([self.objective_left, torch.full_like(long.objective, torch.nan) if long.objective_left is None else long.objective_left]),
             history=_beside(self.history, joined(blank if short is None else short.history, long.history)),
             history_log_likelihood=_beside(
                 self.history_log_likelihood,
@@ -150,6 +152,7 @@ class SearchState:
             history_log_likelihood=self.history_log_likelihood,
             converged=self.converged,
             num_iterations=self.num_iterations,
+            objective_left=self.objective_left,
             num_tried=self.batch * search.batch,
         )
 

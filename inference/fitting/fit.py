@@ -320,7 +320,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
     kept = {name: value for name, value in outcome.params.items() if name not in sites}
     iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
     _warn_bounds(at_bound)
-    restarts = Restarts(outcome.objective, outcome.log_likelihood, outcome.converged, outcome.num_iterations, kept, best)
+    restarts = Restarts(outcome.objective, outcome.log_likelihood, outcome.converged, outcome.num_iterations, kept, best, objective_left=outcome.objective_left)
     if ranking is not None:
         restarts = dataclasses.replace(
             restarts, num_tried=outcome.num_tried, optimum=ranking.optimum, degenerate=ranking.degenerate

@@ -50,6 +50,8 @@ class Restarts:
         optimum: (R,) long; which optimum each reached, 0 the best; -1 for a degenerate solution. None where an engine's restarts are not
             compared.
         degenerate: by restart, what makes its solution no proper optimum, () where nothing does; such restarts rank last.
+        objective_left: what more iterations would still gain, as the last ones tell, (R,): an order of magnitude, NaN where they do not tell. None where an engine does
+            not say; :func:`inference.uncertainty.distance_to_optimum` works it out from slope and curvature.
     """
 
     objective: Tensor
@@ -61,6 +63,7 @@ class Restarts:
     num_tried: int | None = None
     optimum: Tensor | None = None
     degenerate: tuple[tuple[str, ...], ...] = ()
+    objective_left: Tensor | None = None
 
     @property
     def num_ended(self) -> int:

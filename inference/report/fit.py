@@ -6,6 +6,7 @@ What the page says of the model itself is the business of its kind: see :mod:`in
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,7 @@ def _numbers(fit: Fit) -> Iterator[Part]:
         [f"objective: {fit.objective_name}", number(fit.objective, digits), "what the engine made as large as it could"],
         [f"{row}s", f"{fit.num_rows:,}", ""],
         ["converged", "yes" if fit.converged else "no", "" if fit.converged else "the estimates are not final"],
+        *_left(fit),
         ["iterations", f"{fit.num_iterations:,}", ""],
         ["seconds, whole call", number(fit.seconds), ""],
         ["seed", str(fit.seed), "the same seed gives the same fit again"],
@@ -137,6 +139,14 @@ def _numbers(fit: Fit) -> Iterator[Part]:
     yield Table((), rows)
     if words:
         yield Paragraph(words)
+
+
+def _left(fit: Fit) -> list[list[str]]:
+    if fit.restarts.objective_left is None:
+        return []
+    left = float(fit.restarts.objective_left[fit.restarts.best])
+    words = "less than 0.001" if left < 1e-3 else f"about {left:.1g}"
+    return [["left to gain by more iterations", words, "of the objective, in order of magnitude, as the last steps tell"]] if math.isfinite(left) else []
 
 
 def _given(fit: Fit) -> str:

@@ -245,10 +245,19 @@ def test_a_fit_that_runs_out_of_iterations_reports_where_it_is():
         result = fit(model, x, EM(max_iterations=5), num_restarts=3)
     assert result.num_iterations == 5
     assert not result.restarts.converged.any()
+    assert result.restarts.objective_left.isnan().all()  # five steps do not tell
     assert result.objective > float(result.trace.objective[-1])  # of the parameters that are returned
     assert result.objective == pytest.approx(
         float(Program(model, x).log_marginal(result.params) + Program(model, x).log_prior(result.params)), rel=1e-12
     )
+
+
+def test_a_fit_that_runs_out_of_iterations_says_what_is_left_to_gain():
+    model, x = encoder()
+    with pytest.warns(ConvergenceWarning, match=r"in 20 iterations \(by its last steps, the best of them has about \d.* nats left to gain") as caught:
+        result = fit(model, x, EM(max_iterations=20, tolerance=1e-12, parameter_tolerance=1e-9), num_restarts=3)
+    left = float(result.restarts.objective_left[result.restarts.best])
+    assert any(f"about {left:.1g} nats" in str(one.message) for one in caught)
 
 
 def test_an_interrupt_says_itself_and_keeps_the_last_iteration(tmp_path, monkeypatch):

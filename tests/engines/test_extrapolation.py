@@ -127,6 +127,24 @@ def test_both_ways_of_looking_ahead_are_used(monkeypatch):
     assert {PLAIN, SQUARED} == set(torch.cat(kinds).tolist())
 
 
+@pytest.mark.parametrize("acceleration", ["auto", None])
+def test_what_is_left_to_gain_is_about_what_a_longer_run_gains(acceleration):
+    """Near the end to an order of magnitude (two or three where steps are extrapolated), for most starts; before there is anything to tell by, nothing is said."""
+    ratios = []
+    for case in ("classes", "normals", "attributes"):
+        model, data = CASES[case](0)
+        stopped = outcome_of(model, data, EM(acceleration=acceleration, tolerance=1e-7), num_restarts=4)
+        ended = outcome_of(model, data, EM(tolerance=1e-13, parameter_tolerance=1e-9, max_iterations=5000), start=stopped.params)
+        gained = ended.objective - stopped.objective
+        ratios.append((stopped.objective_left / gained)[(gained > 1e-9) & (gained < 0.1)])
+    ratio = torch.cat(ratios)
+    assert len(ratio) >= 6
+    most = 1e3 if acceleration else 10.0
+    assert ((ratio > 1 / most) & (ratio < most)).double().mean() >= 0.9
+    model, data = CASES["classes"](0)
+    assert outcome_of(model, data, EM(acceleration=acceleration, max_iterations=5)).objective_left.isnan().all()
+
+
 def test_zeros_are_made_and_unmade_by_m_steps_alone():
     model, data = CASES["penalised"](2)
     result = outcome_of(model, data, EM(acceleration="auto", tolerance=1e-10, parameter_tolerance=1e-6))
