@@ -93,6 +93,8 @@ CheckpointFile = Annotated[
     Path | None, typer.Option("--checkpoint", metavar="FILE", help="File that holds the running fit; the same command then resumes from it.")
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; made if need be.", show_default=True)]
+PLAIN_GRID = "; 1:6 where it is left out, and 1:12 if 6 are too few"
+Components = Annotated[str | None, typer.Option("--k", "--components", metavar="FIRST:LAST", help=f"Numbers of components to compare, both ends included{PLAIN_GRID}.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed makes one answer.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace results that lie in the output folder.")]
 NoProgress = Annotated[bool, typer.Option("--no-progress", help="Say nothing of the progress on standard error.")]
@@ -434,6 +436,11 @@ def sizes_of(text: str, option: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise ValueError(f"{option}: whole numbers separated by commas were expected, got {text!r}") from None
+
+
+def grid_of(text: str | None, option: str) -> list[int] | None:
+    """Numbers to compare; None where none are given."""
+    return None if text is None else range_of(text, option)
 
 
 def range_of(text: str, option: str) -> list[int]:

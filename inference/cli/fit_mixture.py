@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from ppl_models.parts.responses import ResponseFamily
 
-__all__ = ["AS_CATEGORIES", "CATEGORIES", "ORDERED", "Orders", "asked_of", "component_of", "fit_mixture", "items_of_layers", "refuse_texts"]
+__all__ = ["AS_CATEGORIES", "CATEGORIES", "ORDERED", "Orders", "Response", "asked_of", "component_of", "doubts_of", "fit_mixture", "items_of_layers", "read_as_asked", "refuse_texts"]
 
 ROW_LAWS = {"multivariate-normal": "MultivariateNormal", "multivariate-t": "MultivariateT", "skew-normal": "SkewNormal"}
 CATEGORIES = "categorical"
@@ -67,6 +67,14 @@ Orders = Annotated[
         help="Names of the categories of columns of texts, which are then ordinal, from the lowest to the highest: never,rarely,often,always. Once for each scale.",
     ),
 ]  # fmt: skip
+Response = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Law of the columns inside a group: {', '.join((*FAMILIES, *ROW_LAWS))}; or column by column, age=normal,visits=poisson; or in blocks, "
+        "bernoulli:3,normal:2. What is not said is taken as it looks: 0 and 1 as bernoulli, counts with zeros among them as poisson, texts as categorical, "
+        "other numbers as normal.",
+    ),
+]
 KINDS = {
     "bernoulli": "yes or no (Bernoulli)", "poisson": "counts (Poisson)", CATEGORIES: "categories (Categorical)", "normal": "measurements (Normal)",
 }  # fmt: skip
@@ -81,14 +89,7 @@ def fit_mixture(
     choose: Annotated[
         str | None, typer.Option(metavar="FIRST..LAST", help="Instead of --components: fit each of these numbers and take the one with the smallest BIC.")
     ] = None,
-    response: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Law of the columns inside a group: {', '.join((*FAMILIES, *ROW_LAWS))}; or column by column, age=normal,visits=poisson; or in blocks, "
-            "bernoulli:3,normal:2. What is not said is taken as it looks: 0 and 1 as bernoulli, counts with zeros among them as poisson, texts as categorical, "
-            "other numbers as normal.",
-        ),
-    ] = None,
+    response: Response = None,
     columns: Columns = None,
     covariates: CovariateColumns = None,
     covariates_missing: CovariatesMissing = Gaps.refuse,
@@ -130,10 +131,10 @@ def fit_mixture(
                 typer.echo(write_rows(result, blocks, out / "posterior.csv"))
                 return
         given = read_covariates(data, covariates)
-        frame = _read(data, item_columns(data, columns, given), response, asked)
+        frame = read_as_asked(data, item_columns(data, columns, given), response, asked)
         frame, given = with_covariates(frame, given, covariates_missing)
         component = component_of(response, asked, frame)
-        for text in _doubts(frame):
+        for text in doubts_of(frame):
             warn(text)
 
         num_items = frame.shape[1]
@@ -166,7 +167,7 @@ def fit_mixture(
 # ---------------------------------------------------------------- what the columns are
 
 
-def _read(data: str, columns: str | list[str] | None, response: str | None, asked: dict[str, str] | None) -> pd.DataFrame:
+def read_as_asked(data: str, columns: str | list[str] | None, response: str | None, asked: dict[str, str] | None) -> pd.DataFrame:
     """The table; columns of texts are categories, unless a law of numbers is asked for all columns."""
     if response == CATEGORIES:
         names = list(columns_of(data)) if columns is None else names_of(columns, "--columns") if isinstance(columns, str) else columns
@@ -310,7 +311,7 @@ def asked_of(text: str, others: Collection[str] = ()) -> dict[str, str]:
     return out
 
 
-def _doubts(frame: pd.DataFrame) -> list[str]:
+def doubts_of(frame: pd.DataFrame) -> list[str]:
     """What a stranger to the table would ask."""
     import numpy as np
 

@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from inference.cli.app import (
+    PLAIN_GRID,
     Columns,
+    Components,
     NoProgress,
     Out,
     Overwrite,
@@ -17,8 +19,8 @@ from inference.cli.app import (
     Table,
     Verbose,
     check_out,
+    grid_of,
     one_line_errors,
-    range_of,
     read_frame,
     select_app,
     warn,
@@ -27,6 +29,7 @@ from inference.cli.app import (
     write_picture,
 )
 from inference.cli.fit_hmm import SequenceColumn, TimeColumn, read_sequences
+from inference.cli.fit_mixture import Response, asked_of, component_of, doubts_of, read_as_asked
 from inference.cli.fit_options import StepTime, read_steps, step_places, tabular_model
 from inference.cli.select_pmf import record_of
 
@@ -41,16 +44,20 @@ class Values(StrEnum):
     binary = "binary"
 
 
-Held = Annotated[Values, typer.Option("--values", help="real: normal, Student t and skew-normal laws; counts: Poisson and negative binomial; binary: Bernoulli.")]
+Held = Annotated[
+    Values | None,
+    typer.Option("--values", help="real: normal, Student t and skew-normal laws; counts: Poisson and negative binomial; binary: Bernoulli. As the columns look where it is left out."),
+]
 Starts = Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Starts of each fit.")]
 
 
 @select_app.command("mixture")
 def select_mixture(
     data: Table,
-    k: Annotated[str, typer.Option("--k", "--components", metavar="FIRST:LAST", help="Numbers of components to compare, both ends included.")],
     out: Out,
-    values: Held = Values.real,
+    k: Components = None,
+    response: Response = None,
+    values: Held = None,
     restarts: Starts = 10,
     columns: Columns = None,
     seed: Seed = 0,
@@ -60,25 +67,31 @@ def select_mixture(
 ) -> None:
     """How many groups? Mixtures of several sizes and laws: the number with how sure it is, the chosen fit, and a page that says why.
 
-    For example: ppl-models select mixture rows.csv --k 1:6 --out groups
+    For example: ppl-models select mixture rows.csv --out groups
     """
     with one_line_errors(None, verbose):
         from ppl_models.mixture import Mixture
 
-        sizes = range_of(k, "--k")
+        sizes = grid_of(k, "--components")
         check_out(out, overwrite)
-        frame = read_frame(data, columns, can_choose=True, otherwise=f", or say ppl-models fit mixture --choose {sizes[0]}..{sizes[-1]}, which takes columns of any kind")
-        _select(Mixture(sizes[-1], _law(values, frame, True), frame.shape[1]), frame, sizes, restarts, seed, out, no_progress)
+        if values is not None and response is not None:
+            raise ValueError("--values and --response both name the law of the columns; give one of them")
+        asked = None if response is None or "=" not in response else asked_of(response)
+        frame = read_frame(data, columns, can_choose=True) if values is not None else read_as_asked(data, columns, response, asked)
+        law = _law(values, frame, True) if values is not None else _together(component_of(response, asked, frame), response, frame)
+        for text in doubts_of(frame):
+            warn(text)
+        _select(Mixture(2, law, frame.shape[1]), frame, sizes, restarts, seed, out, no_progress)
 
 
 @select_app.command("hmm")
 def select_hmm(
     data: Table,
-    states: Annotated[str, typer.Option("--states", metavar="FIRST:LAST", help="Numbers of hidden states to compare, both ends included.")],
     out: Out,
+    states: Annotated[str | None, typer.Option("--states", metavar="FIRST:LAST", help=f"Numbers of hidden states to compare, both ends included{PLAIN_GRID}.")] = None,
     sequence: SequenceColumn = None,
     time: TimeColumn = None,
-    values: Held = Values.real,
+    values: Held = None,
     restarts: Starts = 10,
     columns: Columns = None,
     seed: Seed = 0,
@@ -88,22 +101,23 @@ def select_hmm(
 ) -> None:
     """How many hidden states? Hidden Markov models of several sizes and laws: the number with how sure it is, the chosen fit, and a page that says why.
 
-    For example: ppl-models select hmm tracks.csv --states 1:5 --sequence animal --time step --out states
+    For example: ppl-models select hmm tracks.csv --sequence animal --time step --out states
     """
     with one_line_errors(None, verbose):
         from ppl_models.hidden_markov import HiddenMarkov
 
-        sizes = range_of(states, "--states")
+        sizes = grid_of(states, "--states")
         check_out(out, overwrite)
         frame, items, _ = read_sequences(data, columns, sequence, time, [])
-        _select(HiddenMarkov(sizes[-1], _law(values, items, False), items.shape[1]), frame, sizes, restarts, seed, out, no_progress)
+        law = component_of(None, None, items) if values is None else _law(values, items, False)
+        _select(HiddenMarkov(2, law, items.shape[1]), frame, sizes, restarts, seed, out, no_progress)
 
 
 @select_app.command("options-hmm")
 def select_options(
     data: Table,
-    options: Annotated[str, typer.Option("--options", metavar="FIRST:LAST", help="Numbers of hidden options to compare, both ends included.")],
     out: Out,
+    options: Annotated[str | None, typer.Option("--options", metavar="FIRST:LAST", help=f"Numbers of hidden options to compare, both ends included{PLAIN_GRID}.")] = None,
     states: Annotated[int | None, typer.Option(min=1, help="Number of states; the largest seen plus one if not given.")] = None,
     actions: Annotated[int | None, typer.Option(min=1, help="Number of actions; likewise.")] = None,
     sequence: Annotated[str, typer.Option(help="Column that says which sequence a step belongs to.")] = "sequence",
@@ -118,14 +132,21 @@ def select_options(
 ) -> None:
     """How many sub-tasks (hidden options) do steps and decisions show? The number with how sure it is, the chosen fit, and a page that says why.
 
-    For example: ppl-models select options-hmm walks.csv --options 1:4 --sequence episode --time step --out options
+    For example: ppl-models select options-hmm walks.csv --sequence episode --time step --out options
     """
     with one_line_errors(None, verbose):
-        sizes = range_of(options, "--options")
+        sizes = grid_of(options, "--options")
         check_out(out, overwrite)
         frame, _ = read_steps(data, step_places(data, sequence, time, action) | {"state": state}, [])
-        model = tabular_model(frame, sizes[-1], states, actions, 0.0, False, None)
+        model = tabular_model(frame, 2, states, actions, 0.0, False, None)
         _select(model, frame, sizes, restarts, seed, out, no_progress)
+
+
+def _together(law: Any, response: str | None, frame: Any) -> Any:
+    """Measurements that nothing else was said of vary together, where rows are complete."""
+    from ppl_models.parts.responses import Normal
+
+    return _law(Values.real, frame, True) if response is None and type(law) is Normal else law
 
 
 def _law(values: Values, items: Any, of_rows: bool) -> Any:
@@ -137,7 +158,7 @@ def _law(values: Values, items: Any, of_rows: bool) -> Any:
     return {Values.real: real, Values.counts: Poisson(), Values.binary: Bernoulli()}[values]
 
 
-def _select(model: Any, frame: Any, sizes: list[int], restarts: int, seed: int, out: Path, no_progress: bool) -> None:
+def _select(model: Any, frame: Any, sizes: list[int] | None, restarts: int, seed: int, out: Path, no_progress: bool) -> None:
     """The answer, written and said."""
     from inference.acdc.criterion import acdc
     from inference.programs.alone import listening

@@ -9,6 +9,7 @@ import typer
 
 from inference.cli.app import (
     Columns,
+    Components,
     NoProgress,
     Out,
     Overwrite,
@@ -16,8 +17,8 @@ from inference.cli.app import (
     Table,
     Verbose,
     check_out,
+    grid_of,
     one_line_errors,
-    range_of,
     read_frame,
     select_app,
     warn,
@@ -47,8 +48,8 @@ ROW = {Criterion.acdc: "ACDC", Criterion.bic: "BIC, log N", Criterion.aic: "AIC"
 @select_app.command("pmf")
 def select_pmf(
     data: Table,
-    k: Annotated[str, typer.Option("--k", "--components", metavar="FIRST:LAST", help="Numbers of components to compare, both ends included.")],
     out: Out,
+    k: Components = None,
     criterion: Annotated[
         Criterion, typer.Option(help="What chooses: rule compares laws and numbers together; acdc, the clear step, where --usage is given.")
     ] = Criterion.rule,
@@ -71,7 +72,7 @@ def select_pmf(
 ) -> None:
     """How many signatures? Poisson factorizations of a table of counts: the chosen number, the rivals' choices, the chosen fit, and a page that says why.
 
-    For example: ppl-models select pmf counts.csv --k 1:10 --out signatures
+    For example: ppl-models select pmf counts.csv --out signatures
     """
     with one_line_errors(None, verbose):
         import pandas as pd
@@ -94,16 +95,17 @@ def select_pmf(
         family, starts = (UsageFactorization, 1) if usage else (PoissonFactorization, restarts)
         if bootstrap and criterion is not Criterion.rule:
             raise ValueError(f"--bootstrap: it belongs to --criterion rule, got {criterion.value}; leave it out")
-        sizes = range_of(k, "--k")
+        sizes = grid_of(k, "--components")
         check_out(out, overwrite)
         frame = read_frame(data, columns, can_choose=True)
         with listening() as caught:
             answer = None
             if criterion is Criterion.rule:
                 answer = select_components(family, frame, sizes, num_restarts=starts, bootstrap=bootstrap, seed=seed, progress=not no_progress)
-                fits = {n: answer.fits[answer.law, n] for n in sizes}
+                fits = {n: one for (law, n), one in answer.fits.items() if law == answer.law}
             else:
-                fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes, starts, seed, not no_progress)
+                plain = range(1, min(12, *frame.shape) + 1)
+                fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes or plain, starts, seed, not no_progress)
             result = acdc(fits, frame, min_share=min_share, seed=seed)
             returning = reproducibility(fits, frame, halves, seed=seed) if halves else None
             table = compare_criteria(fits, frame, result)
@@ -141,8 +143,8 @@ def select_pmf(
         best, share = taken_beyond(result.left, chosen)
         if answer is None and share > result.min_share:
             warn(f"larger numbers, up to K = {best}, leave {share:.0%} less in small steps; report.html says more")
-        if chosen == max(sizes):
-            warn(f"the largest number compared was chosen; try --k {sizes[0]}:{2 * sizes[-1]}")
+        if chosen == max(fits):
+            warn(f"the largest number compared was chosen; try --components {min(fits)}:{2 * chosen}")
         typer.echo(f"results in {out}: {page.name} (open it in a browser), criteria.csv, fit/ (Fit.load)")
 
 

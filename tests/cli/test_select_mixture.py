@@ -36,10 +36,32 @@ def test_select_mixture_writes_the_page(tmp_path):
     wrong = CliRunner().invoke(app, [*asked, "--values", "counts", "--overwrite"])
     assert wrong.exit_code == 2
     assert "counts" in wrong.output
-    pd.DataFrame(rows, columns=["height", "weight"]).assign(town="north").to_csv(table, index=False)
-    texts = CliRunner().invoke(app, [*asked, "--overwrite"])
-    assert texts.exit_code == 2
-    assert "ppl-models fit mixture --choose 1..3, which takes columns of any kind" in " ".join(texts.output.split())
+    both = CliRunner().invoke(app, [*asked, "--values", "real", "--response", "normal", "--overwrite"])
+    assert both.exit_code == 2
+    assert "give one of them" in both.output
+
+
+def test_the_plain_call_looks_at_the_columns(tmp_path):
+    """Neither numbers to compare nor a law are given: answers of yes and no, and columns of several kinds."""
+    from typer.testing import CliRunner
+
+    from inference.cli import app
+
+    rng = np.random.default_rng(0)
+    group = rng.integers(2, size=120)
+    answers = pd.DataFrame((rng.random((120, 5)) < np.where(group[:, None] == 1, 0.9, 0.1)).astype(int), columns=list("abcde"))
+    mixed = answers[["a", "b", "c"]].assign(age=rng.normal(0, 1, 120) + 4 * group, town=np.where(rng.random(120) < np.where(group == 1, 0.9, 0.1), "north", "south"))
+    for frame, law in ((answers, "Bernoulli"), (mixed, "Bernoulli and normal and categorical columns")):
+        table, out = tmp_path / "rows.csv", tmp_path / law
+        frame.to_csv(table, index=False)
+        done = CliRunner().invoke(app, ["select", "mixture", str(table), "--restarts", "2", "--out", str(out), "--no-progress"])
+        assert done.exit_code == 0, done.output
+        assert "the columns are taken as follows" in done.output
+        laws = pd.read_csv(out / "laws.csv")
+        assert set(laws["law"]) == {law}
+        assert list(laws["num_components"]) == [1, 2, 3, 4, 5, 6]
+        assert json.loads((out / "selection.json").read_text())["chosen"] == 2
+        assert Fit.load(out / "fit").model.num_components == 2
 
 
 def test_select_hmm_counts_states(tmp_path):

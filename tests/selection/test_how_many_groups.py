@@ -15,6 +15,7 @@ from inference.acdc import acdc
 from inference.selection import select_components, select_dimension
 from inference.selection.how_many.groups import entropy, groups_of, merged_by_entropy, misclassified
 from inference.selection.how_many.laws import laws_of
+from inference.selection.how_many.verification import misfit_of
 from ppl_models import (
     Bernoulli,
     GaussianFactorization,
@@ -73,6 +74,32 @@ def test_a_larger_number_is_never_lower(found):
         if (law, k - 1) in found.fits:
             assert one.log_likelihood > found.fits[law, k - 1].log_likelihood - 0.1
         assert one.log_likelihood > found.fits["normal", k].log_likelihood - 2.1
+
+
+def test_without_a_grid_numbers_grow_where_six_are_too_few():
+    rng = np.random.default_rng(0)
+    centres = 12.0 * np.arange(7)
+    few, many = (rng.normal(centres[rng.integers(k, size=280)])[:, None] for k in (2, 7))
+    compared = [
+        sorted({k for _, k in select_components(Mixture(1, Normal(), 1), x, laws=[Mixture(1, Normal(), 1)], num_restarts=3).fits}) for x in (few, many)
+    ]
+    assert compared == [list(range(1, 7)), list(range(1, 13))]
+    assert {k for _, k in select_components(Mixture(1, Normal(), 1), few[:4], laws=[Mixture(1, Normal(), 1)], num_restarts=1).fits} == {1, 2, 3, 4}  # no more than rows
+
+
+def test_a_law_is_contradicted_by_a_second_look_alone(monkeypatch):
+    """Between 3 and 10 standard deviations the noise is measured again, with more tables, and that counts; a plain misfit is not."""
+    looks = []
+
+    def measured(one, data, seed, null, num_null):
+        looks.append(num_null)
+        return answers[len(looks) - 1], 60.0
+
+    monkeypatch.setattr("inference.selection.how_many.verification._measured", measured)
+    for answers, expected, tables in (((2.0,), 2.0, [8]), ((4.0, 1.5), 1.5, [8, 24]), ((4.0, 3.5), 3.5, [8, 24]), ((12.0,), 12.0, [8])):
+        looks.clear()
+        assert misfit_of(object(), None, 0) == (expected, 60.0)
+        assert looks == tables
 
 
 def test_patches_are_groups_where_the_law_is_missing():

@@ -42,7 +42,8 @@ class HowManyGroups(HowMany):
         groups = f"{k} separated group{'' if k == 1 else 's'} of {self.unit}s"
         if self.word == "grid too short":
             return f"At least {groups}: {fitted}, the largest number of {self.noun}s compared, was still chosen, so compare more."
-        return f"{groups[0].upper()}{groups[1:]}, not {self.noun}s: no law that was offered fits at any number, and {fitted} {self.noun}s are patches of them."
+        patches = f"the {self.noun} fitted is a patch of it" if fitted == 1 else f"the {fitted} {self.noun}s fitted are patches of them"
+        return f"{groups[0].upper()}{groups[1:]}, not {self.noun}s: no law that was offered fits at any number, so that {patches}."
 
     def plot(self) -> Any:
         """BIC of every law over the number, entropies as components are merged, and how far components overlap."""

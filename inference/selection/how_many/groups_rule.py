@@ -35,6 +35,7 @@ __all__ = ["answer_of_groups"]
 
 CLEAR = 10.0  # a lead of B that leaves no doubt (Kass and Raftery 1995: very strong)
 LENIENT_PRICE = 3.0  # of a parameter
+UNORDERED = {"Bernoulli", "categorical"}  # laws of answers that have no scale
 Key = tuple[str, int]
 
 
@@ -58,10 +59,10 @@ def answer_of_groups(laws: Sequence[Law], sizes: Sequence[int], fits: Paths, dat
     groups = groups_of(shares[law, k1])
     word: Word
     reasons: list[str] = []
-    if misfit > MISFIT:
-        word, chosen = "law wrong at every K", groups.num_separated
-    elif k1 == sizes[-1]:
+    if k1 == sizes[-1]:  # a misfit may be for want of components
         word, chosen = "grid too short", groups.num_separated
+    elif misfit > MISFIT:
+        word, chosen = "law wrong at every K", groups.num_separated
     else:
         chosen = k1
         reasons = _doubts({key: strict[key] for key in proper}, sizes, k1, k2, groups.num_clear, "states" if of_states else "components")
@@ -113,7 +114,5 @@ def _unseen(laws: Sequence[Law], of_states: bool) -> str:
             "Two states that overlap and follow each other, and one state with another law of rows or of durations, give the same data, so that only the laws offered "
             f"({listed}) tell them apart; a state that lasts for few steps in all may have been missed."
         )
-    return (
-        f"Two components that overlap and one group of another shape give the same data, so that only the laws offered ({listed}) tell them apart; "
-        "a component closer to another than about two standard deviations may have been missed."
-    )
+    near = "one whose answers differ little from another's" if set(names) <= UNORDERED else "one closer to another than about two standard deviations"
+    return f"Two components that overlap and one group of another shape give the same data, so that only the laws offered ({listed}) tell them apart; {near} may have been missed."

@@ -11,13 +11,15 @@ from inference.structures.options.structure import OptionsStructure
 from inference.structures.registry import structure_of
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, RowLaw, SkewNormal
+from ppl_models.parts.blocks import Blocks
+from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.responses import Bernoulli, NegativeBinomial, Normal, Poisson
 
 __all__ = ["Law", "has_rule", "law_of", "laws_of"]
 
 NAMES: dict[type, str] = {
     Normal: "normal", MultivariateNormal: "normal", MultivariateT: "Student t", SkewNormal: "skew-normal", Poisson: "Poisson",
-    NegativeBinomial: "negative binomial", Bernoulli: "Bernoulli",
+    NegativeBinomial: "negative binomial", Bernoulli: "Bernoulli", Categorical: "categorical",
 }  # fmt: skip
 
 
@@ -101,6 +103,9 @@ def law_of(model: Any) -> Law:
 def _name(about: MixtureComponents) -> str:
     if type(about.component) is Normal and about.num_items > 1:
         return "normal with independent columns"
+    if isinstance(about.component, Blocks):
+        parts = dict.fromkeys(NAMES.get(type(part), type(part).__name__) for part, _, _ in about.component.blocks(about.num_items))
+        return " and ".join(parts) + " columns"
     return NAMES.get(type(about.component), type(about.component).__name__)
 
 

@@ -46,6 +46,7 @@ __all__ = ["select_components"]
 
 CLEAR = 10.0  # a lead of the strict penalty that leaves no doubt (Kass and Raftery 1995: very strong)
 LEFT_OUT = 0.15  # share of the cells
+PLAIN_GRIDS = (6, 12)  # largest numbers that are compared where none are given
 SHARES_OF_ROWS = (0.05, 0.2, 1.0)
 QUICK = EM(max_iterations=500, tolerance=1e-7, parameter_tolerance=1e300)  # of mixtures: tenths of a nat do not matter here, steps along a ridge even less
 
@@ -55,7 +56,7 @@ FLAT = EM(max_iterations=300, tolerance=1e-6, parameter_tolerance=1e300)  # of o
 def select_components(
     family: Callable[..., Any] | Any,
     data: Any,
-    grid: Sequence[int],
+    grid: Sequence[int] | None = None,
     *,
     laws: Sequence[Any] | None = None,
     num_restarts: int = 10,
@@ -73,7 +74,7 @@ def select_components(
             whatever its number (``Mixture(1, MultivariateNormal(), 2)``, ``HiddenMarkov(1, Poisson())``), or options (``OptionsHMM(num_states, num_actions, 1)``); or a function
             from a number to a model.
         data: the table, NaN where missing, or the sequences.
-        grid: numbers of components to compare; the answer says so if they end too early. Without gaps they help each other's search.
+        grid: numbers of components to compare; the answer says so if they end too early. Without gaps they help each other's search. None for 1 to 6, and to 12 where 6 is too few.
         laws: families or functions as ``family``, of which the first is contained in the others; None for those that suit ``family``: Poisson
             counts, and negative binomial ones with a variance linear and quadratic in the mean; for mixtures and states of real rows normal, Student t and
             skew-normal components (those that take missing entries where there are some), for counts Poisson and negative binomial ones.
@@ -87,6 +88,15 @@ def select_components(
     Raises:
         ValueError: for a grid of fewer than two numbers, no laws, laws that cannot be compared, or what a law refuses in the data; before any fit.
     """
+    if grid is None:
+        most = _most(_laws(family, laws, data, (1, 2))[0].kind, data)
+        for largest in PLAIN_GRIDS:
+            answer = select_components(
+                family, data, range(1, min(largest, most) + 1), laws=laws, num_restarts=num_restarts, method=method, bootstrap=bootstrap, seed=seed, progress=progress
+            )
+            if answer.word != "grid too short" or largest >= most:
+                break
+        return answer
     for k in grid:
         check_size("select_components", "grid", k, wanted="numbers of components, positive integers")
     sizes = sorted(set(grid))
@@ -114,6 +124,15 @@ def select_components(
         assert isinstance(method, Factorize)
         fits = fit_paths(offered, sizes, table, num_restarts, seed, method, bar, data)
         return _answer(offered, sizes, fits, table, num_restarts, seed, method, bootstrap, bar)
+
+
+def _most(kind: str, data: Any) -> int:
+    """Components that a table has room for, of those that are compared where no grid is given."""
+    shape: tuple[int, ...] = tuple(getattr(data, "shape", ()))
+    if len(shape) != 2 or kind not in ("factorization", "mixture"):
+        return PLAIN_GRIDS[-1]
+    room = min(shape) if kind == "factorization" else shape[0]
+    return max(2, min(room, PLAIN_GRIDS[-1]))
 
 
 def check_tables(owner: str, bootstrap: object) -> None:
