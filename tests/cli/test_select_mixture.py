@@ -51,7 +51,7 @@ def test_the_plain_call_looks_at_the_columns(tmp_path):
     group = rng.integers(2, size=120)
     answers = pd.DataFrame((rng.random((120, 5)) < np.where(group[:, None] == 1, 0.9, 0.1)).astype(int), columns=list("abcde"))
     mixed = answers[["a", "b", "c"]].assign(age=rng.normal(0, 1, 120) + 4 * group, town=np.where(rng.random(120) < np.where(group == 1, 0.9, 0.1), "north", "south"))
-    for frame, law in ((answers, "Bernoulli"), (mixed, "Bernoulli and normal and categorical columns")):
+    for frame, law in ((answers, "Bernoulli"), (mixed, "Bernoulli, normal and categorical")):
         table, out = tmp_path / "rows.csv", tmp_path / law
         frame.to_csv(table, index=False)
         done = CliRunner().invoke(app, ["select", "mixture", str(table), "--restarts", "2", "--out", str(out), "--no-progress"])

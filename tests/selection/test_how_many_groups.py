@@ -87,19 +87,20 @@ def test_without_a_grid_numbers_grow_where_six_are_too_few():
     assert {k for _, k in select_components(Mixture(1, Normal(), 1), few[:4], laws=[Mixture(1, Normal(), 1)], num_restarts=1).fits} == {1, 2, 3, 4}  # no more than rows
 
 
-def test_a_law_is_contradicted_by_a_second_look_alone(monkeypatch):
+@pytest.mark.parametrize(
+    ("misfits", "expected", "tables"), [((2.0,), 2.0, [8]), ((4.0, 1.5), 1.5, [8, 24]), ((4.0, 3.5), 3.5, [8, 24]), ((12.0,), 12.0, [8])]
+)
+def test_a_law_is_contradicted_by_a_second_look_alone(monkeypatch, misfits, expected, tables):
     """Between 3 and 10 standard deviations the noise is measured again, with more tables, and that counts; a plain misfit is not."""
     looks = []
 
     def measured(one, data, seed, null, num_null):
         looks.append(num_null)
-        return answers[len(looks) - 1], 60.0
+        return misfits[len(looks) - 1], 60.0
 
     monkeypatch.setattr("inference.selection.how_many.verification._measured", measured)
-    for answers, expected, tables in (((2.0,), 2.0, [8]), ((4.0, 1.5), 1.5, [8, 24]), ((4.0, 3.5), 3.5, [8, 24]), ((12.0,), 12.0, [8])):
-        looks.clear()
-        assert misfit_of(object(), None, 0) == (expected, 60.0)
-        assert looks == tables
+    assert misfit_of(object(), None, 0) == (expected, 60.0)
+    assert looks == tables
 
 
 def test_patches_are_groups_where_the_law_is_missing():

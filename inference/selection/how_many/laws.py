@@ -104,8 +104,8 @@ def _name(about: MixtureComponents) -> str:
     if type(about.component) is Normal and about.num_items > 1:
         return "normal with independent columns"
     if isinstance(about.component, Blocks):
-        parts = dict.fromkeys(NAMES.get(type(part), type(part).__name__) for part, _, _ in about.component.blocks(about.num_items))
-        return " and ".join(parts) + " columns"
+        *others, last = dict.fromkeys(NAMES.get(type(part), type(part).__name__) for part, _, _ in about.component.blocks(about.num_items))
+        return f"{', '.join(others)} and {last}" if others else last
     return NAMES.get(type(about.component), type(about.component).__name__)
 
 
