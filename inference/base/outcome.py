@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +99,14 @@ class Outcome:
     choice: PenaltyChoice | None = None
     is_named: bool = False
     objective_left: Tensor | None = None
+
+    def left_in_words(self) -> str:
+        """What the best restart would still gain, where it did not converge and its steps tell."""
+        best = int(self.objective.nan_to_num(-math.inf).argmax())
+        left = math.nan if self.objective_left is None else float(self.objective_left[best])
+        if bool(self.converged[best]) or not math.isfinite(left):
+            return ""
+        return f" (by its last steps, the best of them has about {left:.1g} nats left to gain, if no plateau lies behind it)"
 
 
 class ConvergenceWarning(UserWarning):

@@ -27,9 +27,10 @@ from inference.cli.app import (
     write_csv,
     write_json,
     write_picture,
+    write_rows,
 )
 from inference.cli.fit_hmm import SequenceColumn, TimeColumn, read_sequences
-from inference.cli.fit_mixture import Response, asked_of, component_of, doubts_of, read_as_asked
+from inference.cli.fit_mixture import CATEGORIES, Response, asked_of, component_of, doubts_of, read_as_asked
 from inference.cli.fit_options import StepTime, read_steps, step_places, tabular_model
 from inference.cli.select_pmf import record_of
 
@@ -74,9 +75,7 @@ def select_mixture(
 
         sizes = grid_of(k, "--components")
         check_out(out, overwrite)
-        if values is not None and response is not None:
-            raise ValueError("--values and --response both name the law of the columns; give one of them")
-        asked = None if response is None or "=" not in response else asked_of(response)
+        asked = _asked(values, response)
         frame = read_frame(data, columns, can_choose=True) if values is not None else read_as_asked(data, columns, response, asked)
         law = _law(values, frame, True) if values is not None else _together(component_of(response, asked, frame), response, frame)
         for text in doubts_of(frame):
@@ -91,6 +90,7 @@ def select_hmm(
     states: Annotated[str | None, typer.Option("--states", metavar="FIRST:LAST", help=f"Numbers of hidden states to compare, both ends included{PLAIN_GRID}.")] = None,
     sequence: SequenceColumn = None,
     time: TimeColumn = None,
+    response: Response = None,
     values: Held = None,
     restarts: Starts = 10,
     columns: Columns = None,
@@ -108,8 +108,9 @@ def select_hmm(
 
         sizes = grid_of(states, "--states")
         check_out(out, overwrite)
-        frame, items, _ = read_sequences(data, columns, sequence, time, [])
-        law = component_of(None, None, items) if values is None else _law(values, items, False)
+        asked = _asked(values, response)
+        frame, items, _ = read_sequences(data, columns, sequence, time, [name for name, family in (asked or {}).items() if family == CATEGORIES])
+        law = component_of(response, asked, items) if values is None else _law(values, items, False)
         _select(HiddenMarkov(2, law, items.shape[1]), frame, sizes, restarts, seed, out, no_progress)
 
 
@@ -139,7 +140,14 @@ def select_options(
         check_out(out, overwrite)
         frame, _ = read_steps(data, step_places(data, sequence, time, action) | {"state": state}, [])
         model = tabular_model(frame, 2, states, actions, 0.0, False, None)
-        _select(model, frame, sizes, restarts, seed, out, no_progress)
+        _select(model, frame, sizes, restarts, seed, out, no_progress, of_rows=False)
+
+
+def _asked(values: Values | None, response: str | None) -> dict[str, str] | None:
+    """Families by column, where they were asked for so."""
+    if values is not None and response is not None:
+        raise ValueError("--values and --response both name the law of the columns; give one of them")
+    return None if response is None or "=" not in response else asked_of(response)
 
 
 def _together(law: Any, response: str | None, frame: Any) -> Any:
@@ -158,7 +166,7 @@ def _law(values: Values, items: Any, of_rows: bool) -> Any:
     return {Values.real: real, Values.counts: Poisson(), Values.binary: Bernoulli()}[values]
 
 
-def _select(model: Any, frame: Any, sizes: list[int] | None, restarts: int, seed: int, out: Path, no_progress: bool) -> None:
+def _select(model: Any, frame: Any, sizes: list[int] | None, restarts: int, seed: int, out: Path, no_progress: bool, of_rows: bool = True) -> None:
     """The answer, written and said."""
     from inference.acdc.criterion import acdc
     from inference.programs.alone import listening
@@ -180,3 +188,5 @@ def _select(model: Any, frame: Any, sizes: list[int] | None, restarts: int, seed
     write_json(record_of(answer) | {"seed": seed}, out / "selection.json")
     typer.echo(answer.verdict)
     typer.echo(f"results in {out}: report.html (open it in a browser), laws.csv, fit/ (Fit.load)")
+    if of_rows:
+        typer.echo(write_rows(chosen, frame, out / "posterior.csv"))

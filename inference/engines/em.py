@@ -172,7 +172,7 @@ class EM:
         if not state.converged.all():
             unfinished = int((~state.converged).sum())
             warnings.warn(
-                f"{unfinished} of {len(state.converged)} restarts did not converge in {self.max_iterations} iterations{state.left_in_words()}: raise "
+                f"{unfinished} of {len(state.converged)} restarts did not converge in {self.max_iterations} iterations{state.outcome().left_in_words()}: raise "
                 "max_iterations, loosen tolerance, try fewer latents, a penalty, or another start",
                 ConvergenceWarning,
                 stacklevel=4,
@@ -340,14 +340,6 @@ class EMState:
         objective = (log_likelihood + log_prior).double().cpu()
         left = torch.where(self.objective_left.isnan(), _left_by_steps(self.history), self.objective_left)
         return replace(self, objective=objective, log_likelihood=log_likelihood.double().cpu(), objective_left=left)
-
-    def left_in_words(self) -> str:
-        """What the best restart would still gain."""
-        best = int(self.objective.nan_to_num(-math.inf).argmax())
-        left = float(self.objective_left[best])
-        if bool(self.converged[best]) or not math.isfinite(left):
-            return ""
-        return f" (by its last steps, the best of them has about {left:.1g} nats left to gain, if no plateau lies behind it)"
 
     def outcome(self) -> Outcome:
         """As every engine hands it back."""

@@ -69,7 +69,7 @@ def search_starts(
     best = rank_restarts(problem, outcome.params, outcome.objective).best
     if not outcome.converged[best]:
         warnings.warn(
-            f"the best of {len(outcome.converged)} starts did not converge in {getattr(method, 'max_iterations', 0)} iterations: "
+            f"the best of {len(outcome.converged)} starts did not converge in {getattr(method, 'max_iterations', 0)} iterations{outcome.left_in_words()}: "
             "raise max_iterations, loosen tolerance, try fewer latents, a penalty, or another start",
             ConvergenceWarning,
             stacklevel=4,

@@ -49,7 +49,7 @@ def isolated(seed: int | None = None) -> Iterator[None]:
         with torch.random.fork_rng(devices=[]), store.scope():
             if seed is not None:
                 seeded = torch if torch.cuda.is_available() else torch.default_generator
-                seeded.manual_seed(seed)  # torch's own formats the stack for every kind of accelerator, which takes a millisecond
+                seeded.manual_seed(int(seed))  # torch's own formats the stack for every kind of accelerator, which takes a millisecond
             yield
         for name in store.keys():  # noqa: SIM118 (a store is no dict)
             store[name]  # the scope took away the marks by which an optimiser that is at work finds its parameters

@@ -33,6 +33,7 @@ def test_select_mixture_writes_the_page(tmp_path):
         assert words in page
     assert Fit.load(out / "fit").model.num_components == 2
     assert set(pd.read_csv(out / "laws.csv")["law"]) == {"normal", "Student t", "skew-normal"}
+    assert (pd.read_csv(out / "posterior.csv")["assignments"].value_counts() > 20).sum() == 2  # the group of every row
     wrong = CliRunner().invoke(app, [*asked, "--values", "counts", "--overwrite"])
     assert wrong.exit_code == 2
     assert "counts" in wrong.output
@@ -73,9 +74,11 @@ def test_select_hmm_counts_states(tmp_path):
     state = np.concatenate([np.full(12, i % 2) for i in range(10)])
     table, out = tmp_path / "tracks.csv", tmp_path / "out"
     pd.DataFrame({"animal": ["a"] * 60 + ["b"] * 60, "calls": rng.poisson(np.array([1.0, 15.0])[state])}).to_csv(table, index=False)
-    asked = ["select", "hmm", str(table), "--states", "1:3", "--sequence", "animal", "--values", "counts", "--restarts", "2", "--out", str(out)]
+    asked = ["select", "hmm", str(table), "--states", "1:3", "--sequence", "animal", "--restarts", "2", "--out", str(out)]
     done = CliRunner().invoke(app, [*asked, "--no-progress"])
     assert done.exit_code == 0, done.output
+    assert "calls as counts (Poisson)" in done.output
+    assert list(pd.read_csv(out / "posterior.csv")["sequence"].unique()) == ["a", "b"]
     record = json.loads((out / "selection.json").read_text())
     assert record["interval"][0] >= 2
     assert record["verdict"] in done.output
