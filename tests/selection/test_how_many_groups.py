@@ -87,6 +87,12 @@ def test_without_a_grid_numbers_grow_where_six_are_too_few():
     assert {k for _, k in select_components(Mixture(1, Normal(), 1), few[:4], laws=[Mixture(1, Normal(), 1)], num_restarts=1).fits} == {1, 2, 3, 4}  # no more than rows
 
 
+def test_a_few_rows_make_nobody_confident():
+    found = select_components(Mixture(1, Normal(), 1), np.array([[1.0], [2.0], [2.5]]), [1, 2], laws=[Mixture(1, Normal(), 1)], num_restarts=1)
+    assert found.word != "confident"
+    assert "3 rows are too few to test a law" in found.verdict
+
+
 @pytest.mark.parametrize(
     ("misfits", "expected", "tables"), [((2.0,), 2.0, [8]), ((4.0, 1.5), 1.5, [8, 24]), ((4.0, 3.5), 3.5, [8, 24]), ((12.0,), 12.0, [8])]
 )

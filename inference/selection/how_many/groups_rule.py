@@ -66,6 +66,8 @@ def answer_of_groups(laws: Sequence[Law], sizes: Sequence[int], fits: Paths, dat
     else:
         chosen = k1
         reasons = _doubts({key: strict[key] for key in proper}, sizes, k1, k2, groups.num_clear, "states" if of_states else "components")
+        if n < FEW_ROWS:
+            reasons.append(f"{n} {'steps' if of_states else 'rows'} are too few to test a law")
         word = "unsure" if reasons else "confident"
     rows = tuple(
         {
