@@ -83,7 +83,7 @@ def select_pmf(
         from inference.programs.alone import listening
         from inference.report.components import write_selection_report
         from inference.selection.components import compare_criteria, fit_grid, parallel_analysis
-        from inference.selection.how_many.rule import select_components
+        from inference.selection.how_many.rule import PLAIN_GRIDS, select_components
         from inference.selection.reproducibility import reproducibility
         from ppl_models.matrix_factorization import PoissonFactorization
         from ppl_models.usage_factorization import UsageFactorization
@@ -104,7 +104,7 @@ def select_pmf(
                 answer = select_components(family, frame, sizes, num_restarts=starts, bootstrap=bootstrap, seed=seed, progress=not no_progress)
                 fits = {n: one for (law, n), one in answer.fits.items() if law == answer.law}
             else:
-                plain = range(1, min(12, *frame.shape) + 1)
+                plain = range(1, min(PLAIN_GRIDS[-1], *frame.shape) + 1)
                 fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes or plain, starts, seed, not no_progress)
             result = acdc(fits, frame, min_share=min_share, seed=seed)
             returning = reproducibility(fits, frame, halves, seed=seed) if halves else None

@@ -42,7 +42,7 @@ from inference.selection.how_many.visible import LENIENT, MISFIT, detectable_var
 from inference.structures.factorization.factorize import Factorize
 from ppl_models.parts.validation import check_size, is_integer
 
-__all__ = ["select_components"]
+__all__ = ["PLAIN_GRIDS", "select_components"]
 
 CLEAR = 10.0  # a lead of the strict penalty that leaves no doubt (Kass and Raftery 1995: very strong)
 LEFT_OUT = 0.15  # share of the cells
