@@ -1,8 +1,8 @@
 r"""NUTS: draws from the posterior of a program's parameters, its discrete latents summed out.
 
 All chains run as one batch of :class:`~inference.programs.potential.Potential`. Warm-up follows Stan's windows: the step size by
-dual averaging, the mass matrix from the spread within chains, averaged over chains, at the end of windows that double.
-It starts at the optimum that ``warm_start`` finds, with the curvature there as the first mass matrix.
+dual averaging, the mass matrix from the chains' points and slopes (:mod:`inference.engines.metric`) at the end of windows that double.
+It starts at the mode of the density that is sampled, to which the optimum of ``warm_start`` leads, with the curvature there as the first mass matrix.
 
 The posterior of a mixture or of binary latents repeats itself under every renaming of the latents; draws are renamed
 like one reference before they are handed back (:mod:`inference.base.relabelling`).
@@ -30,6 +30,7 @@ from inference.base.structure import is_method, open_sites
 from inference.engines.chains import posterior_outcome
 from inference.engines.em import EM
 from inference.engines.hamiltonian import DualAveraging, Metric, Transition, first_step_size, transition
+from inference.engines.metric import adapted
 from inference.programs.alone import quiet
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
@@ -57,9 +58,9 @@ class NUTS:
         target_acceptance: mean acceptance the step size aims at; nearer 1 means smaller steps and fewer divergences.
         max_depth: a trajectory has at most 2^max_depth steps.
         dense: whether the mass matrix is dense; None for dense up to 400 coordinates.
-        warm_start: the engine whose optimum the chains start around, each a posterior standard deviation off; None to
-            start at the points that ``fit`` was given or drew, one a chain where there are as many. Programs with
-            continuous latents of the rows start there too: those are drawn with the parameters.
+        warm_start: the engine whose optimum (or the points that ``fit`` was given in its place) leads to the mode that the chains start
+            around, each a posterior standard deviation off; None to start at the points that ``fit`` was given or drew, one a chain where
+            there are as many. Programs with continuous latents of the rows start there too: those are drawn with the parameters.
         relabel: rename the latents of every draw like one reference.
 
     Raises:
@@ -107,7 +108,10 @@ class NUTS:
             optimum = self._optimum(problem, program, start, progress)
             count = len(next(iter(optimum.values())))
             missing = {name: value.expand(count, *value.shape[1:]) for name, value in like.items() if name not in optimum}
-            chains = self._begin(problem, potential, optimum | missing)
+            centers = potential.vector(optimum | missing)  # (1 or C, P)
+            if self.warm_start is not None and not open_sites(problem.structure, program):
+                centers = torch.stack([potential.climbed(center) for center in centers])
+            chains = self._begin(problem, potential, centers)
         run = Run(self, potential, chains, problem.seed)
         try:
             run.sample(progress, store)
@@ -141,8 +145,7 @@ class NUTS:
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
         return {name: value[best : best + 1] for name, value in outcome.params.items()}
 
-    def _begin(self, problem: Problem, potential: Potential, optimum: Params) -> list[Chain]:
-        centers = potential.vector(optimum)  # (1 or C, P)
+    def _begin(self, problem: Problem, potential: Potential, centers: Tensor) -> list[Chain]:
         dense = potential.size <= MOST_DENSE if self.dense is None else self.dense
         covariance: Array = np.ones(potential.size)
         if potential.size <= MOST_DENSE:
@@ -194,7 +197,7 @@ class Chain:
     draws: Array  # (D, P)
     stats: Array  # (D, S)
     iteration: int = 0
-    window: list[Array] = dataclasses.field(default_factory=list)  # positions since the last update of the metric
+    window: list[Array] = dataclasses.field(default_factory=list)  # positions and gradients (2, P) since the last update of the metric
     step: float = 0.0  # 0: to be found
     averaging: DualAveraging | None = None
     pooled_at: int = 0
@@ -278,7 +281,7 @@ class Run:
             chain.averaging = chain.averaging.updated(new.acceptance, method.target_acceptance)
             chain.step = float(np.exp(chain.averaging.log_step))
             if self.ends and self.ends[0] <= chain.iteration < self.ends[-1]:
-                chain.window = [*chain.window, new.position]
+                chain.window = [*chain.window, np.stack([new.position, new.gradient])]
             if chain.iteration == method.num_warmup - 1:
                 chain.step = float(np.exp(chain.averaging.log_mean))
         else:
@@ -289,19 +292,9 @@ class Run:
         chain.iteration += 1
 
     def _pooled(self, group: int) -> Array:
-        """Regularised covariance within chains, averaged over those of a posterior; the old one where nothing was gathered."""
+        """The metric of the chains of one posterior, from what they gathered."""
         chains = [chain for chain in self.chains if chain.group == group]
-        windows = [np.stack(chain.window) for chain in chains if len(chain.window) > 1]
-        old = chains[0].covariance
-        if not windows:
-            return old
-        count = sum(len(w) - 1 for w in windows)
-        centred = np.concatenate([w - w.mean(0) for w in windows])
-        # shrunk towards the old metric with the weight of as many draws as there are coordinates, at most a quarter
-        weight = len(old) / (len(old) + count) if old.ndim == 2 else 5 / (5 + count)
-        weight = min(weight, 0.25)
-        fresh: Array = centred.T @ centred / count if old.ndim == 2 else (centred**2).sum(0) / count
-        return (1 - weight) * fresh + weight * old
+        return adapted(chains[0].covariance, [np.stack(chain.window) for chain in chains if chain.window])
 
 
 def window_ends(num_warmup: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from numpy import ndarray as Array
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
@@ -22,6 +23,7 @@ from inference.programs.replay import recorded
 __all__ = ["Potential", "PotentialOfSets"]
 
 BEYOND, EDGE = 25.0, 6.0  # an estimate on its bound (logit beyond 25) starts inside: sigmoid(6) = 0.9975
+MOST_CLIMBING = 300  # steps towards the top of the density
 CHUNK = 64  # points evaluated at once
 
 
@@ -107,6 +109,18 @@ class Potential:
             lines = [torch.autograd.grad(entry, leaf, retain_graph=True)[0][0] for entry in gradient[0]]
         hessian = -torch.stack(lines)
         return (hessian + hessian.mT) / 2
+
+    def climbed(self, point: Tensor) -> Tensor:
+        """A point near the top of the density, uphill of one (P,), by L-BFGS; it need not be the very top."""
+        from scipy.optimize import minimize
+
+        def descent(z: Array) -> tuple[float, Array]:
+            value, gradient = self(torch.from_numpy(z).to(point)[None])
+            return (-float(value) if torch.isfinite(value).all() else 1e300), -gradient[0].cpu().double().numpy()
+
+        start = point.detach().cpu().double().numpy()
+        found = minimize(descent, start, jac=True, method="L-BFGS-B", options={"maxiter": MOST_CLIMBING, "maxcor": 20})
+        return torch.from_numpy(found.x if found.fun <= descent(start)[0] else start).to(point)
 
     def _evaluate(self, points: Tensor) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():

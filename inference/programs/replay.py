@@ -4,23 +4,35 @@ A log-density of a probabilistic program is the same list of tensor operations a
 building distributions and eliminating latents is Python that need not be repeated. What does not depend on the input
 (sums over the data, enumerated supports) is computed once and kept. Where a program asks whether something is true, the answer is noted, and a
 replay is used as long as the answers are the same.
+
+The list is shortened before it is used: what nobody reads goes, a view of a view is one view of the first tensor, what is computed
+twice is computed once, and tensors are given back after their last use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 __all__ = ["recorded"]
 
 Function = Callable[[Tensor], tuple[Tensor, ...]]
 TOLERANCE = 1e-9
 MOST_COURSES = 3  # of a function that goes different ways at different points, that are recorded
+aten = torch.ops.aten
+SAME_IN_TORCH = (  # operations that torch offers with the same arguments and half the way to them
+    aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.neg.default, aten.reciprocal.default, aten.exp.default, aten.expm1.default,
+    aten.log.default, aten.log1p.default, aten.sqrt.default, aten.rsqrt.default, aten.sigmoid.default, aten.digamma.default, aten.lgamma.default,
+    aten.pow.Tensor_Scalar, aten.clamp.default, aten.bmm.default, aten.mm.default, aten.sum.dim_IntList, aten.max.dim, aten.amax.default, aten.cat.default,
+    aten.where.self, aten.ge.Scalar, aten.ge.Tensor, aten.le.Scalar, aten.le.Tensor, aten.gt.Scalar, aten.gt.Tensor, aten.lt.Scalar, aten.lt.Tensor,
+    aten.eq.Scalar, aten.eq.Tensor, aten.bitwise_and.Tensor, aten.logical_and.default, aten.tanh.default, aten.abs.default,
+)  # fmt: skip
 
 
 class _ControlFlow(Exception):
@@ -31,67 +43,186 @@ class _Elsewhere(Exception):
     """An answer is another than when this was recorded."""
 
 
+@dataclass(frozen=True)
+class _Name:
+    """A value of the replay."""
+
+    word: str
+
+
+@dataclass(frozen=True)
+class _View:
+    """A part of a tensor's memory in other dims: sizes, strides and where it begins."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    @classmethod
+    def of(cls, value: Tensor) -> _View:
+        return cls(tuple(value.shape), value.stride(), int(value.storage_offset()))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One operation.
+
+    Args:
+        func: an operation, a :class:`_View`, or a truth value, which is what the first argument was found to be.
+        args, kwargs: with names in place of tensors that depend on the input.
+        outputs: names, one of them unless ``several``; changed: the name that is overwritten.
+    """
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    several: bool = False
+    changed: str | None = None
+
+    @property
+    def read(self) -> set[str]:
+        return {leaf.word for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, _Name)}
+
+    def with_words(self, words: dict[str, str]) -> _Line:
+        """The same line reading other names."""
+
+        def other(leaf: Any) -> Any:
+            return _Name(words[leaf.word]) if isinstance(leaf, _Name) and leaf.word in words else leaf
+
+        changed = None if self.changed is None else words.get(self.changed, self.changed)
+        return replace(self, args=tree_map(other, self.args), kwargs=tree_map(other, self.kwargs), changed=changed)
+
+
 class _Recorder(TorchDispatchMode):
-    """Writes down every operation that depends on the input, as a line of Python."""
+    """Writes down every operation that depends on the input."""
 
     def __init__(self, point: Tensor) -> None:
         super().__init__()
-        self.names = {id(point): "v0"}
-        self.kept: list[Any] = [point]  # an id is only one as long as its object lives
-        self.constants: dict[str, Any] = {}
-        self.lines: list[tuple[set[str], set[str], str]] = []  # names written, names read, the line
+        self.words = {id(point): "v0"}
+        self.values: dict[str, Tensor] = {"v0": point}  # an id is only one as long as its object lives
+        self.memory = {point.untyped_storage()._cdata: "v0"}  # whose memory it is
+        self.owner = {"v0": "v0"}
+        self.loose: set[str] = set()  # names whose size depends on values
+        self.lines: list[_Line] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        depends = any(id(leaf) in self.names for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+        depends = any(id(leaf) in self.words for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
         changed = args[0] if func._schema.is_mutable and args and isinstance(args[0], Tensor) else None
-        if depends and func is torch.ops.aten._local_scalar_dense.default:
+        if depends and func is aten._local_scalar_dense.default:
             answer = func(*args)
             if not isinstance(answer, bool):
                 raise _ControlFlow
-            asked = self._word(args[0])
-            self.lines.append((set(), {asked}, f"if {asked}.item() is not {answer}: raise {self._constant(_Elsewhere)}"))
+            self.lines.append(_Line(answer, (self._named(args[0]),)))
             return answer
-        if changed is not None and depends and id(changed) not in self.names:
-            name = self._name(changed)  # a constant about to be overwritten: every replay needs it fresh
-            self.lines.append(({name}, set(), f"{name} = {self._constant(changed.clone())}.clone()"))
+        if changed is not None and depends and id(changed) not in self.words:
+            kept = changed.clone()  # a constant about to be overwritten: every replay needs it fresh
+            self.lines.append(_Line(aten.clone.default, (kept,), outputs=(self._name(changed),)))
+        named = tree_map(self._named, (args, kwargs)) if depends else None
         out = func(*args, **kwargs)
-        if depends:
-            words = [self._word(value) for value in args] + [f"{k}={self._word(v)}" for k, v in kwargs.items()]
-            outputs = list(out) if isinstance(out, list | tuple) else [out]
-            names = [self._name(value) if isinstance(value, Tensor) else "_" for value in outputs]
-            left = ", ".join(names) + ("," if isinstance(out, list | tuple) else "")
-            read = {self.names[id(leaf)] for leaf in tree_leaves((args, kwargs)) if id(leaf) in self.names}
-            written = set(names) | ({self.names[id(changed)]} if changed is not None else set())
-            self.lines.append((written, read, f"{left} = {self._constant(func)}({', '.join(words)})"))
+        if named is not None:
+            several = isinstance(out, list | tuple)
+            words = tuple(self._name(value) if isinstance(value, Tensor) else "_" for value in (out if several else [out]))
+            line = _Line(func, *named, words, several, None if changed is None else self.words[id(changed)])
+            if line.read & self.loose or _has_open_size(func, args):
+                self.loose |= set(words)
+            self.lines.extend(self._as_views(line))
         return out
 
-    def needed(self, outputs: list[str]) -> list[str]:
-        """The lines that the outputs and the answers rest on, in order; draws of latents that are summed out are not among them."""
+    def _named(self, value: Any) -> Any:
+        return _Name(self.words[id(value)]) if isinstance(value, Tensor) and id(value) in self.words else value
+
+    def _name(self, value: Tensor) -> str:
+        if id(value) not in self.words:
+            word = f"v{len(self.words)}"
+            self.words[id(value)], self.values[word] = word, value
+            self.owner[word] = self.memory.setdefault(value.untyped_storage()._cdata, word)
+        return self.words[id(value)]
+
+    def _as_views(self, line: _Line) -> Iterator[_Line]:
+        """Views as views of the tensor whose memory they look at; any other line as it is."""
+        owners = {self.owner.get(word) for word in line.outputs}
+        first = self.values.get(next(iter(owners)) or "") if len(owners) == 1 else None
+        if (
+            first is None
+            or line.changed is not None
+            or owners <= set(line.outputs)
+            or self.loose & {*line.outputs, *owners}
+            or any(self.values[word].dtype != first.dtype or self.values[word].is_neg() or self.values[word].is_conj() for word in line.outputs)
+        ):
+            yield line
+            return
+        for word in line.outputs:
+            yield _Line(_View.of(self.values[word]), (_Name(self.owner[word]),), outputs=(word,))
+
+    # ------------------------------------------------------------ shortening
+
+    def shortened(self, outputs: list[str]) -> tuple[list[_Line], list[str]]:
+        """The lines that are needed for ``outputs``, each once, and the names that these then have."""
+        lines, words = self._each_once(self._needed(self.lines, outputs))
+        outputs = [words.get(word, word) for word in outputs]
+        return self._needed(self._without_padding(lines), outputs), outputs
+
+    def _needed(self, lines: list[_Line], outputs: list[str]) -> list[_Line]:
+        """Those that the outputs and the answers rest on, in order; draws of latents that are summed out are not among them."""
         wanted, kept = set(outputs), []
-        for written, read, line in reversed(self.lines):
-            if written & wanted or not written:
-                wanted |= read
+        for line in reversed(lines):
+            overwrites = line.changed is not None and self.owner[line.changed] in {self.owner[word] for word in wanted}
+            if overwrites or isinstance(line.func, bool) or wanted & set(line.outputs):
+                wanted |= line.read
                 kept.append(line)
         return kept[::-1]
 
-    def _name(self, value: Tensor) -> str:
-        if id(value) not in self.names:
-            self.names[id(value)] = f"v{len(self.names)}"
-            self.kept.append(value)
-        return self.names[id(value)]
+    def _each_once(self, lines: list[_Line]) -> tuple[list[_Line], dict[str, str]]:
+        """What was computed before under another name goes; tensors that are overwritten stand apart."""
+        overwritten = {self.owner[line.changed] for line in lines if line.changed is not None}
+        words: dict[str, str] = {}
+        seen: dict[Any, tuple[str, ...]] = {}
+        out = []
+        for original in lines:
+            line = original.with_words(words)
+            if isinstance(line.func, _View) and line.func == _View.of(self.values[line.args[0].word]):
+                words[line.outputs[0]] = line.args[0].word
+                continue
+            own = {self.owner[word] for word in (line.read | set(line.outputs)) - {"_"}}
+            key = None
+            if isinstance(line.func, _View) or not (own & overwritten or line.changed or torch.Tag.nondeterministic_seeded in getattr(line.func, "tags", ())):
+                key = (line.func, *map(_key, tree_leaves((line.args, line.kwargs))), str(tree_map(lambda _: 0, (line.args, line.kwargs))))
+            if key is not None and key in seen:
+                words |= dict(zip(line.outputs, seen[key], strict=True))
+                continue
+            if key is not None:
+                seen[key] = line.outputs
+            out.append(line)
+        return out, words
 
-    def _constant(self, value: Any) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants[name] = value
-        return name
+    def _without_padding(self, lines: list[_Line]) -> list[_Line]:
+        """The sum of what is zero but for one slice is the sum of the slice."""
+        padded: dict[str, _Line] = {}
+        out = []
+        for line in lines:
+            if line.func is aten.slice_backward.default and line.args[1][line.args[2]] > 0:
+                padded[line.outputs[0]] = line
+            if line.func is aten.sum.dim_IntList and isinstance(line.args[0], _Name) and line.args[0].word in padded:
+                whole = padded[line.args[0].word]
+                ndim = len(whole.args[1])
+                if whole.args[2] % ndim in {dim % ndim for dim in line.args[1] or range(ndim)}:
+                    line = replace(line, args=(whole.args[0], *line.args[1:]))
+            out.append(line)
+        return out
 
-    def _word(self, value: Any) -> str:
-        if isinstance(value, Tensor) and id(value) in self.names:
-            return self.names[id(value)]
-        if isinstance(value, list | tuple):
-            return "[" + ", ".join(self._word(part) for part in value) + "]"
-        return repr(value) if value is None or isinstance(value, bool | int) else self._constant(value)
+
+def _has_open_size(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether the size of the result depends on values: entries chosen by yes and no, for one."""
+    if torch.Tag.dynamic_output_shape not in func.tags:
+        return False
+    return func is not aten.index.Tensor or any(part is not None and part.dtype in (torch.bool, torch.uint8) for part in args[1])
+
+
+def _key(leaf: Any) -> Any:
+    """What an argument is, to be compared: tensors by identity, numbers with their type."""
+    return ("tensor", id(leaf)) if isinstance(leaf, Tensor) else (type(leaf), repr(leaf) if isinstance(leaf, float) else leaf)
 
 
 def recorded(function: Function, point: Tensor) -> Function:
@@ -128,20 +259,16 @@ def recorded(function: Function, point: Tensor) -> Function:
 
 def _course(function: Function, point: Tensor) -> Function | None:
     """The operations at one point as a function; None where they cannot be written down, or give something else than the function."""
-    point = point.detach().clone()
+    point = point.detach().clone(memory_format=torch.contiguous_format)
     recorder = _Recorder(point)
     try:
         with recorder:
             outputs = function(point)
     except _ControlFlow:
         return None
-    if any(id(value) not in recorder.names for value in outputs):
+    if any(id(value) not in recorder.words for value in outputs):
         return None
-    names = [recorder.names[id(value)] for value in outputs]
-    body = "\n".join(f"    {line}" for line in recorder.needed(names))
-    scope, answer = dict(recorder.constants), ", ".join(names)
-    exec(f"def replay(v0):\n{body}\n    return ({answer},)\n", scope)  # built from operations alone
-    replay: Function = scope["replay"]
+    replay = _as_function(*recorder.shortened([recorder.words[id(value)] for value in outputs]))
     aside = torch.cos(torch.arange(point.numel(), dtype=point.dtype, device=point.device)).reshape(point.shape)
     for other in (point, point + 1e-3 * aside, point + 1e-6 * aside):
         try:
@@ -155,3 +282,40 @@ def _course(function: Function, point: Tensor) -> Function | None:
         if other is not point:
             return replay
     return None
+
+
+def _as_function(lines: list[_Line], outputs: list[str]) -> Function:
+    """Lines as Python, each value let go after the last line that reads it."""
+    scope: dict[str, Any] = {"_Elsewhere": _Elsewhere, "as_strided": torch.as_strided}
+    kept: dict[Any, str] = {}
+
+    def constant(value: Any) -> str:
+        word = kept.setdefault((type(value), id(value)), f"c{len(kept)}")
+        scope[word] = value
+        return word
+
+    def word(value: Any) -> str:
+        if isinstance(value, _Name):
+            return value.word
+        if isinstance(value, list | tuple):
+            return "[" + ", ".join(map(word, value)) + "]"
+        return repr(value) if value is None or isinstance(value, bool | int) else constant(value)
+
+    last = {name: at for at, line in enumerate(lines) for name in line.read | set(line.outputs)}
+    body = []
+    for at, line in enumerate(lines):
+        if isinstance(line.func, bool):
+            body.append(f"if {word(line.args[0])}.item() is not {line.func}: raise _Elsewhere")
+        elif isinstance(line.func, _View):
+            body.append(f"{line.outputs[0]} = as_strided({word(line.args[0])}, {line.func.size}, {line.func.stride}, {line.func.offset})")
+        else:
+            func = getattr(torch, line.func._schema.name[6:]) if line.func in SAME_IN_TORCH else line.func._op
+            words = [*map(word, line.args), *(f"{k}={word(v)}" for k, v in line.kwargs.items())]
+            body.append(f"{', '.join(line.outputs)}{',' * line.several} = {constant(func)}({', '.join(words)})")
+        over = sorted(name for name in (line.read | set(line.outputs)) - {"_", "v0", *outputs} if last[name] == at)
+        if over:
+            body.append(f"del {', '.join(over)}")
+    text = "\n".join(f"    {line}" for line in body)
+    exec(f"def replay(v0):\n    v0 = v0.contiguous()\n    v0 = v0.clone() if v0.storage_offset() else v0\n{text}\n    return ({', '.join(outputs)},)\n", scope)  # built from operations alone
+    replay: Function = scope["replay"]
+    return replay
