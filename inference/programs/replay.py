@@ -124,7 +124,7 @@ class _Recorder(TorchDispatchMode):
         if named is not None:
             several = isinstance(out, list | tuple)
             words = tuple(self._name(value) if isinstance(value, Tensor) else "_" for value in (out if several else [out]))
-            line = _Line(func, *named, words, several, None if changed is None else self.words[id(changed)])
+            line = _Line(func, named[0], named[1], words, several, None if changed is None else self.words[id(changed)])
             if line.read & self.loose or _has_open_size(func, args):
                 self.loose |= set(words)
             self.lines.extend(self._as_views(line))

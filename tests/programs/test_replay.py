@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from inference.programs.replay import recorded
 
@@ -63,3 +64,76 @@ def test_what_depends_on_the_size_of_a_value_is_not_recorded():
     replay = recorded(counted, start)
     for point in (start, torch.tensor([1.0, -1.0, 2.0], dtype=F64)):
         torch.testing.assert_close(replay(point)[0], counted(point)[0])
+
+
+def operations(function, start):
+    """How many operations a replay runs, and the replay."""
+    replay = recorded(function, start)
+    assert replay is not function
+    counter = Counting()
+    with counter:
+        replay(start)
+    return counter.count, replay
+
+
+class Counting(TorchDispatchMode):
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_what_is_computed_twice_is_computed_once_and_views_of_views_are_one():
+    def function(x):
+        again = (x.exp() * 2).sum(-1) + (x.exp() * 2).sum(-1)
+        return again, x.reshape(3, 2, 2).transpose(0, 1)[1].detach().unsqueeze(0).expand(2, 3, 2)
+
+    start = torch.randn(3, 4, dtype=F64)
+    count, replay = operations(function, start)
+    assert count == 5  # exp, mul, sum, add and one view
+    for point in (torch.randn(3, 4, dtype=F64), torch.randn(4, 3, dtype=F64).T, torch.randn(5, 4, dtype=F64)[2:]):
+        for one, two in zip(function(point), replay(point), strict=True):
+            assert torch.equal(one, two)
+
+
+def test_what_is_overwritten_is_not_taken_for_what_it_was():
+    def function(x):
+        y = x * 2
+        part = y.reshape(-1)[1:3]
+        before = part + 0.0
+        part.mul_(10)
+        after = part + 0.0
+        twice = x * 2
+        twice.add_(1)
+        return before, after, y, twice
+
+    start = torch.randn(2, 3, dtype=F64)
+    replay = recorded(function, start)
+    assert replay is not function
+    for one, two in zip(function(start + 1), replay(start + 1), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_the_slope_of_one_of_many_equal_entries_is_not_spread_over_all():
+    def function(x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            many = (x * 2).unsqueeze(1).expand(3, 1000, 2)
+            (gradient,) = torch.autograd.grad((many.narrow(1, 0, 1).exp()).sum(), x)
+        return (gradient,)
+
+    sizes = []
+
+    class Largest(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            sizes.append(out.numel())
+            return out
+
+    start = torch.randn(3, 2, dtype=F64)
+    replay = recorded(function, start)
+    with Largest():
+        replay(start)
+    assert max(sizes) <= 6
+    torch.testing.assert_close(replay(start + 1), function(start + 1), rtol=1e-14, atol=0)
