@@ -22,7 +22,8 @@ __all__ = ["CHAIN_SITES", "HiddenMarkovSteps", "MoveCounts", "emission_of", "exc
 
 CHAIN_SITES = ("initial", "transitions")
 ROUNDS, HALVINGS = 3, 40  # of a step towards transitions whose stationary law is that of the first states
-LARGER = 8  # blocks than those of a mixture: a block takes as many operations one after the other, however small it is, and is passed twice if it is not alone
+LARGER = (2, 8)  # blocks than those of a mixture: a block takes as many operations one after the other, however small it is, and large ones leave the cache
+AT_A_STEP = 2**13  # numbers that an operation has at least, where the larger blocks have as many
 NEAREST = 0.95  # of the way to the end of the simplex
 
 
@@ -130,7 +131,9 @@ class HiddenMarkovSteps(Steps):
     def e_step(self, params: Params) -> tuple[MoveCounts, Tensor, Tensor]:
         own, initial, transitions = emission_of(params), initial_of(self.about, params), params["transitions"]
         restarts = len(transitions)
-        most = max(1, LARGER * self.chunk_elements // max(restarts * self.about.num_states, LARGER * (self.law.width - 1)))
+        least, largest = (times * self.chunk_elements for times in LARGER)
+        numbers = min(max(least, AT_A_STEP * self.cut.length), largest)  # of a block
+        most = max(1, min(numbers // (restarts * self.about.num_states), self.chunk_elements // max(1, self.law.width - 1)))
         parts, total = RunningSum[MoveCounts](), torch.zeros(restarts, dtype=torch.float64, device=transitions.device)
         often = None if self.weights is None else self.weights.double().repeat_interleave(self.cut.num_each)  # of every piece
         for smoothed in smoothed_blocks(self.cut, initial, transitions, self.law.log_densities, own, most, self.weights):

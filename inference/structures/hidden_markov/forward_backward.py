@@ -30,6 +30,7 @@ from ppl_models.sequences.word_pieces import tied
 __all__ = ["Smoothed", "smoothed_blocks"]
 
 LEAST_EXPONENT = {torch.float64: -460.0, torch.float32: -70.0}  # of a weight; with smaller ones processors take a hundred times as long, and no chance changes
+HELD = 2**23  # numbers, weights of all steps, up to which they are worked out once and held
 Densities = Callable[[Params, Tensor], Tensor]  # (R, n, K), of rows (n, J) in every state
 
 
@@ -95,13 +96,15 @@ def smoothed_blocks(
         found = densities(params, block.rows).expand(len(initial), -1, -1) if len(block.rows) else initial.new_zeros(len(initial), 0, initial.shape[1])
         return _weights(block, cut.length, initial, found)
 
-    held = weights_of(blocks[0]) if len(blocks) == 1 else None
+    together = len(initial) * cut.num_pieces * cut.length * initial.shape[1] <= HELD
+    held = [weights_of(block) for block in blocks] if together or len(blocks) == 1 else None
     starts = ends = initial.new_ones(*initial.shape, cut.num_pieces)  # (R, K, Q)
     if cut.num_pieces > len(cut.lengths):
-        starts, ends = tied(torch.cat([_matrices(held or weights_of(block), block, initial, transitions) for block in blocks], 1))
-    for block in blocks:
+        found = [_matrices(weights_of(block) if held is None else held[at], block, initial, transitions) for at, block in enumerate(blocks)]
+        starts, ends = tied(found[0] if len(found) == 1 else torch.cat(found, 1))
+    for at, block in enumerate(blocks):
         mine = block.pieces
-        yield _within(block, held or weights_of(block), initial, transitions, starts[..., mine], ends[..., mine], None if often is None else often[mine])
+        yield _within(block, weights_of(block) if held is None else held[at], initial, transitions, starts[..., mine], ends[..., mine], None if often is None else often[mine])
 
 
 def _weights(block: Block, length: int, initial: Tensor, found: Tensor) -> _Weights:
@@ -133,9 +136,11 @@ def _matrices(weights: _Weights, block: Block, initial: Tensor, transitions: Ten
             product.div_(largest.unsqueeze(1))
             logs.add_(largest.log_())
     product.mul_(logs.sub_(logs.amax(1, keepdim=True)).exp_().unsqueeze(1))
-    within = product.permute(0, 3, 2, 1)  # (R, q, K first, K now)
-    into = torch.where(block.is_first[:, None, None], initial[:, None, None], transitions[:, None])  # (R, q, K before, K first)
-    return into @ within
+    out = transitions.unsqueeze(1) @ product  # (R, K now, K before, q)
+    begins = block.is_first.nonzero()[:, 0]
+    if len(begins):
+        out[..., begins] = (initial[:, None, None] @ product[..., begins]).expand(-1, -1, size, -1)
+    return out.permute(0, 3, 2, 1).contiguous()
 
 
 def _within(
