@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ppl_models.continuous_options import ContinuousOptionsHMM
     from ppl_models.options_hmm import OptionsHMM
 
-__all__ = ["StepTime", "fit_options", "read_steps", "step_places", "tabular_model"]
+__all__ = ["StepTime", "fit_options", "read_steps", "step_places", "tabular_model", "write_options"]
 
 StepTime = Annotated[
     str | None, typer.Option(help="Column that counts the steps of a sequence; if not given, the one called time, and where there is none the steps follow each other as they stand.")
@@ -84,7 +84,7 @@ def fit_options(
         packed = model.check_data(frame, for_fit=False)[0]
         result = run(model, frame, "random" if random else "spectral", restarts, seed, checkpoint, not no_progress)
         deliver(result, packed, out, None, {"columns": places, "codes": codes})
-        _write_options(result, frame, packed, codes, out / "options.csv")
+        write_options(result, frame, packed, codes, out / "options.csv")
         typer.echo(f"options of every step: {out / 'options.csv'}")
 
 
@@ -162,7 +162,7 @@ def _largest(frame: pd.DataFrame, column: str) -> int:
     return int(values.max())
 
 
-def _write_options(fit: Fit, frame: pd.DataFrame, packed: Tensor, codes: dict[str, dict[str, int]], path: Path) -> None:
+def write_options(fit: Fit, frame: pd.DataFrame, packed: Tensor, codes: dict[str, dict[str, int]], path: Path) -> None:
     """The data under their own words, with the most probable path of options and the posterior of each, one row a step in order of time."""
     import numpy as np
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,8 +31,11 @@ from inference.cli.app import (
 )
 from inference.cli.fit_hmm import SequenceColumn, TimeColumn, read_sequences
 from inference.cli.fit_mixture import CATEGORIES, Response, asked_of, component_of, doubts_of, read_as_asked
-from inference.cli.fit_options import StepTime, read_steps, step_places, tabular_model
+from inference.cli.fit_options import StepTime, read_steps, step_places, tabular_model, write_options
 from inference.cli.select_pmf import record_of
+
+if TYPE_CHECKING:
+    from inference.fitting.result import Fit
 
 __all__ = ["Values", "select_hmm", "select_mixture", "select_options"]
 
@@ -80,7 +83,8 @@ def select_mixture(
         law = _law(values, frame, True) if values is not None else _together(component_of(response, asked, frame), response, frame)
         for text in doubts_of(frame):
             warn(text)
-        _select(Mixture(2, law, frame.shape[1]), frame, sizes, restarts, seed, out, no_progress)
+        chosen = _select(Mixture(2, law, frame.shape[1]), frame, sizes, restarts, seed, out, no_progress)
+        typer.echo(write_rows(chosen, frame, out / "posterior.csv"))
 
 
 @select_app.command("hmm")
@@ -111,7 +115,8 @@ def select_hmm(
         asked = _asked(values, response)
         frame, items, _ = read_sequences(data, columns, sequence, time, [name for name, family in (asked or {}).items() if family == CATEGORIES])
         law = component_of(response, asked, items) if values is None else _law(values, items, False)
-        _select(HiddenMarkov(2, law, items.shape[1]), frame, sizes, restarts, seed, out, no_progress)
+        chosen = _select(HiddenMarkov(2, law, items.shape[1]), frame, sizes, restarts, seed, out, no_progress)
+        typer.echo(write_rows(chosen, frame, out / "posterior.csv"))
 
 
 @select_app.command("options-hmm")
@@ -138,9 +143,11 @@ def select_options(
     with one_line_errors(None, verbose):
         sizes = grid_of(options, "--options")
         check_out(out, overwrite)
-        frame, _ = read_steps(data, step_places(data, sequence, time, action) | {"state": state}, [])
+        frame, codes = read_steps(data, step_places(data, sequence, time, action) | {"state": state}, [])
         model = tabular_model(frame, 2, states, actions, 0.0, False, None)
-        _select(model, frame, sizes, restarts, seed, out, no_progress, of_rows=False)
+        chosen = _select(model, frame, sizes, restarts, seed, out, no_progress)
+        write_options(chosen, frame, model.check_data(frame, for_fit=False)[0], codes, out / "options.csv")
+        typer.echo(f"options of every step: {out / 'options.csv'}")
 
 
 def _asked(values: Values | None, response: str | None) -> dict[str, str] | None:
@@ -166,8 +173,8 @@ def _law(values: Values, items: Any, of_rows: bool) -> Any:
     return {Values.real: real, Values.counts: Poisson(), Values.binary: Bernoulli()}[values]
 
 
-def _select(model: Any, frame: Any, sizes: list[int] | None, restarts: int, seed: int, out: Path, no_progress: bool, of_rows: bool = True) -> None:
-    """The answer, written and said."""
+def _select(model: Any, frame: Any, sizes: list[int] | None, restarts: int, seed: int, out: Path, no_progress: bool) -> Fit:
+    """The answer, written and said; the chosen fit."""
     from inference.acdc.criterion import acdc
     from inference.programs.alone import listening
     from inference.report.how_many import write_how_many_report
@@ -188,5 +195,4 @@ def _select(model: Any, frame: Any, sizes: list[int] | None, restarts: int, seed
     write_json(record_of(answer) | {"seed": seed}, out / "selection.json")
     typer.echo(answer.verdict)
     typer.echo(f"results in {out}: report.html (open it in a browser), laws.csv, fit/ (Fit.load)")
-    if of_rows:
-        typer.echo(write_rows(chosen, frame, out / "posterior.csv"))
+    return chosen

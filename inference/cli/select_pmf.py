@@ -51,7 +51,7 @@ def select_pmf(
     out: Out,
     k: Components = None,
     criterion: Annotated[
-        Criterion, typer.Option(help="What chooses: rule compares laws and numbers together; acdc, the clear step, where --usage is given.")
+        Criterion, typer.Option(help="What chooses: rule compares laws and numbers together; acdc, the clear step, where --usage is given. All but rule compare 1:12 at once where --components is left out.")
     ] = Criterion.rule,
     restarts: Annotated[int, typer.Option("--restarts", "--starts", min=1, help="Starts of each fit.")] = 10,
     min_share: Annotated[

@@ -111,6 +111,10 @@ def test_select_options_counts_subtasks(tmp_path):
     for words in ("How many options?", "Two options that act alike", "Would memory do without options?"):
         assert words in page
     assert Fit.load(out / "fit").model.num_options == 2
+    steps = pd.read_csv(out / "options.csv")
+    assert list(steps.columns) == ["sequence", "time", "state", "action", "option", "probability_0", "probability_1"]
+    assert (steps["sequence"] == frame["episode"]).all()
+    assert max(np.mean(steps["option"] == option), np.mean(steps["option"] != option)) > 0.9
     wrong = CliRunner().invoke(app, [*asked, "--state", "where", "--overwrite"])
     assert wrong.exit_code == 2
     assert "no column is named 'where'" in wrong.output
