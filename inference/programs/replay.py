@@ -276,6 +276,8 @@ def _course(function: Function, point: Tensor) -> Function | None:
                 again = replay(other)
         except _Elsewhere:
             continue  # the answers change nearby
+        except (RuntimeError, TypeError, IndexError):  # an operation that asks for more than its arguments
+            return None
         expected = outputs if other is point else function(other)
         if not all(torch.allclose(one, two, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True) for one, two in zip(expected, again, strict=True)):
             return None
