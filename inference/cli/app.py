@@ -93,6 +93,7 @@ CheckpointFile = Annotated[
     Path | None, typer.Option("--checkpoint", metavar="FILE", help="File that holds the running fit; the same command then resumes from it.")
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; made if need be.", show_default=True)]
+ROWS = "posterior.csv"  # a line a row
 PLAIN_GRID = "; 1:6 where it is left out, and 1:12 if 6 are too few"
 Components = Annotated[str | None, typer.Option("--k", "--components", metavar="FIRST:LAST", help=f"Numbers of components to compare, both ends included{PLAIN_GRID}.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed makes one answer.")]
@@ -186,18 +187,23 @@ def say_blocks(blocks: RowBlocks, chosen: str = "") -> None:
     typer.echo(f"{counted(len(blocks), 'row')}, read in blocks of {min(blocks.block_rows, len(blocks)):,}{sample}.")
 
 
-def deliver(result: Fit, frame: pd.DataFrame | RowBlocks, out: Path, image_shape: tuple[int, int] | None, read_as: dict[str, Any] | None = None) -> None:
+def deliver(
+    result: Fit, frame: pd.DataFrame | RowBlocks, out: Path, image_shape: tuple[int, int] | None, read_as: dict[str, Any] | None = None, of_rows: bool = True
+) -> None:
+    """Write the folder of a fit and say what lies there; with ``of_rows`` what it says of each row, too."""
+    from inference.fitting.showing import course_of
     from inference.report.results_folder import FIT, KEPT, POSTERIOR, REPORT, SUMMARY, write_results
 
     summary = write_results(result, frame, out, image_shape, read_as)
-    state = "converged" if result.converged else "stopped"
     if KEPT in summary:
         typer.echo(f"Of the {result.num_rows:,} rows the folder keeps {summary[KEPT]:,}, drawn at random, for the checks and pictures of its page.")
     typer.echo(
-        f"{state} after {result.num_iterations} iterations, {result.seconds:.1f} s\n"
+        f"{course_of(result)}, {result.seconds:.1f} s\n"
         f"{result.likelihood_name} {result.log_likelihood:.2f}, {_objective(result)}\n"
         f"results in {out}: {REPORT} (open it in a browser), {POSTERIOR} (ArviZ), {FIT}/ (Fit.load), {SUMMARY}"
     )
+    if of_rows:
+        typer.echo(write_rows(result, frame, out / ROWS))
 
 
 def check_out(out: Path, overwrite: bool, checkpoint: Path | None = None) -> None:

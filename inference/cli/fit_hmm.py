@@ -23,7 +23,6 @@ from inference.cli.app import (
     one_line_errors,
     read_mixed,
     run,
-    write_rows,
 )
 from inference.cli.fit_mixture import AS_CATEGORIES, CATEGORIES, asked_of, component_of
 
@@ -74,7 +73,6 @@ def fit_hmm(
         component: Any = component_of(response, asked, items)
         result = run(HiddenMarkov(states, component, items.shape[1], initial), frame, None, restarts, seed, checkpoint, not no_progress)
         deliver(result, frame, out, None, {"columns": {place: column for column, place in places.items()}})
-        typer.echo(write_rows(result, frame, out / "posterior.csv"))
 
 
 def read_sequences(data: str, columns: str | None, sequence: str | None, time: str | None, texts: list[str]) -> tuple[Any, Any, dict[str, str]]:

@@ -44,7 +44,6 @@ from inference.cli.app import (
     warn,
     with_covariates,
     write_csv,
-    write_rows,
 )
 from ppl_models.parts.frames import holds_texts, kind_of_column
 
@@ -128,7 +127,6 @@ def fit_mixture(
                 say_blocks(blocks)
                 result = run(whole, blocks, None, restarts, seed, checkpoint, not no_progress)
                 deliver(result, blocks, out, None)
-                typer.echo(write_rows(result, blocks, out / "posterior.csv"))
                 return
         given = read_covariates(data, covariates)
         frame = read_as_asked(data, item_columns(data, columns, given), response, asked)
@@ -155,7 +153,6 @@ def fit_mixture(
                 warn(text)
             result = found.best
         deliver(result, frame, out, None)
-        typer.echo(write_rows(result, frame, out / "posterior.csv"))
         if sizes is not None:
             write_csv(found.table, out / "sizes.csv", index_label="components")
             typer.echo(found.table[["bic", "aic", "chosen"]].round(2).to_string())

@@ -83,7 +83,7 @@ def fit_options(
             model = _continuous(frame, len(names), options, actions, network)
         packed = model.check_data(frame, for_fit=False)[0]
         result = run(model, frame, "random" if random else "spectral", restarts, seed, checkpoint, not no_progress)
-        deliver(result, packed, out, None, {"columns": places, "codes": codes})
+        deliver(result, packed, out, None, {"columns": places, "codes": codes}, of_rows=False)
         write_options(result, frame, packed, codes, out / "options.csv")
         typer.echo(f"options of every step: {out / 'options.csv'}")
 

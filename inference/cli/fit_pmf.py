@@ -27,7 +27,6 @@ from inference.cli.app import (
     run,
     say_blocks,
     write_csv,
-    write_rows,
 )
 
 __all__ = ["Law", "fit_pmf"]
@@ -84,7 +83,6 @@ def fit_pmf(
             say_blocks(blocks)
         result = run(_model(law, usage, seen.shape[1], components), rows, None, restarts, seed, checkpoint, not no_progress)
         deliver(result, rows, out, None)
-        typer.echo(write_rows(result, rows, out / "posterior.csv"))
         signatures = out / "signatures.csv"
         write_csv(result.frames["signatures"].T.add_prefix("component_"), signatures, index_label="column")
         typer.echo(f"{signatures}: one line a column of the data, with its entry in each signature")

@@ -10,6 +10,7 @@ import typer
 
 from inference.cli.app import (
     PLAIN_GRID,
+    ROWS,
     Columns,
     Components,
     NoProgress,
@@ -84,7 +85,7 @@ def select_mixture(
         for text in doubts_of(frame):
             warn(text)
         chosen = _select(Mixture(2, law, frame.shape[1]), frame, sizes, restarts, seed, out, no_progress)
-        typer.echo(write_rows(chosen, frame, out / "posterior.csv"))
+        typer.echo(write_rows(chosen, frame, out / ROWS))
 
 
 @select_app.command("hmm")
@@ -116,7 +117,7 @@ def select_hmm(
         frame, items, _ = read_sequences(data, columns, sequence, time, [name for name, family in (asked or {}).items() if family == CATEGORIES])
         law = component_of(response, asked, items) if values is None else _law(values, items, False)
         chosen = _select(HiddenMarkov(2, law, items.shape[1]), frame, sizes, restarts, seed, out, no_progress)
-        typer.echo(write_rows(chosen, frame, out / "posterior.csv"))
+        typer.echo(write_rows(chosen, frame, out / ROWS))
 
 
 @select_app.command("options-hmm")

@@ -21,7 +21,7 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
         ("model", shown_settings(fit.model)),
         ("data", _data(fit)),
         ("latents", _latents(fit)),
-        ("engine", f"{shown_settings(fit.method)}: {_course(fit)}"),
+        ("engine", f"{shown_settings(fit.method)}: {course_of(fit)}"),
         ("log-likelihood" if fit.structure.relative_to is None else "log-likelihood ratio", f"{_number(fit.log_likelihood)}{_given(fit)}"),
         _size(fit),
     ]
@@ -77,7 +77,8 @@ def _values(count: int, num_values: int) -> str:
     return f"{num_values} values" + (f", {count} in a row" if count > 1 else "")
 
 
-def _course(fit: FitRecord) -> str:
+def course_of(fit: FitRecord) -> str:
+    """How far a fit came, in words: iterations, or chains and draws."""
     if fit.draws is not None:
         chains, draws = next(iter(fit.draws.values())).shape[:2]
         return f"{counted(chains, 'chain')} of {counted(draws, 'draw')}, {'converged' if fit.converged else 'not converged'}"

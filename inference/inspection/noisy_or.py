@@ -263,7 +263,8 @@ def trim(result: Fit) -> Fit:
         result.restarts.objective[best], result.restarts.log_likelihood[best], result.restarts.converged[best],
         result.restarts.num_iterations[best], {name: value.unsqueeze(0) for name, value in kept.items()}, 0,
     )  # fmt: skip
-    return replace(result, model=replace(result.model, num_latents=len(used)), params=kept, restarts=alone)  # type: ignore[type-var]
+    latents = None if result.latents is None else {name: (len(used), *values) for name, (_, *values) in result.latents.items()}
+    return replace(result, model=replace(result.model, num_latents=len(used)), params=kept, restarts=alone, latents=latents)  # type: ignore[type-var]
 
 
 def choose_num_latents(model: Any, data: Any, method: GrowAndPrune | None = None, num_restarts: int = 1, seed: int = 0) -> Fit:

@@ -66,8 +66,11 @@ def test_fit_writes_everything(table, tmp_path):
     out = tmp_path / "deep" / "results"
     result = dde(table, out, "--seed", 3, "--image-shape", "2,3", "--restarts", 2)
     assert result.exit_code == 0, result.output
-    assert {entry.name for entry in out.iterdir()} == PARTS
+    assert {entry.name for entry in out.iterdir()} == PARTS | {"posterior.csv"}
     assert str(out) in result.stdout
+    rows = pd.read_csv(out / "posterior.csv")
+    assert list(rows.columns) == ["row", "P(latents_1[0])", "P(latents_1[1])", "latents_1[0]", "latents_1[1]", "log_likelihood"]
+    assert len(rows) == len(answers())
 
     fit = Fit.load(out / "fit")
     assert fit.model.penalty is None
@@ -175,7 +178,7 @@ def test_progress_goes_to_standard_error_and_can_be_turned_off(table, tmp_path, 
     assert "iteration" in shown.stderr
     quiet = dde(table, tmp_path / "b", "--no-progress")
     assert all(line.startswith("warning: ") for line in quiet.stderr.splitlines())
-    assert len(shown.stdout.splitlines()) == len(quiet.stdout.splitlines()) == 3
+    assert len(shown.stdout.splitlines()) == len(quiet.stdout.splitlines()) == 4
 
 
 def test_a_constant_column_is_named_in_a_warning(table, tmp_path, no_report):
@@ -197,7 +200,7 @@ def small_demo(monkeypatch):
 def test_demo_at_a_small_size(small_demo, tmp_path):
     result = run("demo", "--out", tmp_path / "demo", "--seed", 1, "--no-progress")
     assert result.exit_code == 0, result.output
-    assert {entry.name for entry in (tmp_path / "demo").iterdir()} == PARTS
+    assert {entry.name for entry in (tmp_path / "demo").iterdir()} == PARTS | {"posterior.csv"}
     summary = json.loads((tmp_path / "demo" / "summary.json").read_text())
     assert (summary["num_rows"], summary["num_items"], summary["image_shape"]) == (1797, 64, [8, 8])
     assert run("demo", "--out", tmp_path / "demo").exit_code == 2

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from inference.base.checkpoint import Checkpoint
-from inference.base.outcome import Outcome
-from inference.base.progress import Progress
+from inference.base.outcome import ConvergenceWarning, Outcome
+from inference.base.progress import NoProgress, Progress
+from inference.engines.em import EM
+from inference.programs.alone import quiet
 from inference.programs.program import Params
 from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
 from inference.structures.noisy_or.likelihood import MAX_CAUSES, total_of_merged
@@ -104,7 +108,16 @@ class GrowAndPrune:
             state = _State(state.restart + 1, now, now, {}, state.done | run.tensors(state.restart))
             if store:
                 store.save(state)
-        return _joined([_Run.of(state.done, restart) for restart in range(state.restart)])
+        outcome = _joined([_Run.of(state.done, restart) for restart in range(state.restart)])
+        unfinished = int((~outcome.converged).sum())
+        if unfinished:
+            warnings.warn(
+                f"the last EM of {unfinished} of {len(outcome.converged)} searches did not converge in {self.max_iterations} iterations: the strengths of causes may still "
+                "move; raise max_iterations of GrowAndPrune()",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return outcome
 
     def _search(self, causes: IndependentCauses, rows: CauseRows, generator: torch.Generator) -> Search:
         single = rows.to(torch.float32)
@@ -306,6 +319,17 @@ class Polish:
         causes, first, self.converged = self.steps.causes, len(self.objectives), False
         edges = torch.ones(causes.num_causes, causes.num_items) if self.steps.edges is None else self.steps.edges
         price = float(edges.sum() + (edges.sum(1) > 0).sum()) * self.edge_price
+        if not isinstance(self.steps, TruncatedSteps):
+            method = EM(max_iterations=max_iterations, tolerance=tolerance, parameter_tolerance=1.0)
+            with quiet():  # how far it came is in the outcome
+                state = method.climb(self.steps, self.params, True, NoProgress(), supports=lambda: dict.fromkeys(self.params, constraints.unit_interval))
+            outcome = state.outcome()
+            self.params, self.converged = outcome.params, bool(outcome.converged[0])
+            own = slice(int(outcome.num_iterations[0]))
+            self.likelihoods += [*outcome.history_log_likelihood[own, 0].tolist(), float(outcome.log_likelihood[0])]
+            self.objectives += [value - price for value in (*outcome.history[own, 0].tolist(), float(outcome.objective[0]))]
+            self.progress.update(len(self.objectives), objective=self.objectives[-1], active=1)
+            return
         for iteration in range(max_iterations + 1):
             if isinstance(self.steps, TruncatedSteps) and (len(self.objectives) < OFTEN or iteration % SELDOM == 0):
                 self.steps = self.steps.refreshed(self.params)
