@@ -29,6 +29,7 @@ from ppl_models.parts.validation import is_number
 __all__ = ["Estimate", "EstimateTable", "Summary", "estimates_of", "summary_of"]
 
 NUMBERS = ("estimate", "error", "low", "high")
+MOST_BITS = 32  # logarithm of numbers times rows times configurations of latents, up to which standard errors are worked out unasked
 MOST_WORDS = 100  # of a line
 MOST_STEP = 0.5  # standard errors to the maximum of the likelihood, beyond which those mean nothing
 
@@ -234,7 +235,7 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
         reason = "standard errors need the data"
     elif reason is None and seen < size:
         reason = f"there are fewer {what} ({seen:,}) than numbers ({size:,})"
-    elif reason is None and not always and (size > MOST_PARAMETERS or size * seen > MOST_WORK):
+    elif reason is None and not always and (size > MOST_PARAMETERS or size * seen > MOST_WORK or math.log2(size * seen) + _bits(fit) > MOST_BITS):
         reason = (
             f"for {size:,} numbers and {seen:,} {what} they would take a while; "
             "inference.uncertainty.standard_errors(fit, data) works them out"
@@ -252,6 +253,13 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
         except (ValueError, RuntimeError) as error:  # RuntimeError: an operation of the program without second derivatives
             return {}, {}, str(error).removeprefix("standard_errors: "), isinstance(error, Undetermined), None
     return {}, {}, reason, False, rest
+
+
+def _bits(fit: FitRecord) -> float:
+    """The logarithm of the number of configurations of a row's latents that are summed over, to base 2; chains are summed state by state."""
+    if fit.structure.row_columns:
+        return 0.0
+    return max((count * math.log2(values) for count, values in (fit.latents or {}).values()), default=0.0)
 
 
 def _rows(

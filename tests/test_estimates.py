@@ -134,3 +134,12 @@ def test_numbers_that_are_held_at_zero_need_no_rows():
     result = fit(LatentAttributeModel(test.model.q_matrix, items="dina"), rows)
     assert sum(value.numel() for value in result.params.values()) > 90 > result.num_parameters
     assert "fewer rows" not in estimates_of(result, rows).note
+
+
+def test_a_sum_over_too_many_configurations_is_not_differentiated_unasked(monkeypatch) -> None:
+    """Failed before: the page of twenty latents took more than six minutes, a million configurations of every row differentiated twice."""
+    answers, _ = mastery_test(num_items=8, num_attributes=3, seed=1).draw(200, seed=2)
+    result = fit(DeepDiscreteEncoder(8, (3,)), answers, EM(max_iterations=300))
+    assert "a while" not in str(estimates_of(result, answers).note)
+    monkeypatch.setattr("inference.estimates.MOST_BITS", 12)
+    assert "they would take a while; inference.uncertainty.standard_errors(fit, data) works them out" in str(estimates_of(result, answers).note)
