@@ -164,6 +164,11 @@ class _Recorder(TorchDispatchMode):
         outputs = [words.get(word, word) for word in outputs]
         return self._needed(self._without_padding(lines), outputs), outputs
 
+    @property
+    def _overwritten(self) -> set[str]:
+        """Whose memory is written to again."""
+        return {self.owner[line.changed] for line in self.lines if line.changed is not None}
+
     def _needed(self, lines: list[_Line], outputs: list[str]) -> list[_Line]:
         """Those that the outputs and the answers rest on, in order; draws of latents that are summed out are not among them."""
         wanted, kept = set(outputs), []
@@ -176,7 +181,7 @@ class _Recorder(TorchDispatchMode):
 
     def _each_once(self, lines: list[_Line]) -> tuple[list[_Line], dict[str, str]]:
         """What was computed before under another name goes; tensors that are overwritten stand apart."""
-        overwritten = {self.owner[line.changed] for line in lines if line.changed is not None}
+        overwritten = self._overwritten
         words: dict[str, str] = {}
         seen: dict[Any, tuple[str, ...]] = {}
         out = []
@@ -198,11 +203,12 @@ class _Recorder(TorchDispatchMode):
         return out, words
 
     def _without_padding(self, lines: list[_Line]) -> list[_Line]:
-        """The sum of what is zero but for one slice is the sum of the slice."""
+        """The sum of what is zero but for one slice, and is left so, is the sum of the slice."""
         padded: dict[str, _Line] = {}
+        overwritten = self._overwritten
         out = []
         for line in lines:
-            if line.func is aten.slice_backward.default and line.args[1][line.args[2]] > 0:
+            if line.func is aten.slice_backward.default and line.outputs[0] not in overwritten:
                 padded[line.outputs[0]] = line
             if line.func is aten.sum.dim_IntList and isinstance(line.args[0], _Name) and line.args[0].word in padded:
                 whole = padded[line.args[0].word]

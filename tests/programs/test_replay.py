@@ -137,3 +137,17 @@ def test_the_slope_of_one_of_many_equal_entries_is_not_spread_over_all():
         replay(start)
     assert max(sizes) <= 6
     torch.testing.assert_close(replay(start + 1), function(start + 1), rtol=1e-14, atol=0)
+
+
+def test_a_slice_in_zeros_that_is_added_to_is_summed_as_a_whole():
+    """As autograd adds up slopes in place."""
+
+    def function(x):
+        padded = torch.ops.aten.slice_backward(x.exp(), [3, 5], 1, 0, 2, 1)
+        padded.add_(1)
+        return (padded.sum(1),)
+
+    start = torch.randn(3, 2, dtype=F64)
+    replay = recorded(function, start)
+    assert replay is not function
+    torch.testing.assert_close(replay(start + 1), function(start + 1), rtol=1e-14, atol=0)
