@@ -14,7 +14,7 @@ from torch.distributions import constraints
 
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
-from inference.base.progress import NoProgress, Progress
+from inference.base.progress import Progress
 from inference.engines.em import EM
 from inference.programs.alone import quiet
 from inference.programs.program import Params
@@ -316,24 +316,31 @@ class Polish:
 
     def climb(self, max_iterations: int, tolerance: float) -> None:
         """EM until the objective gains less than ``tolerance`` of itself; ends with the objective of the parameters it leaves."""
-        causes, first, self.converged = self.steps.causes, len(self.objectives), False
+        causes = self.steps.causes
         edges = torch.ones(causes.num_causes, causes.num_items) if self.steps.edges is None else self.steps.edges
         price = float(edges.sum() + (edges.sum(1) > 0).sum()) * self.edge_price
-        if not isinstance(self.steps, TruncatedSteps):
-            method = EM(max_iterations=max_iterations, tolerance=tolerance, parameter_tolerance=1.0)
-            with quiet():  # how far it came is in the outcome
-                state = method.climb(self.steps, self.params, True, NoProgress(), supports=lambda: dict.fromkeys(self.params, constraints.unit_interval))
-            outcome = state.outcome()
-            self.params, self.converged = outcome.params, bool(outcome.converged[0])
-            own = slice(int(outcome.num_iterations[0]))
-            self.likelihoods += [*outcome.history_log_likelihood[own, 0].tolist(), float(outcome.log_likelihood[0])]
-            self.objectives += [value - price for value in (*outcome.history[own, 0].tolist(), float(outcome.objective[0]))]
-            self.progress.update(len(self.objectives), objective=self.objectives[-1], active=1)
-            return
+        if isinstance(self.steps, TruncatedSteps):
+            self._climb_truncated(self.steps, price, max_iterations, tolerance)
+        else:
+            self._climb_exactly(price, max_iterations, tolerance)
+
+    def _climb_exactly(self, price: float, max_iterations: int, tolerance: float) -> None:
+        """By extrapolated steps."""
+        method = EM(max_iterations=max_iterations, tolerance=tolerance, parameter_tolerance=1.0)
+        with quiet():  # how far it came is in the outcome
+            outcome = method.climb(self.steps, self.params, True, self.progress, supports=lambda: dict.fromkeys(self.params, constraints.unit_interval)).outcome()
+        self.params, self.converged = outcome.params, bool(outcome.converged[0])
+        own = slice(int(outcome.num_iterations[0]))
+        self.likelihoods += [*outcome.history_log_likelihood[own, 0].tolist(), float(outcome.log_likelihood[0])]
+        self.objectives += [value - price for value in (*outcome.history[own, 0].tolist(), float(outcome.objective[0]))]
+
+    def _climb_truncated(self, steps: TruncatedSteps, price: float, max_iterations: int, tolerance: float) -> None:
+        """By plain steps, each on the configurations that are likely by then."""
+        first, self.converged = len(self.objectives), False
         for iteration in range(max_iterations + 1):
-            if isinstance(self.steps, TruncatedSteps) and (len(self.objectives) < OFTEN or iteration % SELDOM == 0):
-                self.steps = self.steps.refreshed(self.params)
-            statistics, log_likelihood, log_prior = self.steps.e_step(self.params)
+            if len(self.objectives) < OFTEN or iteration % SELDOM == 0:
+                self.steps = steps = steps.refreshed(self.params)
+            statistics, log_likelihood, log_prior = steps.e_step(self.params)
             self.likelihoods.append(float(log_likelihood))
             self.objectives.append(float(log_likelihood + log_prior) - price)
             self.progress.update(len(self.objectives), objective=self.objectives[-1], active=1)
@@ -342,7 +349,7 @@ class Polish:
                 self.converged = gain < tolerance * max(1.0, abs(self.objectives[-1]))
             if self.converged or iteration == max_iterations:
                 return
-            self.params = self.steps.m_step(statistics, self.params)
+            self.params = steps.m_step(statistics, self.params)
 
     def thin(self) -> bool:
         """Take away the edges that are not worth their price; whether there were any."""
