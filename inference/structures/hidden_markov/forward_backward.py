@@ -97,14 +97,18 @@ def smoothed_blocks(
         return _weights(block, cut.length, initial, found)
 
     together = len(initial) * cut.num_pieces * cut.length * initial.shape[1] <= HELD
-    held = [weights_of(block) for block in blocks] if together or len(blocks) == 1 else None
+    held = [weights_of(block) for block in blocks] if together or len(blocks) == 1 else []
+
+    def weights_at(at: int) -> _Weights:
+        return held[at] if held else weights_of(blocks[at])
+
     starts = ends = initial.new_ones(*initial.shape, cut.num_pieces)  # (R, K, Q)
     if cut.num_pieces > len(cut.lengths):
-        found = [_matrices(weights_of(block) if held is None else held[at], block, initial, transitions) for at, block in enumerate(blocks)]
+        found = [_matrices(weights_at(at), block, initial, transitions) for at, block in enumerate(blocks)]
         starts, ends = tied(found[0] if len(found) == 1 else torch.cat(found, 1))
     for at, block in enumerate(blocks):
         mine = block.pieces
-        yield _within(block, weights_of(block) if held is None else held[at], initial, transitions, starts[..., mine], ends[..., mine], None if often is None else often[mine])
+        yield _within(block, weights_at(at), initial, transitions, starts[..., mine], ends[..., mine], None if often is None else often[mine])
 
 
 def _weights(block: Block, length: int, initial: Tensor, found: Tensor) -> _Weights:
