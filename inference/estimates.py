@@ -30,6 +30,7 @@ __all__ = ["Estimate", "EstimateTable", "Summary", "estimates_of", "summary_of"]
 
 NUMBERS = ("estimate", "error", "low", "high")
 MOST_BITS = 32  # logarithm of numbers times rows times configurations of latents, up to which standard errors are worked out unasked
+FEW_BITS = 10  # of the latents of a row, up to which their number is no reason
 MOST_WORDS = 100  # of a line
 MOST_STEP = 0.5  # standard errors to the maximum of the likelihood, beyond which those mean nothing
 
@@ -227,7 +228,7 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
     """Standard errors and limits by site, or why there are none; whether the likelihood is flat, and how far the optimum is."""
     rest = None
     seen, what = fit.num_observations or fit.num_rows, "rows" if fit.num_observations in (None, fit.num_rows) else "steps"
-    reason = fit.structure.why_no_standard_errors(fit.params)
+    reason, bits = fit.structure.why_no_standard_errors(fit.params), _bits(fit)
     size = sum(value.numel() for value in fit.params.values())
     if reason is None:
         size = min(size, fit.num_parameters)  # what is held at zero needs no error
@@ -235,9 +236,10 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
         reason = "standard errors need the data"
     elif reason is None and seen < size:
         reason = f"there are fewer {what} ({seen:,}) than numbers ({size:,})"
-    elif reason is None and not always and (size > MOST_PARAMETERS or size * seen > MOST_WORK or math.log2(size * seen) + _bits(fit) > MOST_BITS):
+    elif reason is None and not always and (size > MOST_PARAMETERS or size * seen > MOST_WORK or math.log2(size * seen) + bits > MOST_BITS):
+        latents = f", and 2^{bits:.0f} configurations of a row's latents," if bits > FEW_BITS else ""
         reason = (
-            f"for {size:,} numbers and {seen:,} {what} they would take a while; "
+            f"for {size:,} numbers and {seen:,} {what}{latents} they would take a while; "
             "inference.uncertainty.standard_errors(fit, data) works them out"
         )
     if reason is None:

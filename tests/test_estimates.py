@@ -143,3 +143,5 @@ def test_a_sum_over_too_many_configurations_is_not_differentiated_unasked(monkey
     assert "a while" not in str(estimates_of(result, answers).note)
     monkeypatch.setattr("inference.estimates.MOST_BITS", 12)
     assert "they would take a while; inference.uncertainty.standard_errors(fit, data) works them out" in str(estimates_of(result, answers).note)
+    monkeypatch.setattr("inference.estimates.FEW_BITS", 2)
+    assert "200 rows, and 2^3 configurations of a row's latents, they would take a while" in str(estimates_of(result, answers).note)
