@@ -111,14 +111,15 @@ def _numbers(fit: Fit) -> Iterator[Part]:
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     ends = ends[np.isfinite(ends)]
     digits, row = 4 if fit.objective_name.endswith("per row") else 2, "sequence" if has_sequences(fit) else "row"
+    is_sampled = "diverging" in (fit.sample_stats or {})  # by NUTS, which makes nothing large
     rows = [
         [f"{fit.likelihood_name} ({_given(fit)})", number(fit.log_likelihood), "larger is better, among fits to the same data"],
         [f"{fit.likelihood_name}, a {row}", number(fit.log_likelihood / fit.num_rows, 4), ""],
-        [f"objective: {fit.objective_name}", number(fit.objective, digits), "what the engine made as large as it could"],
+        [f"objective: {fit.objective_name}", number(fit.objective, digits), "at the mean of the draws" if is_sampled else "what the engine made as large as it could"],
         [f"{row}s", f"{fit.num_rows:,}", ""],
         ["converged", "yes" if fit.converged else "no", "" if fit.converged else "the estimates are not final"],
         *_left(fit),
-        ["iterations", f"{fit.num_iterations:,}", ""],
+        ["iterations", f"{fit.num_iterations:,}", "draws that each chain kept" if is_sampled else ""],
         ["seconds, whole call", number(fit.seconds), ""],
         ["seed", str(fit.seed), "the same seed gives the same fit again"],
     ]

@@ -122,10 +122,15 @@ def test_intervals_of_a_users_program_hold_the_truth() -> None:
     assert table.frame().loc["weights[0]", "value"] == pytest.approx(float(result.params["weights"][0]))
 
 
-def test_intervals_of_draws_are_their_quantiles() -> None:
+def test_intervals_of_draws_are_their_quantiles_and_nothing_was_made_large(tmp_path: Path) -> None:
+    data = own_programs.zeros_and_counts()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = fit(own_programs.inflated, own_programs.zeros_and_counts(), NUTS(num_draws=50, num_warmup=50, num_chains=2))
+        result = fit(own_programs.inflated, data, NUTS(num_draws=50, num_warmup=50, num_chains=2))
+    numbers = sections(write_report(result, data, tmp_path / "drawn.html"))["numbers"]
+    assert "at the mean of the draws" in numbers
+    assert "draws that each chain kept" in numbers
+    assert "as large as it could" not in numbers
     (rate,) = estimates_of(result, level=0.9).of("rate")
     draws = result.draws["rate"].ravel()
     assert rate.value == pytest.approx(float(draws.mean()))
