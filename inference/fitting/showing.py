@@ -10,7 +10,7 @@ from ppl_models.parts.showing import counted, shown_settings
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
 
-__all__ = ["facts_of", "has_sequences", "rows_in_words"]
+__all__ = ["course_of", "facts_of", "has_sequences", "rows_in_words"]
 
 MOST_SITES = 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inference.engines.metric import SO_FAR, adapted
+from inference.engines.metric import adapted
 
 
 def normal_window(covariance: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -53,4 +53,3 @@ def test_nothing_to_learn_from_leaves_it():
     metric = a_covariance(4, 7)
     assert adapted(metric, []) is metric
     assert adapted(metric, [normal_window(metric, 1, 0)]) is metric
-    assert SO_FAR > 0
