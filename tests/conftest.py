@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
+from ppl_models.datasets import local_file
+
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg==")
 
 
@@ -26,3 +28,11 @@ def unpainted() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", save)
         yield
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test marked ``data(*files)`` where one of its files is absent; ``-m data`` runs those tests alone."""
+    for marker in item.iter_markers("data"):
+        for name in marker.args:
+            if local_file(name) is None:
+                pytest.skip(f"{name} is not in the folder PPL_MODELS_DATA names")

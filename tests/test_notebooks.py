@@ -31,11 +31,16 @@ SMALL = {
 }
 
 
+REAL = {"latent_attributes.md", "newsgroups.md", "response_times.md"}  # on simulated rows without PPL_MODELS_DATA
+
+
 def test_every_notebook_is_listed():
     assert {path.name for path in NOTEBOOKS.glob("*.md")} == set(SMALL)
 
 
-@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.data if name in REAL else ()) for name in sorted(SMALL)]
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # of the notebook client's own event loop
 def test_runs(name):
     notebook = jupytext.read(NOTEBOOKS / name)

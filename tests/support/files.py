@@ -1,14 +1,8 @@
-"""Where data come from: files that may not be at hand, and rows simulated from a known dictionary."""
+"""Rows simulated from a known dictionary."""
 
 from __future__ import annotations
 
-import pytest
-
-from ppl_models.datasets import local_file, paired_dictionary, sample_sparse_codes
-
-
-def needs(name):
-    return pytest.mark.skipif(local_file(name) is None, reason=f"{name} is not in the folder PPL_MODELS_DATA names")
+from ppl_models.datasets import paired_dictionary, sample_sparse_codes
 
 
 def case(num_pairs=4, num_items=12, num_rows=600, sparsity=2, angle=20.0, noise=0.0, seed=0):

@@ -10,7 +10,6 @@ from inference import EM, fit
 from inference.programs.program import Program
 from ppl_models import OptionsHMM
 from ppl_models.datasets import GridWorld, load_unlock_pickup
-from ppl_models.datasets.fetch import local_file
 
 
 def test_the_planner_goes_the_short_way() -> None:
@@ -60,9 +59,8 @@ def test_goals_are_found_on_the_grid() -> None:
     assert result.log_likelihood > float(Program(model, drawn.packed).log_marginal(world.truth()))
 
 
+@pytest.mark.data("babyai_unlockpickup_bot.npz")
 def test_the_recorded_planner() -> None:
-    if local_file("babyai_unlockpickup_bot.npz") is None:
-        pytest.skip("PPL_MODELS_DATA does not name a folder with babyai_unlockpickup_bot.npz")
     recorded = load_unlock_pickup()
     data, task = recorded.sequences.data, recorded.sequences.option
     inside = data["state"] >= 0

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.files import needs
 
 from ppl_models import LatentAttributeModel
 from ppl_models.datasets import load_fraction_subtraction, local_file
@@ -14,7 +13,7 @@ from ppl_models.datasets import load_fraction_subtraction, local_file
 FILE = "fraction_subtraction.npz"
 
 
-@needs(FILE)
+@pytest.mark.data(FILE)
 @pytest.mark.parametrize(("num_skills", "key", "shape"), [(8, "fracsub", (20, 8)), (5, "fracsub15", (15, 5))])
 def test_answers_and_q_matrices_are_those_of_the_package(num_skills: int, key: str, shape: tuple[int, int]) -> None:
     data = load_fraction_subtraction(num_skills)
@@ -30,7 +29,7 @@ def test_answers_and_q_matrices_are_those_of_the_package(num_skills: int, key: s
     model.check_data(data.answers)
 
 
-@needs(FILE)
+@pytest.mark.data(FILE)
 def test_the_download_holds_the_same_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pooch
 

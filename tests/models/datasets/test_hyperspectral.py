@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 from scipy.io import savemat
@@ -56,10 +54,7 @@ def test_urban_is_read_down_the_columns(tmp_path, monkeypatch):
         load_scene("urban")
 
 
-@pytest.mark.skipif(
-    not os.path.exists(os.path.join(os.environ.get("PPL_MODELS_DATA", ""), "jasper_ridge.npz")),  # noqa: PTH110, PTH118
-    reason="jasper_ridge.npz is not in the folder PPL_MODELS_DATA names",
-)
+@pytest.mark.data("jasper_ridge.npz")
 def test_jasper_ridge_agrees_with_its_materials():
     """If pixels or abundances were transposed, the linear mixture would explain the scene badly."""
     scene = load_scene("jasper_ridge")

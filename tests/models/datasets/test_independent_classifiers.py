@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from support.files import needs
 
 from ppl_models.datasets import (
     NormalComponents,
@@ -137,7 +136,7 @@ def test_refusals():
         UniformCells(np.array([0.5, 0.5]), np.ones((2, 2, 3)))
 
 
-@needs("mnist_train_part0.npz")
+@pytest.mark.data("mnist_train_part0.npz")
 def test_pairs_of_mnist():
     mnist = load_mnist_images()
     assert mnist.images.shape == (60_000, 28, 28)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.files import needs
 
 from ppl_models.datasets import MixedTable, load_diabetes_table, load_timss, load_timss_table
 
@@ -25,7 +24,7 @@ def test_diabetes():
     assert table.data[:, -1].mean() == pytest.approx(152.1335, abs=1e-4)  # as published
 
 
-@needs("timss2019_dde.npz")
+@pytest.mark.data("timss2019_dde.npz")
 def test_timss():
     table = load_timss_table(4)
     check(table, 435, 8)

@@ -5,16 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppl_models.datasets import load_mnist_digits, local_file
+from ppl_models.datasets import load_mnist_digits
 from ppl_models.datasets import mnist as mnist_module
 from ppl_models.datasets.mnist import _read_idx, _select
 
-needs_mnist = pytest.mark.skipif(
-    local_file("mnist_dde0123.npz") is None, reason="mnist_dde0123.npz is not in the folder PPL_MODELS_DATA names"
-)
 
-
-@needs_mnist
+@pytest.mark.data("mnist_dde0123.npz")
 def test_mnist_digits_have_the_published_counts():
     digits = load_mnist_digits()
     assert digits.items.shape == (20679, 264)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from ppl_models.datasets import load_breast, simulate_mutations
 
-needs_data = pytest.mark.skipif(
-    not os.path.exists(os.path.join(os.environ.get("PPL_MODELS_DATA", ""), "mutational_signatures.npz")),  # noqa: PTH110, PTH118
-    reason="mutational_signatures.npz is not in the folder PPL_MODELS_DATA names",
-)
 
-
-@needs_data
+@pytest.mark.data("mutational_signatures.npz")
 @pytest.mark.parametrize(
     ("variant", "dispersion"), [("well_specified", 0.988), ("contaminated", 1.428), ("overdispersed", 2.004), ("perturbed", 1.979)]
 )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.files import needs
 
 from inference.inspection import perplexity
 from ppl_models.datasets import load_newsgroups
 
 
-@needs("20news_dde653.npz")
+@pytest.mark.data("20news_dde653.npz")
 def test_newsgroups_have_the_published_counts():
     news = load_newsgroups()
     assert news.counts.shape == (5881, 653)

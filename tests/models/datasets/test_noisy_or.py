@@ -17,7 +17,6 @@ from ppl_models.datasets import (
     load_noisy_or_sample,
     load_plant_base,
     load_plant_regions,
-    local_file,
     random_design,
     sample_noisy_or,
     thresholded,
@@ -29,10 +28,6 @@ ORACLE = {  # exact held-out nats a row under the generating law
     "img": 12.080042, "plnt": 11.211516, "unif": 9.873747, "con8": 5.799547, "con24": 9.395459,
     "img_flip": 12.431491, "img_unif": 14.568577,
 }  # fmt: skip
-published = pytest.mark.skipif(
-    local_file("noisy_or_overparam.npz") is None, reason="the published samples are not in the folder PPL_MODELS_DATA names"
-)
-
 
 def test_designs() -> None:
     image = image_design()
@@ -110,7 +105,7 @@ def test_a_network_becomes_a_truth() -> None:
     assert design["failure"].tolist() == [[0.1, 1.0, 1.0]]
 
 
-@published
+@pytest.mark.data("noisy_or_overparam.npz")
 def test_plnt_is_made_of_the_network_fitted_to_the_plants() -> None:
     plants = load_plant_regions()
     sample = load_noisy_or_sample("plnt")
@@ -120,7 +115,7 @@ def test_plnt_is_made_of_the_network_fitted_to_the_plants() -> None:
         assert torch.equal(value, sample.truth[name])
 
 
-@published
+@pytest.mark.data("noisy_or_overparam.npz")
 @pytest.mark.parametrize("name", sorted(ORACLE))
 def test_published_samples_under_their_law(name: str) -> None:
     """The digest is checked on loading; the likelihood of the held-out rows is that of the published table."""
@@ -140,7 +135,7 @@ def test_published_samples_under_their_law(name: str) -> None:
     assert -float(rows.mean()) == pytest.approx(ORACLE[name], abs=1e-5)
 
 
-@published
+@pytest.mark.data("noisy_or_overparam.npz")
 def test_designs_equal_the_published_parameters() -> None:
     for name, design in (("img", image_design()), ("unif", uniform_design())):
         truth = load_noisy_or_sample(name).truth

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.files import needs
 
 from inference.identifiability import check_graph
 from ppl_models.datasets import load_response_times, load_timss
 
 
-@needs("timss2019_dde.npz")
+@pytest.mark.data("timss2019_dde.npz")
 def test_timss_has_the_published_margins():
     data = load_timss()
     assert data.correct.shape == data.seconds.shape == (435, 29)
@@ -27,7 +26,7 @@ def test_timss_has_the_published_margins():
     assert report.verdict == "generic"  # no item asks for one skill alone
 
 
-@needs("timss2019_time.npz")
+@pytest.mark.data("timss2019_time.npz")
 def test_all_response_times_keep_their_gaps():
     data = load_response_times()
     assert data.seconds.shape == (620, 29)

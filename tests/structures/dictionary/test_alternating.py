@@ -24,12 +24,9 @@ from inference.structures.dictionary.alternating import AlternatingMinimization,
 from inference.structures.dictionary.codes import fourth_moment_start, unit_columns
 from inference.structures.dictionary.decoders import BackwardElimination, HardThresholding, Pursuit, Shrinkage
 from ppl_models import SparseCoding
-from ppl_models.datasets import load_paired_dictionary, local_file, paired_dictionary, sample_sparse_codes
+from ppl_models.datasets import load_paired_dictionary, paired_dictionary, sample_sparse_codes
 
 F64 = torch.float64
-needs_file = pytest.mark.skipif(
-    local_file("noisy_or_overparam.npz") is None, reason="the published dictionaries are not at hand"
-)
 
 
 # ---------------------------------------------------------------- reported numbers
@@ -101,7 +98,7 @@ def test_near_columns_are_told_apart(noise: float, seed: int) -> None:
         assert float(result.params["noise"]) == pytest.approx(noise, rel=0.1)
 
 
-@needs_file
+@pytest.mark.data("noisy_or_overparam.npz")
 @pytest.mark.parametrize("angle", [5, 10])
 def test_the_published_dictionaries_are_recovered(angle: int) -> None:
     """The rows of the paper, where its own algorithm finds 8.7 and 19.8 of 24 columns on average."""
