@@ -6,6 +6,7 @@ import ast
 import functools
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -51,10 +52,8 @@ ONLY = {  # module -> places that may import it
 BY_NAME = {  # the only files that import by a name they are told: a door to the pictures, files that register themselves, saved fits
     "inference/base/drawing.py", "inference/base/plugins.py", "inference/fitting/storage.py",
 }  # fmt: skip
-MOST_LINES, MOST_FILES = 600, 20
 
 FILES = sorted(path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-every_file = pytest.mark.parametrize("name", FILES)
 
 
 def module_of(name: str) -> str:
@@ -110,20 +109,122 @@ def floor_of(name: str) -> int:
     raise AssertionError(f"{name} lies on no floor")
 
 
-@every_file
-def test_imports_point_downwards(name: str) -> None:
-    if name in ("inference/__init__.py", "ppl_models/__init__.py"):
-        return
-    above = {other for other in files_imported(name) if floor_of(other) > floor_of(name)}
-    assert not above, f"{name} imports from a floor above its own: {sorted(above)}"
+FACES = ("inference/__init__.py", "ppl_models/__init__.py")
+Rule = Callable[[str], Iterator[str]]
+RULES: list[Rule] = []
+
+
+def every_file(rule: Rule) -> Rule:
+    """Register a rule: given a file, it yields what is wrong with it."""
+    RULES.append(rule)
+    return rule
 
 
 @every_file
-def test_only_the_command_line_knows_families(name: str) -> None:
+def imports_point_downwards(name: str) -> Iterator[str]:
+    if name not in FACES:
+        for other in sorted(files_imported(name)):
+            if floor_of(other) > floor_of(name):
+                yield f"imports {other}, from a floor above its own"
+
+
+@every_file
+def only_the_command_line_knows_families(name: str) -> Iterator[str]:
     for seen, places in (("ppl_models/*.py", FAMILIES_SEEN_BY), ("ppl_models/datasets", DATASETS_SEEN_BY)):
         if not any(lies_in(name, place) for place in places):
-            known = {other for other in files_imported(name) if lies_in(other, seen) and other != "ppl_models/__init__.py"}
-            assert not known, f"{name} knows {sorted(known)}"
+            for other in sorted(files_imported(name) - {"ppl_models/__init__.py"}):
+                if lies_in(other, seen):
+                    yield f"knows {other}"
+
+
+@every_file
+def kinds_are_strangers(name: str) -> Iterator[str]:
+    parts = name.split("/")
+    if parts[:2] == ["inference", "structures"] and len(parts) > 3:
+        for other in sorted(files_imported(name)):
+            if lies_in(other, "inference/structures") and not lies_in(other, "/".join(parts[:3])):
+                yield f"knows another kind: {other}"
+
+
+@every_file
+def libraries_are_imported_in_their_place(name: str) -> Iterator[str]:
+    for module, places in ONLY.items():
+        if not any(lies_in(name, place) for place in places):
+            for other in sorted(imports(name)):
+                if other == module or other.startswith(module + "."):
+                    yield f"imports {other}"
+
+
+@every_file
+def state_of_the_process_is_entered_in_one_file(name: str) -> Iterator[str]:
+    """Warning filters, torch's random state and Pyro's store are shared by threads: whoever enters them holds the one lock."""
+    if name == "inference/programs/alone.py":
+        return
+    setters = ("torch.manual_seed", "pyro.set_rng_seed", "warnings.simplefilter", "warnings.filterwarnings")
+    for node in ast.walk(tree_of(name)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            called = ast.unparse(node.func)
+            if node.func.attr in ("catch_warnings", "fork_rng", "scope") or called in setters or called.startswith("torch.set_default"):
+                yield f"line {node.lineno} calls {called}"
+
+
+@every_file
+def modules_are_imported_by_statements(name: str) -> Iterator[str]:
+    if name not in (*BY_NAME, *FACES):
+        found = {module for module in imports(name) if module.split(".")[0] == "importlib"}
+        if not found <= {"importlib", "importlib.metadata"} or found == {"importlib"}:
+            yield "can import by name"
+
+
+@every_file
+def faces_define_nothing(name: str) -> Iterator[str]:
+    if name.endswith("__init__.py") and name not in FACES:
+        for node in tree_of(name).body:
+            if not isinstance(node, ast.Expr | ast.Import | ast.ImportFrom | ast.Assign):
+                yield f"line {node.lineno} defines something"
+            elif isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] != ["__all__"]:
+                yield f"line {node.lineno} assigns something"
+
+
+@every_file
+def modules_are_silent(name: str) -> Iterator[str]:
+    for node in ast.walk(tree_of(name)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield f"line {node.lineno} prints"
+
+
+DESCRIPTIONS = {"layers", "root", "chain", "policy_chain", "causes", "components", "dictionary", "factorization", "factors", "usage"}
+
+
+@every_file
+def only_structures_ask_what_a_model_describes(name: str) -> Iterator[str]:
+    """A kind owns what is said about it: elsewhere one asks the structure, and never the model for its description."""
+    if lies_in(name, "inference/structures") or not lies_in(name, "inference"):
+        return
+    for node in ast.walk(tree_of(name)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("hasattr", "getattr"):
+            asked = node.args[1] if len(node.args) > 1 else None
+            if isinstance(asked, ast.Constant) and asked.value in DESCRIPTIONS | {"num_options", "latent_sizes"}:
+                yield f"line {node.lineno} asks a model for its description"
+
+
+@every_file
+def rows_are_taken_under_the_columns_of_their_fit(name: str) -> Iterator[str]:
+    """Columns of new rows are found by name: whoever asks a fit's model to read data passes them through ``as_fitted``."""
+    if floor_of(name) < floor_of("inference/fitting/rows.py") or name == "inference/fitting/columns.py":
+        return
+    if any(imported.endswith("as_fitted") for imported in imports(name)):
+        return
+    for node in ast.walk(tree_of(name)):
+        reads = isinstance(node, ast.Call) and ast.unparse(node.func) in ("checked", "data_chunks")
+        if reads and ast.unparse(node.args[0]) in ("fit.model", "result.model", "one.model"):
+            yield f"line {node.lineno} reads rows without their fit's columns"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_file_keeps_the_rule(rule: Rule) -> None:
+    faults = [f"{name}: {fault}" for name in FILES for fault in rule(name)]
+    assert not faults, "\n".join(faults)
 
 
 def test_no_circles() -> None:
@@ -134,88 +235,27 @@ def test_no_circles() -> None:
         raise AssertionError(f"a circle of imports: {' -> '.join(circle.args[1])}") from None
 
 
-@pytest.mark.parametrize("folder", sorted(path.name for path in (ROOT / "inference/structures").iterdir() if path.is_dir()))
-def test_kinds_are_strangers(folder: str) -> None:
-    own = f"inference/structures/{folder}"
-    for name in FILES:
-        if lies_in(name, own):
-            others = {other for other in files_imported(name) if lies_in(other, "inference/structures") and not lies_in(other, own)}
-            assert not others, f"{name} knows another kind: {sorted(others)}"
-
-
-@every_file
-def test_libraries_are_imported_in_their_place(name: str) -> None:
-    for module, places in ONLY.items():
-        if not any(lies_in(name, place) for place in places):
-            assert not {m for m in imports(name) if m == module or m.startswith(module + ".")}, f"{name} imports {module}"
-
-
-@every_file
-def test_state_of_the_process_is_entered_in_one_file(name: str) -> None:
-    """Warning filters, torch's random state and Pyro's store are shared by threads: whoever enters them holds the one lock."""
-    if name == "inference/programs/alone.py":
-        return
-    for node in ast.walk(tree_of(name)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            called = ast.unparse(node.func)
-            assert node.func.attr not in ("catch_warnings", "fork_rng", "scope"), f"{name}:{node.lineno}"
-            assert called not in ("torch.manual_seed", "pyro.set_rng_seed", "warnings.simplefilter", "warnings.filterwarnings"), f"{name}:{node.lineno}"
-            assert not called.startswith("torch.set_default"), f"{name}:{node.lineno}"
-
-
-@every_file
-def test_modules_are_imported_by_statements(name: str) -> None:
-    if name not in (*BY_NAME, "inference/__init__.py", "ppl_models/__init__.py"):
-        found = {module for module in imports(name) if module.split(".")[0] == "importlib"}
-        assert found <= {"importlib", "importlib.metadata"}
-        assert found != {"importlib"}, f"{name} can import by name"
-
-
-@every_file
-def test_faces_define_nothing(name: str) -> None:
-    if name.endswith("__init__.py") and name not in ("inference/__init__.py", "ppl_models/__init__.py"):
-        kinds = {type(node) for node in tree_of(name).body}
-        assert kinds <= {ast.Expr, ast.Import, ast.ImportFrom, ast.Assign}
-        assigned = {target.id for node in tree_of(name).body if isinstance(node, ast.Assign) for target in node.targets}  # type: ignore[attr-defined]
-        assert assigned <= {"__all__"}
-
-
-@every_file
-def test_modules_are_short_and_silent(name: str) -> None:
-    assert (ROOT / name).read_text(encoding="utf-8").count("\n") <= MOST_LINES
-    calls = [node.func for node in ast.walk(tree_of(name)) if isinstance(node, ast.Call)]
-    assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"]
-
-
-@pytest.mark.parametrize("folder", sorted({name.rpartition("/")[0] for name in FILES}))
-def test_rooms_are_not_halls(folder: str) -> None:
-    assert len([name for name in FILES if name.rpartition("/")[0] == folder]) <= MOST_FILES
-
-
-DESCRIPTIONS = {"layers", "root", "chain", "policy_chain", "causes", "components", "dictionary", "factorization", "factors", "usage"}
-
-
-@every_file
-def test_only_structures_ask_what_a_model_describes(name: str) -> None:
-    """A kind owns what is said about it: elsewhere one asks the structure, and never the model for its description."""
-    if lies_in(name, "inference/structures") or not lies_in(name, "inference"):
-        return
-    for node in ast.walk(tree_of(name)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("hasattr", "getattr"):
-            asked = node.args[1] if len(node.args) > 1 else None
-            if isinstance(asked, ast.Constant):
-                assert asked.value not in DESCRIPTIONS | {"num_options", "latent_sizes"}, f"{name}:{node.lineno}"
-
-
-@every_file
-def test_rows_are_taken_under_the_columns_of_their_fit(name: str) -> None:
-    """Columns of new rows are found by name: whoever asks a fit's model to read data passes them through ``as_fitted``."""
-    asked = ("fit.model", "result.model", "one.model")
-    if floor_of(name) < floor_of("inference/fitting/rows.py"):
-        return
-    for node in ast.walk(tree_of(name)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("checked", "data_chunks") and ast.unparse(node.args[0]) in asked:
-            assert any(imported.endswith("as_fitted") for imported in imports(name)) or name == "inference/fitting/columns.py", f"{name}:{node.lineno}"
+def test_the_rules_find_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that breaks each rule in turn is found by it."""
+    broken = {
+        "imports_point_downwards": ("ppl_models/parts/x.py", "import inference.engines.em"),
+        "only_the_command_line_knows_families": ("inference/base/x.py", "import ppl_models.mixture"),
+        "kinds_are_strangers": ("inference/structures/options/x.py", "import inference.structures.layers.structure"),
+        "libraries_are_imported_in_their_place": ("inference/base/x.py", "def f():\n    import matplotlib.pyplot"),
+        "state_of_the_process_is_entered_in_one_file": ("inference/base/x.py", "torch.manual_seed(0)"),
+        "modules_are_imported_by_statements": ("inference/base/x.py", "from importlib import import_module"),
+        "faces_define_nothing": ("inference/base/__init__.py", "x = 1"),
+        "modules_are_silent": ("inference/base/x.py", "print(1)"),
+        "only_structures_ask_what_a_model_describes": ("inference/base/x.py", "hasattr(model, 'layers')"),
+        "rows_are_taken_under_the_columns_of_their_fit": ("inference/loo.py", "checked(fit.model, data)"),
+    }
+    assert set(broken) == {rule.__name__ for rule in RULES}
+    for rule in RULES:
+        name, text = broken[rule.__name__]
+        monkeypatch.setattr(sys.modules[__name__], "tree_of", lambda _, text=text: ast.parse(text))
+        imports.cache_clear()
+        assert list(rule(name)), rule.__name__
+    imports.cache_clear()
 
 
 def test_import_is_light() -> None:
