@@ -28,7 +28,8 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
     in scikit-learn the columns of a frame must stand as they did in ``fit``. ``score`` is the mean log-likelihood of a row, so that
     ``cross_val_score`` and ``GridSearchCV`` judge by rows that were held out. Settings of the model and of the engine are reached by two underscores::
 
-        GridSearchCV(ZooEstimator(Mixture(num_components=2, component=Normal(), num_items=5)), {"model__num_components": [1, 2, 3, 4]}).fit(X)
+        estimator = ZooEstimator(Mixture(num_components=2, component=Normal(), num_items=5))
+        GridSearchCV(estimator, {"model__num_components": [1, 2, 3, 4]}).fit(X)
 
     Args:
         model: a zoo model, or any Pyro program of one argument.

@@ -70,14 +70,20 @@ class LatentAttributeModel:
 
     where the rule of an item says which features of its attributes it has:
 
-    ============================== ==================================================================================
-    ``"additive"``                 each attribute by itself, :math:`h_k = \alpha_k`
-    ``"acdm"``                     each adds to the chance itself, :math:`P(x_j = 1) = g + \sum_k \delta_k \alpha_k` (Bernoulli items)
-    ``"rrum"``                     each that is lacking multiplies it, :math:`P(x_j = 1) = \pi \prod_k r_k^{1 - \alpha_k}` (Bernoulli items)
-    ``"dina"``                     all of them or nothing, :math:`h = \prod_{k \in q_j} \alpha_k`
-    ``"dino"``                     any of them, :math:`h = 1 - \prod_{k \in q_j} (1 - \alpha_k)`
-    ``"gdm"`` (``"saturated"``)    every product of some of them: a mean of its own for each of the item's profiles
-    ============================== ==================================================================================
+    ``"additive"``
+        Each attribute by itself, :math:`h_k = \alpha_k`.
+    ``"acdm"``
+        Each attribute adds to the chance, :math:`P(x_j = 1) = g + \sum_k \delta_k \alpha_k`
+        (Bernoulli items).
+    ``"rrum"``
+        Each attribute that is lacking multiplies the chance,
+        :math:`P(x_j = 1) = \pi \prod_k r_k^{1 - \alpha_k}` (Bernoulli items).
+    ``"dina"``
+        All of them or nothing, :math:`h = \prod_{k \in q_j} \alpha_k`.
+    ``"dino"``
+        Any of them, :math:`h = 1 - \prod_{k \in q_j} (1 - \alpha_k)`.
+    ``"gdm"`` (``"saturated"``)
+        Every product of some of them: a mean of its own for each of the item's profiles.
 
     :math:`\eta` is the mean of a Normal item, the mean logarithm of a LogNormal one, the logarithm of the mean of a Poisson or NegativeBinomial one and the
     log-odds of a Bernoulli item. So ``"additive"`` is the additive model of continuous responses (ExpACDM), and for right-wrong

@@ -2,16 +2,18 @@ r"""Greedy equivalence search: from class to class by the insertion, deletion or
 
 With Pa, Ne, Ad the parents, neighbours by lines and adjacent nodes of a node in the CPDAG, and :math:`NA = Ne(y) \cap Ad(x)`:
 
-=========  =====================================  ==========================================================  ===========================================
-operator   applies to                             valid when                                                  gain
-=========  =====================================  ==========================================================  ===========================================
-insert     x, y apart; T in Ne(y) \\ Ad(x)         NA + T is a clique and blocks each semi-directed path y~>x  s(y, NA+T+Pa(y)+x) - s(y, NA+T+Pa(y))
-delete     x -> y or x - y; H in NA               NA \\ H is a clique                                          s(y, NA\\H+Pa(y)\\x) - s(y, NA\\H+Pa(y)+x)
-turn       y -> x becomes x -> y; NA in C in Ne(y)  C is a clique and, with Ne(x), blocks each other path y~>x  s(y, C+Pa(y)+x) - s(y, C+Pa(y))
-                                                                                                              + s(x, Pa(x)\\y) - s(x, Pa(x))
-turn       y - x becomes x -> y; C in Ne(y) \\ x   C is a clique, not within Ad(x), and C * Ad(x) blocks        s(y, C+Pa(y)+x) - s(y, C+Pa(y))
-                                                  all paths among Ne(y) from C \\ Ad(x) to NA \\ C              + s(x, Pa(x)+D) - s(x, Pa(x)+D+y), D = C * NA
-=========  =====================================  ==========================================================  ===========================================
+insert, of x, y that are apart and T in Ne(y) \\ Ad(x)
+    valid when NA + T is a clique and blocks each semi-directed path y~>x;
+    gain s(y, NA+T+Pa(y)+x) - s(y, NA+T+Pa(y)).
+delete, of x -> y or x - y and H in NA
+    valid when NA \\ H is a clique; gain s(y, NA\\H+Pa(y)\\x) - s(y, NA\\H+Pa(y)+x).
+turn, of y -> x, which becomes x -> y, and NA in C in Ne(y)
+    valid when C is a clique and, with Ne(x), blocks each other path y~>x;
+    gain s(y, C+Pa(y)+x) - s(y, C+Pa(y)) + s(x, Pa(x)\\y) - s(x, Pa(x)).
+turn, of y - x, which becomes x -> y, and C in Ne(y) \\ x
+    valid when C is a clique, not within Ad(x), and C * Ad(x) blocks all paths among Ne(y) from
+    C \\ Ad(x) to NA \\ C; gain s(y, C+Pa(y)+x) - s(y, C+Pa(y)) + s(x, Pa(x)+D) - s(x, Pa(x)+D+y)
+    with D = C * NA.
 
 Sources: Chickering (2002), JMLR 3, 507-554 (insert, delete); Hauser and Buehlmann (2012), JMLR 13, 2409-2464 (turn). The graph after a step
 is made anew: a DAG that extends it (Dor and Tarsi 1992), and the CPDAG of that.

@@ -3,15 +3,15 @@ r"""Does an item need its saturated rule, or would all-or-nothing, any-one, or a
 A saturated item has a predictor :math:`\eta_c` of its own for each of the :math:`2^q` profiles c of the q attributes that it asks for. Simpler rules
 are linear restrictions :math:`R f(\eta) = 0`:
 
-================ =========================== ============================================================== ===========
-rule             f                           restrictions                                                   parameters
-================ =========================== ============================================================== ===========
-``"dina"``       :math:`\eta`                profiles that lack an attribute are all alike                  2
-``"dino"``       :math:`\eta`                profiles that have an attribute are all alike                  2
-``"additive"``   :math:`\eta`                no interaction (LLM; additive on the scale of the predictor)   1 + q
-``"acdm"``       :math:`P = \sigma(\eta)`    no interaction of the chances (right-wrong items)              1 + q
-``"rrum"``       :math:`\log P`              no interaction of their logarithms (right-wrong items)         1 + q
-================ =========================== ============================================================== ===========
+============== ======================== =================================================== ==========
+rule           f                        restrictions                                        parameters
+============== ======================== =================================================== ==========
+``"dina"``     :math:`\eta`             profiles that lack an attribute are all alike       2
+``"dino"``     :math:`\eta`             profiles that have an attribute are all alike       2
+``"additive"`` :math:`\eta`             no interaction (LLM; on the predictor's scale)      1 + q
+``"acdm"``     :math:`P = \sigma(\eta)` no interaction of the chances (right-wrong items)   1 + q
+``"rrum"``     :math:`\log P`           no interaction of their logarithms (likewise)       1 + q
+============== ======================== =================================================== ==========
 
 With C the item's block of the inverse of the information of all parameters (items and the law of the attributes together) and :math:`G = R \, \partial f /
 \partial \eta`,

@@ -1,12 +1,14 @@
 """The folder a fit is handed over in: the fit itself, an ArviZ file, a report, a summary.
 
-========================  ==============================================================================
-``fit/``                  the fit, read again by ``Fit.load`` (safetensors and JSON; nothing executable)
-``posterior.nc``          ArviZ's netCDF, with the data, the log-likelihood and the latents' posterior
-``report.html``           one self-contained page
-``summary.json``          sizes, likelihood, convergence, versions, warnings; written last, so that a
-                          folder with it is whole
-========================  ==============================================================================
+``fit/``
+    The fit, read again by ``Fit.load`` (safetensors and JSON; nothing executable).
+``posterior.nc``
+    ArviZ's netCDF, with the data, the log-likelihood and the latents' posterior.
+``report.html``
+    One self-contained page.
+``summary.json``
+    Sizes, likelihood, convergence, versions, warnings; written last, so that a folder with it is
+    whole.
 """
 
 from __future__ import annotations

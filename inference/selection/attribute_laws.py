@@ -3,13 +3,16 @@ r"""Which law of the attributes? Nested laws tested by likelihood ratios, beside
 The items stay as they are; the laws differ. Of two nested ones with maxima :math:`\ell_0 \le \ell_1` the ratio is :math:`2 (\ell_1 - \ell_0)`. Its law under the
 smaller one is :math:`\chi^2` with the difference in free parameters only if the smaller one lies *inside* the larger one:
 
-===================================== ==================================================================================================
-independent or a graph in all         inside while every profile has a positive probability; with profiles so rare that some are expected
-profiles; a graph in a larger graph   in fewer than five rows the :math:`\chi^2` law is a poor approximation
-a trait in all profiles               the same, and no slope may be zero
-a hierarchy in all profiles           never: its missing profiles have probability zero, the edge of what a probability can be
-independent in a trait                never: all slopes are then zero, where the likelihood has no slope in them (only products of two slopes matter)
-===================================== ==================================================================================================
+Independent attributes, or a graph, in all profiles; a graph in a larger graph
+    Inside while every profile has a positive probability; with profiles so rare that some are
+    expected in fewer than five rows, :math:`\chi^2` is a poor approximation.
+A trait in all profiles
+    The same, and no slope may be zero.
+A hierarchy in all profiles
+    Never: its missing profiles have probability zero, the edge of what a probability can be.
+Independent attributes in a trait
+    Never: all slopes are then zero, where the likelihood has no slope in them (only products of two
+    slopes matter).
 
 Elsewhere the ratio is held against those of data sets drawn from the smaller law, with items and law estimated anew in each
 (:func:`inference.selection.likelihood_ratio_test`). The table says which was done.

@@ -10,7 +10,7 @@ function d of a row, with P the law of the rows and Q that of rows whose variate
 
 with equality at the log-ratio, which a discriminator learns. Both bound :math:`C^*` from **below**, so their negatives bound
 :math:`-C^*` from **above**: a cost above them can still fall for certain, while a cost below them shows only that the discriminator is the
-weaker of the two.  d comes from other rows than those that it is judged on, so that both hold but for sampling error (the logarithm of a mean lifts
+weaker of the two. The statistic d comes from other rows than those that it is judged on, so that both hold but for sampling error (the logarithm of a mean lifts
 Donsker-Varadhan by about half its squared standard error; NWJ is unbiased). Where all variates take few values, the plug-in estimate is given too, less its
 bias to first order (Miller 1955); it is an estimate and no bound.
 

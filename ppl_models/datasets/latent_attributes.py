@@ -4,12 +4,14 @@ The three structures have five attributes and twenty Normal items: Q is three id
 intercepts are -1, loadings :math:`3 / \sum_k q_{jk}` (so that an item with all of its attributes has mean 2), variances 1.
 Probabilities not shown are one half.
 
-================== ============================== ====================================================================
-``"chain"``        0 → 1 → 2 → 3 → 4              P(1 | 0) = P(2 | 1) = .6 with the parent, .4 without; P(3 | 2) = P(4 | 3) = .4 and .6
-``"collider"``     0 → 1, 2 → 4 ← 3               P(1 | 0) = .6 and .4; P(4 | 2, 3) = .8 with both, .3 with 2, .1 with 3, .9 with none
-``"tree"``         0 → 1, 0 → 2, 1 → 3, 1 → 4     P(1 | 0) = P(3 | 1) = .6 and .4; P(2 | 0) = P(4 | 1) = .4 and .6
-``"unfaithful"``   as ``"collider"``              P(4 | 2, 3) = .7 with both: 2 and 4 are then independent though 2 causes 4
-================== ============================== ====================================================================
+``"chain"``: 0 → 1 → 2 → 3 → 4
+    P(1 | 0) = P(2 | 1) = .6 with the parent, .4 without; P(3 | 2) = P(4 | 3) = .4 and .6.
+``"collider"``: 0 → 1, 2 → 4 ← 3
+    P(1 | 0) = .6 and .4; P(4 | 2, 3) = .8 with both, .3 with 2, .1 with 3, .9 with none.
+``"tree"``: 0 → 1, 0 → 2, 1 → 3, 1 → 4
+    P(1 | 0) = P(3 | 1) = .6 and .4; P(2 | 0) = P(4 | 1) = .4 and .6.
+``"unfaithful"``: as ``"collider"``
+    P(4 | 2, 3) = .7 with both: 2 and 4 are then independent though 2 causes 4.
 
 Source: "Causal Discovery for latent attributes", manuscript of 26 November 2024, section 4.1 (edges read from the conditionals).
 The test is ours.
