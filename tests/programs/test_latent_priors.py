@@ -22,9 +22,12 @@ from inference import EM, NUTS, SAEM, Laplace, RowBlocks, fit
 from inference.fitting.draws import latents_of_draws
 from inference.fitting.tabular import posterior_frame
 from inference.programs.alone import in_dtype
-from inference.programs.potential import Potential
+from inference.programs.potential import Potential, PotentialOfSets
 from inference.programs.program import Program, simulate
 from inference.programs.replicates import replicate
+from inference.report.latent_use import latents as page
+from inference.report.parts import Table
+from inference.report.sections import Subject
 
 F64 = torch.float64
 
@@ -241,6 +244,39 @@ def test_elbo_of_a_point_guide_is_the_log_joint() -> None:
     close(-loss, exact(y, number(0.3)[None])[:, 0].logsumexp(0))
 
 
+def scaled(data: Tensor) -> None:
+    """Everything tempered."""
+    with poutine.scale(scale=0.5):
+        spike_and_slab(data)
+
+
+def masked(data: Tensor) -> None:
+    """One entry of a plate of components hidden."""
+    g = pyro.sample("g", dist.Bernoulli(number(0.5)))
+    hidden = torch.tensor([True, False, True])
+    with pyro.plate("components", 3), poutine.mask(mask=hidden):
+        b = pyro.sample("b", dist.Normal(0.0, torch.where(g > 0, number(3.0), number(0.05))))
+    with pyro.plate("rows", len(data)):
+        pyro.sample("y", dist.Normal(b.sum(-1, keepdim=True), 1.0), obs=data)
+
+
+@pytest.mark.parametrize("model", [scaled, masked])
+def test_scales_and_masks_of_a_summed_prior_are_those_of_pyro(model: Any) -> None:
+    y = rows_about(0.18, 10)
+    program = Program(model, y)
+    at = {name: value[0] for name, value in program.draw_prior(1, seed=0).items()}
+    conditioned = config_enumerate(poutine.condition(model, at))
+    loss = TraceEnum_ELBO(max_plate_nesting=1).loss(conditioned, lambda _: None, y)
+    close(program.log_marginal(at) + program.log_prior(at), -loss, 1e-7)
+
+
+def test_data_sets_side_by_side_share_no_latent() -> None:
+    program = Program(shifted, rows_about(2.2)[:, None])
+    potential = PotentialOfSets(program, {"b": number(0.0)[None]}, num_sets=2)
+    with pytest.raises(ValueError, match="several data sets at once: .* share no latent"):
+        potential(torch.zeros(2, 1, dtype=F64))
+
+
 # ------------------------------------------------------------ what is said of rows, and of no row
 
 
@@ -269,6 +305,10 @@ def test_latents_of_columns_are_no_latents_of_rows() -> None:
     latents = found.to_arviz(data).latent_posterior
     assert latents["kind"].dims == ("unit", "kind_dim_0")
     assert latents["g"].dims == ("g_dim_0", "g_dim_1")
+    tables = [part for part in page(Subject(found, data, None, None)) if isinstance(part, Table)]
+    assert [table.rows[0][0] for table in tables] == ["kind", "g[0]"]
+    chances = [float(line[2]) for line in tables[1].rows]
+    close(chances, posterior["g"][:, 1], 5e-3)  # three digits are shown
 
 
 def test_rows_in_blocks_count_the_prior_once() -> None:
