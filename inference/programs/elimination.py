@@ -349,9 +349,10 @@ def factors_of(
                     plate = several[min(outside)]
                     raise ValueError(
                         f"site {name!r}{line} depends on all entries of the latent "
-                        f"{latents[symbol]!r} in the plate {plate!r}, outside which it stands: "
-                        "such entries are summed over jointly, and must stand in a loop, as in "
-                        f"for k in pyro.plate({plate!r}, ...):, each under a name of its own"
+                        f"{latents[symbol]!r} in the plate {plate!r}, outside which it stands: put "
+                        "it inside; or where all entries are meant, which are then summed over "
+                        f"jointly, write them as a loop, for k in pyro.plate({plate!r}, ...):, each "
+                        "under a name of its own"
                     )
         terms[name] = narrow_repeated(
             log_prob,

@@ -383,6 +383,14 @@ def all_entries(data: Tensor) -> None:
         pyro.sample("y", dist.Normal((g * b).sum(-1, keepdim=True), 1.0), obs=data)
 
 
+def another_plate(data: Tensor) -> None:
+    with pyro.plate("rows", len(data)):
+        z = pyro.sample("z", dist.Bernoulli(number(0.5)))
+    mean = pyro.sample("mean", dist.Normal(number(0.0), 1.0))
+    with pyro.plate("lines", len(data)):
+        pyro.sample("y", dist.Normal(mean + z, 1.0), obs=data)
+
+
 def crossed(data: Tensor) -> None:
     mean = pyro.sample("mean", dist.Normal(number(0.0), 1.0))
     persons, questions = pyro.plate("persons", 3, dim=-2), pyro.plate("questions", 2, dim=-1)
@@ -421,6 +429,10 @@ REFUSED = {
     "all entries of a plate": (
         all_entries,
         "site 'y' .* depends on all entries of the latent 'g' in the plate 'columns'",
+    ),
+    "another plate": (
+        another_plate,
+        "site 'y' .* depends on all entries of the latent 'z' in the plate 'rows', .* put it inside",
     ),
     "crossed plates": (crossed, "data in two crossed plates depend on latents in each of them"),
     "shapes": (
