@@ -80,7 +80,13 @@ def assigned_start(problem: Problem, num_starts: int) -> Params | None:
     if len(sites) != 1 or program.names("local") or not isinstance(table, Tensor):
         return None
     site = sites[0]
-    if site.law != "Categorical" or site.shape != rows or not site.num_values or site.num_values > rows[0]:
+    if (
+        site.law != "Categorical"
+        or site.shape != rows
+        or site.name not in program.row_latents
+        or not site.num_values
+        or site.num_values > rows[0]
+    ):
         return None
     generator = torch.Generator().manual_seed(problem.seed)
     x = table.detach().cpu().double().reshape(rows[0], -1)

@@ -110,7 +110,12 @@ class GenericGibbs:
             )
         for name in self.program.names("latent"):
             site = self.program.site(name)
-            if not site.is_binary or len(site.plates) != 1 or self.program.max_plate_nesting != 1:
+            is_of_rows = set(site.plates) == self.program.row_plates
+            if (
+                not (site.is_binary and is_of_rows)
+                or len(site.plates) != 1
+                or self.program.max_plate_nesting != 1
+            ):
                 raise ValueError(
                     f"latent site {name!r} with support {site.support} in the plates {site.plates} cannot be sampled: bits "
                     "(BinaryVector, Bernoulli) inside one plate over the rows were expected"

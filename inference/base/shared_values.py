@@ -83,7 +83,15 @@ def useless_values(program: Program, params: Params, num_rows: int, often: float
     sites = [site for site in program.sites if site.kind == "latent"]
     if any(site.num_values is None or math.prod(site.shape) * site.num_values > MAX_SUMMED for site in sites):
         return ()
-    names = [s.name for s in sites if s.law == "Categorical" and s.shape == (num_rows,) and len(s.plates) == 1 and not s.in_chain]
+    names = [
+        s.name
+        for s in sites
+        if s.law == "Categorical"
+        and s.name in program.row_latents
+        and s.shape == (num_rows,)
+        and len(s.plates) == 1
+        and not s.in_chain
+    ]
     if not names or is_large(program.sites):
         return ()
     with torch.no_grad():

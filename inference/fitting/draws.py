@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from inference.base.structure import Structure, sampled_sites
-from inference.fitting.rows import chunks, log_likelihood_rows, posterior_latents, refuse_open, sums_out
+from inference.fitting.rows import (
+    OF_ROWS,
+    chunks,
+    log_likelihood_rows,
+    posterior_latents,
+    refuse_open,
+    refuse_parts,
+    sums_out,
+)
 from inference.programs.sites import is_large
 
 if TYPE_CHECKING:
@@ -36,6 +44,8 @@ def log_likelihood_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: A
     for program in chunks(fit, data):
         with torch.no_grad():
             parts.append(torch.cat([program.log_marginal_rows(some) for some in _batches_of(program, draws)]))
+        if len(parts) > 1:
+            refuse_parts(program, {OF_ROWS: parts[-1][0]}, set())
     return torch.cat(parts, -1)
 
 
@@ -60,13 +70,18 @@ def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> 
         return total
     parts: dict[str, list[Tensor]] = {}
     for program in chunks(fit, data):
+        outside = set(program.names("latent")) - set(program.row_latents)
+        if parts:
+            refuse_parts(program, {}, outside)
         sums: dict[str, Tensor] = {}
         for some in _batches_of(program, draws):
             for site, value in program.latent_means(some).items():
                 sums[site] = sums.get(site, torch.zeros(())) + value.sum(0) / count
         for site, value in sums.items():
             parts.setdefault(site, []).append(value)
-    return {site: torch.cat(values) for site, values in parts.items()}
+    return {
+        site: values[0] if site in outside else torch.cat(values) for site, values in parts.items()
+    }
 
 
 def _batches(fit: FitRecord, data: Any, num_draws: int) -> bool:

@@ -251,7 +251,12 @@ def _observed(fit: FitRecord, data: Any) -> Variables:
 
 def _latents(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> Variables:
     means = latents_of_draws(fit, _joined(draws), data)
-    return {site: _by_unit(fit, site, as_array(value), len(value)) for site, value in means.items()}
+    program = next(chunks(fit, data))
+    outside = set(program.names("latent")) - set(program.row_latents)
+    return {
+        site: _by_unit(fit, site, as_array(value), -1 if site in outside else len(value))
+        for site, value in means.items()
+    }
 
 
 def _prior(fit: FitRecord, data: Any, num_draws: int, seed: int) -> tuple[Variables, Variables]:

@@ -62,7 +62,11 @@ def fit(
 
     A program of your own is any function of the data made of Pyro primitives: parameters are sample sites with priors outside the plate over rows,
     latents are sample sites inside it, the data come in by ``obs=``. Discrete latents are summed out (index by them as in plain Pyro: ``a[z]``,
-    ``Vindex(a)[..., z]``); continuous latents of the rows are drawn, by NUTS and SVI. It runs in the dtype of the data (double precision where they
+    ``Vindex(a)[..., z]``), also those that the distribution of a parameter depends on, as in a
+    spike and slab: the log-prior is then that of the parameters alone, and the log-likelihood that
+    of the rows given the parameters. A ``pyro.factor`` outside the plate over rows belongs to the
+    prior, unless it depends on latents that data depend on too. Continuous latents of the rows are drawn,
+    by NUTS and SVI. It runs in the dtype of the data (double precision where they
     are whole numbers), restarts as one batch where it broadcasts over a leading dim and one by one where not, and NaN entries of its observed
     sites leave the likelihood.
 
@@ -362,7 +366,7 @@ def _latents(problem: Problem, program: Program) -> dict[str, tuple[int, ...]] |
     """Latents in a row and values of each, by discrete latent site."""
     rows = 1 if checks_data(problem.model) else len(first_tensor(problem.data))
     out: dict[str, tuple[int, ...]] = {}
-    for name in program.names("latent"):
+    for name in program.row_latents:
         site = program.site(name)
         count = max(1, math.prod(site.shape) // rows)
         out[name] = (count, 2 if site.is_binary else site.num_values or 0)

@@ -31,6 +31,11 @@ def predicted(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
         ValueError: for a model without discrete latents, or with several and none named.
     """
     modes = decode_latents(fit, data)
+    modes = (
+        modes
+        if fit.latents is None
+        else {name: value for name, value in modes.items() if name in fit.latents}
+    )
     return whole_numbers(modes[_one("predict", fit, list(modes), site)])
 
 

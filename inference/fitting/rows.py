@@ -24,7 +24,17 @@ from inference.programs.program import Params, Program, simulate
 from inference.programs.sites import is_large
 from ppl_models.parts.validation import check_size
 
-__all__ = ["chunks", "decode_latents", "everything_of_rows", "log_likelihood_rows", "posterior_latents", "reconstruct", "simulate_rows", "sums_out"]
+__all__ = [
+    "chunks",
+    "decode_latents",
+    "everything_of_rows",
+    "log_likelihood_rows",
+    "posterior_latents",
+    "reconstruct",
+    "refuse_parts",
+    "simulate_rows",
+    "sums_out",
+]
 
 CHUNK_ELEMENTS = 2**22
 OF_ROWS = "log_likelihood"
@@ -57,17 +67,50 @@ def _chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
 def _by_row(fit: FitRecord, data: Any, ask: Callable[[FitRecord, Program, Params], dict[str, Tensor]], written: Written | None = None) -> dict[str, Tensor]:
     structure = fit.structure
     parts: list[dict[str, Tensor]] = []
+    once: dict[str, Tensor] = {}  # what is said of no row, and by every part of the rows alike
+    names: list[str] = []
     for program in chunks(fit, data):
         refuse_open(fit, program)
+        outside = set(program.names("latent")) - set(program.row_latents)
         local = structure.solve_local(fit.params, program.args[0]) if structure.local_sites else {}
         found = ask(fit, program, fit.params | local)
+        if names:
+            refuse_parts(program, found, outside)
+        names = list(found)
+        once = {name: found.pop(name) for name in outside & found.keys()}
         if written is None:
             parts.append(found)
         else:
             written.take_in(found)
     if written is not None:
-        return written.tensors()
-    return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        once |= written.tensors()
+    else:
+        once |= (
+            parts[0]
+            if len(parts) == 1
+            else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        )
+    return {name: once[name] for name in names}
+
+
+def refuse_parts(program: Program, found: dict[str, Tensor], outside: set[str]) -> None:
+    """Refuse rows in blocks of a program whose rows share a latent: an answer needs all of them.
+
+    Args:
+        program: with one of the blocks; found: its answer.
+        outside: latents of the program that stand in no plate over rows.
+
+    Raises:
+        ValueError: naming the latent.
+    """
+    shared = outside - program.latent_prior.apart
+    if shared or any(value.dim() == 0 for value in found.values()):
+        name = (
+            f"the latent {min(shared)!r}, which stands outside the plate over rows, depends"
+            if shared
+            else "the answer depends"
+        )
+        raise ValueError(f"RowBlocks: {name} on all rows together: give the rows in memory")
 
 
 def refuse_open(fit: FitRecord, program: Program) -> None:
@@ -85,7 +128,8 @@ def refuse_open(fit: FitRecord, program: Program) -> None:
 
 def posterior_latents(fit: FitRecord, data: Any, out: str | Path | None = None) -> dict[str, Tensor]:
     """P(latent = 1 | row), (N, K) by latent site of K bits; for a latent of one value a row (categorical, or one bit) the probability of
-    each value, (N, number of values).
+    each value, (N, number of values). Of a latent outside the plates over rows, the probability of
+    each value in the shape of its site.
 
     Given the activities, where the model has such local sites: those of the rows in ``data`` are solved for.
     Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
@@ -146,6 +190,8 @@ def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], di
     def both(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
         means = _latent_means(fit, program, params)
         modes = _latent_modes(fit, program, params, means)
+        for name in set(program.names("latent")) - set(program.row_latents):
+            del means[name], modes[name]
         own = {name: params[name] for name in fit.structure.local_sites if name in params}
         return {f"mean {name}": value for name, value in (means | own).items()} | {f"mode {name}": value for name, value in modes.items()}
 

@@ -108,6 +108,10 @@ class ChainFactors:
         total = sum((own.flatten(1).sum(1) for own in products), torch.zeros(()))
         return total if self.is_batch else total[0]
 
+    def expected_prior(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """Log-density of the parameters, on which no latent has a say, (R,) or ()."""
+        return self.log_prior
+
     def marginals(self) -> dict[str, Tensor]:
         """P(latent = each of its values | data), (R, N, num_values), for every latent site."""
         densities = self.terms["densities"].detach().clone().requires_grad_()
@@ -256,6 +260,8 @@ def find_chain(program: Any) -> Chain | None:
     for layout in layouts(program.args[0], num_rows) if row_dim else ():
         try:
             with torch.no_grad(), quiet():
+                if program.latent_prior.sites:
+                    raise _Differs
                 exact = program if floating_dtype(program.args) is torch.float64 else program.part(map_tensors(_as_double, program.args[0]), 0)
                 chain = Chain.build(exact, layout, row_dim)
                 _try(exact, chain)
@@ -279,7 +285,9 @@ def _sequences(program: Any) -> tuple[int | None, int] | None:
     """How many sequences stand in the plate of the latents (None without one) and in which dim; None where the latents are no chain's."""
     local = _local(program)
     latents = [site for site in local if site.kind == "latent"]
-    if len(latents) < LEAST_STEPS or program.names("local") or not all(site.in_chain for site in local):
+    if len(latents) < LEAST_STEPS or program.names("local") or program.names("factor"):
+        return None
+    if not all(site.in_chain for site in local):
         return None
     plates = latents[0].plates
     if len(plates) > 1 or any(site.plates != plates or site.num_values is None for site in latents) or any(not {*plates} <= {*site.plates} for site in local):

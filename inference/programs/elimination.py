@@ -6,7 +6,7 @@ Pyro's plated sum-product contraction does the work; this file holds the factors
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,9 +17,23 @@ from pyro.ops.contract import contract_to_tensor
 from pyro.ops.rings import LogRing
 from torch import Tensor
 
+from inference.programs.sites import Site
 from ppl_models.parts.item_response import ItemResponse
 
-__all__ = ["FactorPosteriors", "Factors", "FiniteMixture", "LocalTerms", "differing_site", "narrow_repeated", "posteriors_of", "support_of"]
+__all__ = [
+    "FactorPosteriors",
+    "Factors",
+    "FiniteMixture",
+    "LocalTerms",
+    "SummedPrior",
+    "differing_site",
+    "factors_of",
+    "mixture_of",
+    "narrow_repeated",
+    "posteriors_of",
+    "summed_prior",
+    "support_of",
+]
 
 
 @dataclass(frozen=True)
@@ -66,21 +80,69 @@ class FiniteMixture:
         return dict(zip(self.upper, grads, strict=True))
 
 
+@dataclass(frozen=True)
+class SummedPrior:
+    r"""Which sites make up the density of parameters that depend on latents: a spike and slab.
+
+    With the latents z summed out,
+
+    .. math:: p(\theta) = \sum_z p(z) \, p(\theta \mid z),
+        \qquad p(x \mid \theta) = p(x, \theta) / p(\theta).
+
+    Args:
+        dependent: parameters, and factors outside the plates over rows, that depend on latents.
+        apart: sites that share no latent with the rows; their sum is a factor of its own.
+        joined: parameters that depend on latents, and the latents above them, where data depend on
+            the same latents; they are summed with the data.
+    """
+
+    dependent: frozenset[str] = frozenset()
+    apart: frozenset[str] = frozenset()
+    joined: frozenset[str] = frozenset()
+
+    @property
+    def sites(self) -> frozenset[str]:
+        """Both."""
+        return self.apart | self.joined
+
+
 @dataclass(frozen=True, eq=False)
 class LocalTerms:
     """One run of a program at given parameters.
 
     Args:
         trace: the run.
-        log_probs: log-densities of its latent, local and observed sites, masks applied but to latents, which sum to one.
-        log_prior: of the parameters.
-        scale: of all of them.
+        log_probs: log-densities of its sites but for parameters that depend on no latent, masks
+            applied but to latents, which sum to one.
+        log_prior: of the sites that are left out.
+        scale: of the rows; scale_apart: of sites apart from them.
     """
 
     trace: Any
     log_probs: dict[str, Tensor]
     log_prior: Tensor
     scale: float
+    scale_apart: float = 1.0
+
+    @classmethod
+    def of(
+        cls, trace: Any, log_probs: dict[str, Tensor], log_prior: Tensor, prior: SummedPrior
+    ) -> LocalTerms:
+        """The same, with the scales that the trace has; ``prior`` says which sites are apart.
+
+        Raises:
+            ValueError: for sites that are summed over together and have several scales.
+        """
+        scales: list[float] = []
+        apart = prior.apart & log_probs.keys()
+        for names in (log_probs.keys() - apart, apart):
+            own = {name: float(trace.nodes[name]["scale"]) for name in log_probs if name in names}
+            if len(set(own.values())) > 1:
+                raise ValueError(
+                    f"sites whose latents are summed out must share one scale, got {own}"
+                )
+            scales.append(next(iter(own.values()), 1.0))
+        return cls(trace, log_probs, log_prior, *scales)
 
 
 @dataclass
@@ -92,9 +154,8 @@ class Factors:
     ordinals: dict[str, frozenset]  # site -> plate symbols
     enumerated: dict[str, str]  # latent site -> symbol of its values
     sizes: dict[str, int]  # symbol -> size
-    target: frozenset  # plates that every local factor shares (the rows), and restarts
-    scale: float
-    log_prior: Tensor
+    target: frozenset  # plates that every factor of the rows shares, and restarts
+    prior: SummedPrior
     restarts: str | None  # symbol of the plate over restarts
     run: LocalTerms  # symbols and distributions
 
@@ -104,9 +165,20 @@ class Factors:
         return self.run.trace
 
     @property
+    def scale(self) -> float:
+        """Of the rows."""
+        return self.run.scale
+
+    @property
     def sum_dims(self) -> set[str]:
         """Every enumerated symbol (a reused pyro.markov dim has one symbol a site)."""
         return set(self.enumerated.values())
+
+    def only(self, names: Collection[str]) -> Factors:
+        """The factors of some sites."""
+        return replace(
+            self, terms={name: term for name, term in self.terms.items() if name in names}
+        )
 
     def packed_terms(self) -> OrderedDict:
         tree: OrderedDict = OrderedDict()
@@ -128,24 +200,56 @@ class Factors:
         shape = [self.sizes.get(s, 1) if s in dims else 1 for s in order]
         return value.reshape(shape).expand([self.sizes.get(s, 1) for s in order])
 
-    def log_rows(self) -> Tensor:
-        """Log-marginal of each row, (R, rows...)."""
+    def _log_sum(self) -> Tensor:
+        """Of these factors, latents summed out, (R, rows...)."""
         return self.unpack(self.contract(self.packed_terms(), set()))
 
+    def _over_rows(self, rows: Tensor) -> Tensor:
+        return rows.sum() if self.restarts is None else rows.reshape(len(rows), -1).sum(-1)
+
+    def log_rows(self) -> Tensor:
+        """Log-marginal of each row given the parameters, (R, rows...)."""
+        rows = self.only(self.terms.keys() - self.prior.apart)._log_sum()
+        return rows - self.only(self.prior.joined)._log_sum() if self.prior.joined else rows
+
     def log_total(self) -> Tensor:
-        """Log-marginal of all rows, (R,) or (), scaled up if they are a mini-batch."""
-        rows = self.log_rows()
-        return self.scale * (rows.sum() if self.restarts is None else rows.reshape(len(rows), -1).sum(-1))
+        """Log-marginal of all rows given the parameters, (R,) or (), scaled up for a mini-batch."""
+        return self.scale * self._over_rows(self.log_rows())
+
+    @property
+    def log_prior(self) -> Tensor:
+        """Of the parameters, latents summed out, (R,) or ()."""
+        total = self.run.log_prior
+        if self.prior.apart:
+            alone = self.target & {self.restarts}
+            total = (
+                total
+                + self.run.scale_apart
+                * replace(self.only(self.prior.apart), target=alone)._log_sum()
+            )
+        if self.prior.joined:
+            total = total + self.scale * self._over_rows(self.only(self.prior.joined)._log_sum())
+        return total
 
     def values(self, name: str) -> Tensor:
         """The enumerated support of a latent site, (num_values, \\*event)."""
         return support_of(self.trace.nodes[name])
 
     def expected(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """Expected log-density of latents and data under posteriors of the factors, (R,) or ()."""
+        """Expected log-density of the rows under posteriors of the factors, (R,) or ().
+
+        That of parameters which share latents with data is part of it.
+        """
+        return self._expected(weights, self.terms.keys() - self.prior.apart)
+
+    def expected_prior(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """Expected log-density of all other parameters and the latents above them, (R,) or ()."""
+        return self.run.log_prior + self._expected(weights, self.prior.apart)
+
+    def _expected(self, weights: Mapping[str, Tensor], names: Collection[str]) -> Tensor:
         dim = None if self.restarts is None else self.trace.symbol_to_dim[self.restarts]
         total = torch.zeros(())
-        for name, term in self.terms.items():
+        for name, term in self.only(names).terms.items():
             weight = weights[name]
             product = torch.where(weight == 0, torch.zeros_like(weight), weight * term)  # 0 * -inf is 0
             if dim is None:
@@ -192,6 +296,77 @@ class Factors:
         return out
 
 
+def factors_of(
+    run: LocalTerms, prior: SummedPrior, restarts_plate: str | None, sites: Mapping[str, Site]
+) -> Factors:
+    """The factors of one run of a program.
+
+    Args:
+        run: whose trace holds no parameters that depend on no latent.
+        prior: which sites the density of the parameters is summed over.
+        restarts_plate: name of the plate over restarts; None where there are none.
+        sites: of the program, by name.
+
+    Raises:
+        ValueError: for a site outside a plate that depends on a latent inside it, of which there is
+            one for each entry of the plate.
+    """
+    run.trace.symbolize_dims()
+    plate_symbols = run.trace.plate_to_symbol
+    nodes = {name: run.trace.nodes[name] for name in run.log_probs}
+    frames = {
+        f.name: f for node in nodes.values() for f in node["cond_indep_stack"] if f.vectorized
+    }
+    ordinals = {
+        name: frozenset(plate_symbols[f.name] for f in node["cond_indep_stack"] if f.vectorized)
+        for name, node in nodes.items()
+    }
+    restarts = None if restarts_plate is None else plate_symbols[restarts_plate]
+    alone = frozenset() if restarts is None else frozenset({restarts})
+    of_rows = [own for name, own in ordinals.items() if name not in prior.apart]
+    target = frozenset.intersection(*of_rows) if of_rows else alone
+    enumerated = {
+        name: node["infer"]["_enumerate_symbol"]
+        for name, node in nodes.items()
+        if node["infer"].get("_enumerate_dim") is not None
+    }
+    latents = {symbol: name for name, symbol in enumerated.items()}
+    several = {plate_symbols[name]: name for name, frame in frames.items() if frame.size > 1}
+    terms, symbols, sizes = {}, {}, {}
+    for name, node in nodes.items():
+        log_prob = run.log_probs[name]
+        symbols[name] = node["infer"]["_dim_to_symbol"]
+        for dim, symbol in symbols[name].items():
+            if -dim <= log_prob.dim() and log_prob.shape[dim] > 1:
+                sizes[symbol] = log_prob.shape[dim]
+                outside = (
+                    (ordinals[latents[symbol]] - ordinals[name]) & several.keys()
+                    if symbol in latents
+                    else ()
+                )
+                if outside:
+                    line = f" ({sites[name].line})" if sites[name].line else ""
+                    plate = several[min(outside)]
+                    raise ValueError(
+                        f"site {name!r}{line} depends on all entries of the latent "
+                        f"{latents[symbol]!r} in the plate {plate!r}, outside which it stands: put "
+                        "it inside; or where all entries are meant, which are then summed over "
+                        f"jointly, write them as a loop, for k in pyro.plate({plate!r}, ...):, each "
+                        "under a name of its own"
+                    )
+        terms[name] = narrow_repeated(
+            log_prob,
+            [
+                d
+                for d, s in symbols[name].items()
+                if s in (alone if name in prior.apart else target)
+            ],
+        )
+    sizes |= {enumerated[name]: sites[name].num_values or 1 for name in enumerated}
+    sizes |= {plate_symbols[name]: frame.size for name, frame in frames.items()}
+    return Factors(terms, symbols, ordinals, enumerated, sizes, target, prior, restarts, run)
+
+
 def support_of(node: Any) -> Tensor:
     """The enumerated support of a latent site, (num_values, \\*event)."""
     support: Tensor = node["fn"].enumerate_support(expand=False)
@@ -232,6 +407,81 @@ def posteriors_of(factors: Any) -> FactorPosteriors:
     """
     leaves = {name: term.detach().clone().requires_grad_() for name, term in factors.terms.items()}
     with torch.enable_grad():
-        total = replace(factors, terms=leaves).log_total()
-        grads = torch.autograd.grad(total.sum(), list(leaves.values()))
-    return FactorPosteriors(dict(zip(leaves, grads, strict=True)), total.detach(), factors.log_prior.detach())
+        at_leaves = replace(factors, terms=leaves)
+        total, log_prior = at_leaves.log_total(), at_leaves.log_prior
+        grads = torch.autograd.grad(total.sum() + log_prior.sum(), list(leaves.values()))
+    return FactorPosteriors(
+        dict(zip(leaves, grads, strict=True)), total.detach(), log_prior.detach()
+    )
+
+
+def summed_prior(
+    trace: Any, log_probs: Mapping[str, Tensor], sites: Sequence[Site], row_plates: Collection[str]
+) -> SummedPrior:
+    """Which sites the density of the parameters is summed over.
+
+    Args:
+        trace: of a run with all values of the latents at once; log_probs: of all its sites.
+        sites: of the program; row_plates: names of its plates over rows.
+    """
+    trace.symbolize_dims()
+    infer = {site.name: trace.nodes[site.name]["infer"] for site in sites}
+    latents = {n: i["_enumerate_symbol"] for n, i in infer.items() if "_enumerate_symbol" in i}
+    carried: dict[str, set[str]] = {}  # site -> latents that its log-density depends on
+    for name, log_prob in log_probs.items():
+        at_dims = infer[name]["_dim_to_symbol"].items()
+        sizes = {symbol: log_prob.shape[dim] for dim, symbol in at_dims if -dim <= log_prob.dim()}
+        carried[name] = {symbol for symbol in latents.values() if sizes.get(symbol, 1) > 1}
+
+    def of(names: Iterable[str]) -> set[str]:
+        return {symbol for name in names for symbol in carried[name]}
+
+    of_priors = {site.name for site in sites if site.kind in ("parameter", "factor")}
+    dependent = {name for name in of_priors if carried[name]}
+    of_rows = {site.name for site in sites if set(row_plates) & set(site.plates)}
+    of_rows |= {site.name for site in sites if site.kind in ("observed", "local")}
+    while more := {name for name in carried if carried[name] & of(of_rows)} - of_rows:
+        of_rows |= more  # what shares a latent with them
+    apart = {name for name in carried.keys() - of_rows if carried[name] or name in latents}
+    joined = {site.name for site in sites if site.kind == "parameter"} & dependent & of_rows
+    while more := {name for name, symbol in latents.items() if symbol in of(joined)} - joined:
+        joined |= more  # the latents above
+    return SummedPrior(frozenset(dependent), frozenset(apart), frozenset(joined))
+
+
+def mixture_of(factors: Factors, observed: str) -> FiniteMixture | None:
+    """A program of one plate as a finite mixture over rows, or None if it is not one.
+
+    Args:
+        factors: of the program; observed: its only observed site, which need not have been read.
+    """
+    if factors.scale != 1.0:
+        return None
+    response = factors.trace.nodes[observed]["fn"]
+    if not isinstance(response, ItemResponse):
+        return None
+    if factors.trace.nodes[observed]["mask"] is not None or any(
+        ordinal != factors.target for ordinal in factors.ordinals.values()
+    ):
+        return None
+    eta_symbols = {
+        factors.symbols[observed].get(dim - response.eta.dim() + 1)
+        for dim, size in enumerate(response.eta.shape[:-1])
+        if size > 1
+    }
+    parents = [name for name, symbol in factors.enumerated.items() if symbol in eta_symbols]
+    rows = factors.target - {factors.restarts}
+    upper = {name: term for name, term in factors.terms.items() if name != observed}
+    upper_rows = any(term.dim() and term.shape[-1] > 1 for term in upper.values())
+    if len(parents) != 1 or eta_symbols - {factors.enumerated[parents[0]], factors.restarts}:
+        return None
+    leaves = {name: term.detach().clone().requires_grad_() for name, term in upper.items()}
+    summed = frozenset() if upper_rows else rows
+    ordinals = {name: t - summed for name, t in factors.ordinals.items() if name in upper}
+    symbol = factors.enumerated[parents[0]]
+    scoped = replace(factors, terms=leaves, ordinals=ordinals, target=factors.target - summed)
+    with torch.enable_grad():
+        log_weights = scoped.unpack(scoped.contract(scoped.packed_terms(), {symbol}), last=symbol)
+    return FiniteMixture(
+        parents[0], factors.values(parents[0]), log_weights, response, leaves, factors.log_prior
+    )

@@ -155,6 +155,11 @@ class PotentialOfSets(Potential):
 
     def log_marginal(self, params: Params) -> Tensor:
         rows = self.program.log_marginal_rows(params)  # (R, sets * rows)
+        if rows.dim() != 2:
+            raise ValueError(
+                "several data sets at once: a program whose rows stand in one plate and share no "
+                "latent was expected; NUTS with a warm start fits one set after the other"
+            )
         own = rows.reshape(self.num_sets, -1, self.num_sets, rows.shape[-1] // self.num_sets)
         return own.diagonal(dim1=0, dim2=2).sum(1).mT.reshape(-1)  # (points, rows, sets) -> (R,)
 

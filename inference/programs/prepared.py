@@ -20,8 +20,25 @@ from inference.programs.alone import in_dtype
 from inference.programs.tables import checks_data, floating_dtype
 from ppl_models.parts.item_response import ItemResponse
 
-__all__ = ["Prepared", "SourceLines", "first_line", "first_run", "line_of_error", "prepared"]
+__all__ = [
+    "Prepared",
+    "SourceLines",
+    "crossed_plates",
+    "first_line",
+    "first_run",
+    "line_of_error",
+    "not_at_once",
+    "other_density",
+    "prepared",
+]
 
+CHOICES = (
+    "Boolean value of Tensor",
+    "converted to Scalar",
+    "converted to Python scalars",
+    "only integer tensors of a single element",
+    "can be converted to an index",
+)
 CLASHES = ("same dtype", "expected scalar type", "dtype mismatch", "must have the same dtype", "should have the same dtype")
 
 
@@ -172,6 +189,56 @@ def line_of_error(error: BaseException) -> str:
             place = _place(at.tb_lineno, file)
         at = at.tb_next
     return place
+
+
+def not_at_once(latents: str, error: BaseException) -> str:
+    """Why a program that runs does not run with all values of its latents at once.
+
+    Args:
+        latents: their names; error: what it raised.
+    """
+    chooses = any(words in str(error) for words in CHOICES)
+    remedy = (
+        ": choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if, while, int() "
+        "or .item()"
+        if chooses
+        else ", so that shapes must broadcast from the right"
+    )
+    return (
+        f"the program runs, but not with all values of {latents} at once, at "
+        f"{line_of_error(error)}: {first_line(error)}. Summing latents out, their values stand in "
+        f"a dim of their own on the left of the plates{remedy}"
+    )
+
+
+def crossed_plates(latents: str, error: BaseException) -> str:
+    """Why the latents of a program cannot be summed out one after the other.
+
+    Args:
+        latents: their names; error: what the sum raised.
+    """
+    return (
+        f"the sums over {latents} cannot be told apart, since data in two crossed plates depend on "
+        f"latents in each of them ({first_line(error)}): make one of the plates a loop (for i in "
+        "pyro.plate(...)), whose latents are few, or take an engine that draws the latents"
+    )
+
+
+def other_density(site: str, line: str, latents: str) -> str:
+    """Why a sum over latents would be wrong: a site differs when they take all values at once.
+
+    Args:
+        site: its name; line: where it stands, "" where that is not known.
+        latents: their names.
+    """
+    place = f" ({line})" if line else ""
+    return (
+        f"site {site!r}{place} has another density when {latents} take all their values at once "
+        "than when they take each alone, so that sums over them would be wrong. Summing latents "
+        "out, their values stand in a dim of their own on the left of the plates, and z[0] is not "
+        "the first row: choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if, "
+        "while or single entries of z"
+    )
 
 
 def prepared(model: Callable[..., Any], dtype: torch.dtype | None = None) -> Callable[..., Any]:

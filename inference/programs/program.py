@@ -16,9 +16,8 @@ stands in front of the dims it gave its parameters; which of the two it is, is f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -26,7 +25,6 @@ import pyro
 import torch
 from pyro import poutine
 from pyro.distributions.util import scale_and_mask
-from pyro.infer import config_enumerate
 from torch import Tensor
 from torch.distributions import biject_to
 
@@ -37,22 +35,37 @@ from inference.programs.elimination import (
     Factors,
     FiniteMixture,
     LocalTerms,
+    SummedPrior,
     differing_site,
-    narrow_repeated,
+    factors_of,
+    mixture_of,
     posteriors_of,
+    summed_prior,
 )
-from inference.programs.prepared import first_line, first_run, line_of_error, prepared
-from inference.programs.restarts import at, run_together, stacked
-from inference.programs.sites import Site, law_of, sample_nodes, unchanging_laws
-from inference.programs.tables import checks_data, first_tensor, floating_dtype
-from ppl_models.parts.distributions import support_size
-from ppl_models.parts.item_response import ItemResponse
+from inference.programs.prepared import (
+    crossed_plates,
+    first_run,
+    not_at_once,
+    other_density,
+    prepared,
+)
+from inference.programs.restarts import RESTARTS, at, in_restarts, run_together, stacked
+from inference.programs.sites import (
+    Site,
+    check_dependent,
+    check_finite,
+    enumerating,
+    latents_before,
+    sample_nodes,
+    sites_of,
+    unchanging_laws,
+)
+from inference.programs.tables import checks_data, floating_dtype
 
 __all__ = ["Params", "Program", "simulate"]
 
 Params = dict[str, Tensor]
 T = TypeVar("T")
-RESTARTS = "_restarts"
 
 
 class Program:
@@ -69,7 +82,7 @@ class Program:
         self.args, self._given = args, model
         with isolated(0):
             self.model, trace, lines = first_run(model, args)
-        self._enumerated_model = config_enumerate(self.model, default="parallel")
+        self._enumerated_model = enumerating(self.model)
         self.is_own = checks_data(model)  # minds dtypes, missing entries and restarts itself, and is tested for it
         self.first_trace = None if self.is_own else trace
         self._trial: dict[str, bool] = {"together": True} if self.is_own else {}  # shared with other data of the program
@@ -129,55 +142,26 @@ class Program:
         return model
 
     def _set_sites(self, trace: Any, lines: dict[str, str]) -> None:
+        self.sites, self.row_plates = sites_of(trace, lines, self.args)
         nodes = sample_nodes(trace)
-        plates = {name: tuple(f.name for f in node["cond_indep_stack"] if f.vectorized) for name, node in nodes.items()}
-        row_plates = self._row_plates(nodes, plates)
         self.max_plate_nesting = max(
             (-f.dim for node in nodes.values() for f in node["cond_indep_stack"] if f.vectorized), default=0
         )
-        sites = []
-        for name, node in nodes.items():
-            fn = node["fn"]
-            num_values = None
-            if node["is_observed"]:
-                kind = "observed"
-            elif fn.support.is_discrete:
-                kind = "latent"
-                if fn.has_enumerate_support and not getattr(fn, "reinterpreted_batch_ndims", None):
-                    num_values = support_size(fn)
-            else:
-                kind = "local" if row_plates & set(plates[name]) else "parameter"
-            shape = tuple(fn.batch_shape + fn.event_shape)
-            sites.append(Site(name, kind, shape, fn.support, plates[name], num_values, law_of(fn), bool(node["infer"].get("_markov_depth")), lines.get(name, "")))
-        self.sites = tuple(sites)
-        self._by_name = {site.name: site for site in sites}
+        self._by_name = {site.name: site for site in self.sites}
         self._batch_dims = {name: len(node["fn"].batch_shape) for name, node in nodes.items()}
-
-    def _row_plates(self, nodes: dict[str, Any], plates: dict[str, tuple[str, ...]]) -> set[str]:
-        """The plates over rows: those that all data and discrete latents share, else all that any of them stands in.
-
-        Several shared ones, as persons and items of a table, are rows all where discrete latents stand in them too. Continuous sites in some
-        of them (abilities, difficulties) then leave it open what a row is: the plate as long as the data, else the outermost.
-        """
-        of_rows = [n for n, node in nodes.items() if node["is_observed"] or node["fn"].support.is_discrete]
-        common = set.intersection(*(set(plates[n]) for n in of_rows)) if of_rows else set()
-        if not common:
-            return {name for n in of_rows for name in plates[n]}
-        own = [set(plates[n]) & common for n in nodes if n not in of_rows]
-        inside = [some for some in own if some]
-        is_hidden = any(not nodes[n]["is_observed"] for n in of_rows)
-        if len(common) == 1 or not inside or (is_hidden and set.intersection(*inside)):
-            return common
-        frames = {f.name: f for n in of_rows for f in nodes[n]["cond_indep_stack"] if f.name in common}
-        table = first_tensor(self.args[0]) if self.args else None
-        shape = tuple(getattr(table, "shape", ()))
-        num_rows = shape[0] if shape else None
-        as_long = [f for f in frames.values() if f.size == num_rows] or list(frames.values())
-        return {min(as_long, key=lambda f: f.dim).name}
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Names of the sites of one kind, in program order."""
         return tuple(site.name for site in self.sites if site.kind == kind)
+
+    @property
+    def row_latents(self) -> tuple[str, ...]:
+        """Discrete latents that stand in a plate over rows; all where there is no such plate."""
+        return tuple(
+            name
+            for name in self.names("latent")
+            if not self.row_plates or self.row_plates & set(self.site(name).plates)
+        )
 
     def site(self, name: str) -> Site:
         """The site of that name."""
@@ -232,9 +216,16 @@ class Program:
             out[name] = value.reshape(value.shape[:1] + (1,) * pad + value.shape[1:])
         return out
 
-    def _trace(self, params: Params, enumerate_latents: bool, fixed: Params | None = None, needs_local: bool = True) -> Any:
+    def _trace(
+        self,
+        params: Params,
+        enumerate_latents: bool,
+        fixed: Params | None = None,
+        needs_local: bool = True,
+        room: int = 0,
+    ) -> Any:
         if enumerate_latents:
-            self._check_finite()
+            check_finite(self.sites)
         for site in self.sites:
             if (site.kind == "parameter" or (site.kind == "local" and needs_local)) and site.name not in params:
                 raise ValueError(f"params: {site.kind} site {site.name!r} needs a value, got only {sorted(params)}")
@@ -243,38 +234,38 @@ class Program:
         model = self._enumerated_model if enumerate_latents else self.model
         model = poutine.condition(model, values)
         if restarts is not None:
-            model = _in_restarts(model, restarts, self.max_plate_nesting)
+            model = in_restarts(model, restarts, self.max_plate_nesting)
         if enumerate_latents:
-            model = poutine.enum(model, first_available_dim=-1 - self.max_plate_nesting - (restarts is not None))
+            model = poutine.enum(
+                model,
+                first_available_dim=-1 - max(room, self.max_plate_nesting) - (restarts is not None),
+            )
         # shapes and supports were validated at the first look; what nobody asks for is drawn
         with isolated(), pyro.validation_enabled(False):
             return poutine.trace(model).get_trace(*self.args)
 
     def check_enumerable(self) -> None:
         """Refuse a program with a latent that cannot be summed out, naming it; and a user's that does not run when its latents are summed out."""
-        self._check_finite()
+        check_finite(self.sites)
         if self.is_own or "enumerated" in self._trial or not self.names("latent") or self.is_chain:
             return
         latents = ", ".join(f"{name!r}" for name in self.names("latent"))
-        try:
-            with torch.no_grad(), quiet():
+        with torch.no_grad(), quiet():
+            try:
                 point = at(self.draw_prior(1, seed=0, local=True), 0)
-                factors = self._eliminated(point)
+                trace = self._trace(point, enumerate_latents=True)
+                for site in self.sites:
+                    self._log_prob(trace.nodes[site.name])
+            except Exception as error:  # the program's own, whatever it is
+                raise ValueError(not_at_once(latents, error)) from error
+            factors = self._eliminated(point)
+            try:
                 factors.log_total()
-                deaf = self._deaf_site(point, factors)
-        except Exception as error:  # the program's own, whatever it is
-            raise ValueError(
-                f"the program runs, but not with all values of {latents} at once, at {line_of_error(error)}: {first_line(error)}. Summing latents out, their values "
-                "stand in a dim of their own on the left of the plates: choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if, "
-                "while, int() or .item()"
-            ) from error
+            except NotImplementedError as error:
+                raise ValueError(crossed_plates(latents, error)) from error
+            deaf = self._deaf_site(point, factors)
         if deaf is not None:
-            line = f" ({self.site(deaf).line})" if self.site(deaf).line else ""
-            raise ValueError(
-                f"site {deaf!r}{line} has another density when {latents} take all their values at once than when they take each alone, so that sums "
-                "over them would be wrong. Summing latents out, their values stand in a dim of their own on the left of the plates, and z[0] is not the "
-                "first row: choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if, while or single entries of z"
-            )
+            raise ValueError(other_density(deaf, self.site(deaf).line, latents))
         self._trial["enumerated"] = True
 
     def _deaf_site(self, params: Params, factors: Factors) -> str | None:
@@ -282,26 +273,48 @@ class Program:
         for k in (0, 1):
             fixed = {name: factors.values(name)[: k + 1][-1].expand(self.site(name).shape) for name in factors.enumerated}
             alone = self._trace(params, enumerate_latents=False, fixed=fixed).nodes
-            sites = [site.name for site in self.sites if site.kind != "parameter"]
+            sites = [site.name for site in self._summed_sites()]
             with pyro.validation_enabled(False):
                 found = differing_site(sites, alone, factors.trace.nodes, self.max_plate_nesting, k)
             if found is not None:
                 return found
         return None
 
-    def _check_finite(self) -> None:
-        for site in self.sites:
-            if site.kind == "latent" and site.num_values is None:
-                size = f" of {site.shape[-1]} bits" if site.is_binary and site.shape else ""
-                line = f" ({site.line})" if site.line else ""
-                raise ValueError(
-                    f"latent site {site.name!r}{size}{line} with support {site.support} cannot be enumerated; use a distribution "
-                    "with a finite support (BinaryVector for a vector of bits, a Categorical over 0, ..., M for a count), fewer latents, or an "
-                    "engine that samples them (SAEM for bits, SVI with a guide of your own)"
-                )
+    # ---------------------------------------------------------------- densities
+
+    @cached_property
+    def latent_prior(self) -> SummedPrior:
+        """Which sites the density of the parameters is summed over, as a run shows.
+
+        Raises:
+            ValueError: see :func:`inference.programs.sites.check_dependent`.
+        """
+        if self.first_trace is None or not latents_before(self.sites):
+            return SummedPrior()
+        first = self.first_trace.nodes
+        values = {name: first[name]["value"].detach() for name in self.names("parameter")}
+        room = max(self.max_plate_nesting, *(self._batch_dims[name] for name in self._by_name))
+        with torch.no_grad(), quiet():
+            trace = self._trace(values, True, needs_local=False, room=room)
+            log_probs = {}
+            for name in self._by_name:
+                node = trace.nodes[name]
+                log_probs[name] = scale_and_mask(self._log_prob(node), mask=node["mask"])
+        found = summed_prior(trace, log_probs, self.sites, self.row_plates)
+        for name in found.dependent:
+            check_dependent(self.site(name), first[name], trace.nodes[name], room)
+        return found
+
+    def _summed_sites(self) -> list[Site]:
+        """All sites but parameters, and factors of them, that depend on no latent."""
+        return [
+            site
+            for site in self.sites
+            if site.kind not in ("parameter", "factor") or site.name in self.latent_prior.dependent
+        ]
 
     def log_prior(self, params: Params) -> Tensor:
-        """Log prior density of the parameters, () or (R,)."""
+        """Log prior density of the parameters, latents above them summed out, () or (R,)."""
         return self._each(self._log_prior_of, params)
 
     @cached_property
@@ -320,6 +333,8 @@ class Program:
         if self._priors is not None and params.keys() >= self._priors.keys():
             with pyro.validation_enabled(False):  # a check asks about values, which costs as much as the density
                 return _total((law.log_prob(params[name]) for name, law in self._priors.items()), restarts)
+        if self.latent_prior.sites:
+            return self._eliminated(params, names=self.latent_prior.sites).log_prior
         return self._log_prior(self._trace(params, enumerate_latents=False, needs_local=False), restarts)
 
     def log_prior_local(self, params: Params) -> Tensor:
@@ -338,14 +353,16 @@ class Program:
             value: Tensor = node["fn"].log_prob(node["value"])
             return value
 
-    def _log_probs(self, trace: Any, *kinds: str) -> Iterator[Tensor]:
+    def _log_probs(self, trace: Any, *kinds: str, but: Collection[str] = ()) -> Iterator[Tensor]:
         for site in self.sites:
-            if site.kind in kinds:
+            if site.kind in kinds and site.name not in but:
                 node = trace.nodes[site.name]
                 yield scale_and_mask(self._log_prob(node), node["scale"], node["mask"])
 
     def _log_prior(self, trace: Any, restarts: int | None) -> Tensor:
-        return _total(self._log_probs(trace, "parameter"), restarts)
+        """Of parameters that depend on no latent, and factors of them."""
+        free = self._log_probs(trace, "parameter", "factor", but=self.latent_prior.dependent)
+        return _total(free, restarts)
 
     def _fixed(self, latents: Params, restarts: int | None) -> Params:
         for name in self.names("latent"):
@@ -361,7 +378,8 @@ class Program:
     def _log_joint_of(self, params: Params, latents: Params) -> Tensor:
         restarts = self._num_restarts(params)
         trace = self._trace(params, enumerate_latents=False, fixed=self._fixed(latents, restarts))
-        return _total(self._log_probs(trace, "parameter", "latent", "local", "observed"), restarts)
+        every = self._log_probs(trace, "parameter", "factor", "latent", "local", "observed")
+        return _total(every, restarts)
 
     def log_joint_rows(self, params: Params, latents: Params) -> Tensor:
         """Log density of each row and its latents, (N,) or (R, N); for latents that stand in one plate over the rows."""
@@ -372,57 +390,52 @@ class Program:
         trace = self._trace(params, enumerate_latents=False, fixed=fixed)
         return sum(self._log_probs(trace, "latent", "local", "observed"), torch.zeros(()))
 
-    def local_terms(self, params: Params, fixed: Params | None = None, first: int = 0, unread: str | None = None) -> LocalTerms:
-        """The log-density of every site that is no parameter, of those from the ``first`` on, at all values of the latents or at ``fixed`` ones; zero for one that nobody reads."""
-        trace = self._trace(params, fixed is None, fixed)
+    def local_terms(
+        self,
+        params: Params,
+        fixed: Params | None = None,
+        first: int = 0,
+        unread: str | None = None,
+        names: Collection[str] | None = None,
+    ) -> LocalTerms:
+        """The log-density of every site that may depend on latents, from the ``first`` on.
+
+        Args:
+            params: of one point or restarts; fixed: values of the latents, None for all at once.
+            unread: a site whose density nobody reads, which is zero.
+            names: of the sites asked for, none a continuous latent of the rows; None for all.
+        """
+        trace = self._trace(params, fixed is None, fixed, needs_local=names is None)
         log_probs = {}
-        for site in [site for site in self.sites if site.kind != "parameter"][first:]:
+        for site in self._summed_sites()[first:]:
+            if names is not None and site.name not in names:
+                continue
             node = trace.nodes[site.name]
             log_prob = torch.zeros(()) if site.name == unread else self._log_prob(node)
             log_probs[site.name] = log_prob if node["mask"] is None or site.kind == "latent" else scale_and_mask(log_prob, mask=node["mask"])
-        scales = {name: float(trace.nodes[name]["scale"]) for name in log_probs}
-        if len(set(scales.values())) > 1:
-            raise ValueError(f"sites whose latents are summed out must share one scale, got {scales}")
-        return LocalTerms(trace, log_probs, self._log_prior(trace, self._num_restarts(params)), next(iter(scales.values()), 1.0))
+        log_prior = self._log_prior(trace, self._num_restarts(params))
+        return LocalTerms.of(trace, log_probs, log_prior, self.latent_prior)
 
     def _factors(self, params: Params) -> Factors | ChainFactors:
         return self._eliminated(params) if self.chain is None else self.chain.factors(params, self._num_restarts(params) is not None)
 
-    def _eliminated(self, params: Params, unread: str | None = None) -> Factors:
-        run = self.local_terms(params, unread=unread)
-        trace = run.trace
+    def _eliminated(
+        self, params: Params, unread: str | None = None, names: Collection[str] | None = None
+    ) -> Factors:
+        run = self.local_terms(params, unread=unread, names=names)
         for name in self.names("parameter"):
-            trace.remove_node(name)
-        trace.symbolize_dims()
-        plate_symbols = trace.plate_to_symbol
-        nodes = {name: trace.nodes[name] for name in run.log_probs}
-        ordinals = {
-            name: frozenset(plate_symbols[f.name] for f in node["cond_indep_stack"] if f.vectorized)
-            for name, node in nodes.items()
-        }
-        target = frozenset.intersection(*ordinals.values())
-        terms, symbols, enumerated, sizes = {}, {}, {}, {}
-        for name, node in nodes.items():
-            log_prob = run.log_probs[name]
-            symbols[name] = node["infer"]["_dim_to_symbol"]
-            for dim, symbol in symbols[name].items():
-                if -dim <= log_prob.dim() and log_prob.shape[dim] > 1:
-                    sizes[symbol] = log_prob.shape[dim]
-            terms[name] = narrow_repeated(log_prob, [d for d, s in symbols[name].items() if s in target])
-            if node["infer"].get("_enumerate_dim") is not None:
-                enumerated[name] = node["infer"]["_enumerate_symbol"]
-                sizes[enumerated[name]] = self.site(name).num_values or 1
-        for node in nodes.values():
-            for frame in node["cond_indep_stack"]:
-                if frame.vectorized:
-                    sizes[plate_symbols[frame.name]] = frame.size
-        restarts = None if self._num_restarts(params) is None else plate_symbols[RESTARTS]
-        return Factors(terms, symbols, ordinals, enumerated, sizes, target, run.scale, run.log_prior, restarts, run)
+            if name not in run.log_probs:
+                run.trace.remove_node(name)
+        restarts = None if self._num_restarts(params) is None else RESTARTS
+        return factors_of(run, self.latent_prior, restarts, self._by_name)
 
     # ---------------------------------------------------------------- marginals and posteriors
 
     def log_marginal_rows(self, params: Params) -> Tensor:
-        """Log-likelihood of each row with the latents summed out, (N,) or (R, N); () or (R,) without a common plate."""
+        """Log-likelihood of each row given the parameters, latents summed out, (R, N) or (N,).
+
+        Without a common plate (R,) or ().
+        """
         return self._each(lambda own: self._factors(own).log_rows(), params)
 
     def log_marginal(self, params: Params) -> Tensor:
@@ -438,7 +451,8 @@ class Program:
             return posteriors_of(self._factors(params))
 
     def expected_complete_log_density(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
-        """E[log p(data, latents | params)] under fixed factor posteriors, without the prior; () or (R,)."""
+        """E[log p(data, latents | params)] under fixed factor posteriors, () or (R,), with no more
+        of the prior than parameters that share latents with data."""
         return self._each(lambda own, known: self._factors(own).expected(known.weights), params, posteriors)
 
     def expected_log_joint(self, params: Params, posteriors: FactorPosteriors, prior_share: float = 1.0) -> Tensor:
@@ -446,7 +460,10 @@ class Program:
 
         def both(own: Params, known: FactorPosteriors) -> Tensor:
             factors = self._factors(own)
-            return factors.expected(known.weights) + (factors.log_prior if prior_share == 1.0 else prior_share * factors.log_prior)
+            log_prior = factors.expected_prior(known.weights)
+            return factors.expected(known.weights) + (
+                log_prior if prior_share == 1.0 else prior_share * log_prior
+            )
 
         return self._each(both, params, posteriors)
 
@@ -454,6 +471,17 @@ class Program:
         """P(latent = each of its values | data), (N, num_values) or (R, N, num_values), for every latent site."""
         with torch.no_grad():
             return self._each(lambda own: self._factors(own).marginals(), params)
+
+    def latents_above(self, params: Params) -> Params:
+        """One draw of latents that parameters depend on, given parameters (no leading R) alone."""
+        if not self.latent_prior.sites:
+            return {}
+        with torch.no_grad():
+            factors = self._eliminated(params, names=self.latent_prior.sites)
+            return {
+                name: factors.values(name)[index].reshape(self.site(name).shape)
+                for name, index in factors.draw().items()
+            }
 
     def sample_latents(self, params: Params, num_draws: int = 1) -> dict[str, Tensor]:
         """Exact joint draws of the latents given data and parameters (no leading R), (num_draws, \\*site shape)."""
@@ -498,38 +526,15 @@ class Program:
         latent site and on no row. Where another factor depends on the row, as a law of latents given covariates does, so do the weights.
         """
         observed = self.names("observed")
-        if len(observed) != 1 or self.names("local") or self.is_chain or not (self._num_restarts(params) is None or self.is_own or self.broadcasts()):
+        if self.max_plate_nesting != 1 or len(observed) != 1 or self.names("local"):
+            return None
+        if self.is_chain or self.latent_prior.sites:
+            return None
+        if not (self._num_restarts(params) is None or self.is_own or self.broadcasts()):
             return None
         with torch.no_grad():
             factors = self._eliminated(params, unread=observed[0])
-        if factors.scale != 1.0:
-            return None
-        response = factors.trace.nodes[observed[0]]["fn"]
-        if not isinstance(response, ItemResponse) or self.max_plate_nesting != 1:
-            return None
-        if factors.trace.nodes[observed[0]]["mask"] is not None or any(
-            ordinal != factors.target for ordinal in factors.ordinals.values()
-        ):
-            return None
-        eta_symbols = {
-            factors.symbols[observed[0]].get(dim - response.eta.dim() + 1)
-            for dim, size in enumerate(response.eta.shape[:-1])
-            if size > 1
-        }
-        parents = [name for name, symbol in factors.enumerated.items() if symbol in eta_symbols]
-        rows = factors.target - {factors.restarts}
-        upper = {name: term for name, term in factors.terms.items() if name != observed[0]}
-        upper_rows = any(term.dim() and term.shape[-1] > 1 for term in upper.values())
-        if len(parents) != 1 or eta_symbols - {factors.enumerated[parents[0]], factors.restarts}:
-            return None
-        leaves = {name: term.detach().clone().requires_grad_() for name, term in upper.items()}
-        summed = frozenset() if upper_rows else rows
-        ordinals = {name: t - summed for name, t in factors.ordinals.items() if name in upper}
-        symbol = factors.enumerated[parents[0]]
-        scoped = replace(factors, terms=leaves, ordinals=ordinals, target=factors.target - summed)
-        with torch.enable_grad():
-            log_weights = scoped.unpack(scoped.contract(scoped.packed_terms(), {symbol}), last=symbol)
-        return FiniteMixture(parents[0], factors.values(parents[0]), log_weights, response, leaves, factors.log_prior)
+        return mixture_of(factors, observed[0])
 
     # ---------------------------------------------------------------- parameters
 
@@ -568,8 +573,19 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
     """One draw of every site that ``params`` does not fix, from any program: nothing need be enumerable."""
     if checks_data(model):  # it draws in the precision of its data, double where there are none
         params = {name: value.to(floating_dtype(args)) if value.is_floating_point() else value for name, value in params.items()}
+    ready = prepared(model, floating_dtype([args, params]))
     with isolated(seed), torch.no_grad():
-        _, trace, _ = first_run(prepared(model, floating_dtype([args, params])), args, params)
+        ready, trace, lines = first_run(ready, args, params)
+    above = set() if checks_data(model) else latents_before(sites_of(trace, lines, args)[0], params)
+    if above:  # drawn given the parameters, which depend on them
+        others = {
+            name: node["value"]
+            for name, node in sample_nodes(trace).items()
+            if not node["is_observed"] and name not in above
+        }
+        program = Program(poutine.condition(ready, others), *args)
+        with isolated(seed), torch.no_grad():
+            _, trace, _ = first_run(ready, args, params | program.latents_above(params))
     return {name: _value(trace, name) for name in sample_nodes(trace) if name not in params}
 
 
@@ -581,11 +597,3 @@ def _total(log_probs: Iterator[Tensor], restarts: int | None) -> Tensor:
 def _value(trace: Any, name: str) -> Tensor:
     value: Tensor = trace.nodes[name]["value"]
     return value
-
-
-def _in_restarts(model: Callable[..., Any], restarts: int, nesting: int) -> Callable[..., Any]:
-    def batched(*args: Any) -> Any:
-        with pyro.plate(RESTARTS, restarts, dim=-1 - nesting):
-            return model(*args)
-
-    return batched

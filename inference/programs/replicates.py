@@ -40,6 +40,8 @@ def replicate(program: Program, params: Params, seed: int) -> Params:
 
     What the program reads from its data besides (lengths, covariates, the value before) is as in the data.
     """
+    with isolated(seed):
+        params = params | program.latents_above(params)
     nodes = _nodes(program, poutine.uncondition(program.model), params, seed)
     return {name: _seen(nodes[name]) for name in observed_names(program)}
 

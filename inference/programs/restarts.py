@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
+import pyro
 import torch
 from pyro import poutine
 from torch import Tensor
@@ -12,9 +14,21 @@ from torch import Tensor
 from inference.programs.alone import isolated, quiet
 from inference.programs.tables import first_tensor, map_tensors, row_data
 
-__all__ = ["at", "inner_points", "run_together", "stacked"]
+__all__ = ["RESTARTS", "at", "in_restarts", "inner_points", "run_together", "stacked"]
+
+RESTARTS = "_restarts"  # name of the plate over them
 
 TRIAL_ROWS, TRIAL_VALUES = 64, 2**10  # rows of a table that a trial of two restarts runs on; values of a latent that it sums over
+
+
+def in_restarts(model: Callable[..., Any], restarts: int, nesting: int) -> Callable[..., Any]:
+    """The program inside a plate over restarts, on the left of its own plates."""
+
+    def batched(*args: Any) -> Any:
+        with pyro.plate(RESTARTS, restarts, dim=-1 - nesting):
+            return model(*args)
+
+    return batched
 
 
 def at(value: Any, restart: int) -> Any:

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pyro import poutine
 from torch.distributions import constraints
 
-__all__ = ["MAX_SUMMED", "Site", "is_large", "law_of", "sample_nodes", "unchanging_laws"]
+from inference.programs.tables import first_tensor
+from ppl_models.parts.distributions import support_size
+
+__all__ = [
+    "MAX_SUMMED",
+    "Site",
+    "check_dependent",
+    "check_finite",
+    "enumerating",
+    "is_large",
+    "latents_before",
+    "law_of",
+    "sample_nodes",
+    "sites_of",
+    "unchanging_laws",
+]
 
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
 MAX_VALUES = 2**16  # of one latent site
@@ -22,7 +38,8 @@ class Site:
 
     Args:
         name: its name.
-        kind: "parameter", "latent", "local" or "observed".
+        kind: "parameter", "latent", "local", "observed" or, of a ``pyro.factor`` outside the plates
+            over rows, "factor".
         shape: own batch and event shape, without restarts; for latents and observed sites with the rows.
         support: the constraint its values satisfy.
         plates: names of the plates it stands in, outermost first.
@@ -62,6 +79,197 @@ def sample_nodes(trace: Any) -> dict[str, Any]:
         for name, node in trace.nodes.items()
         if node["type"] == "sample" and type(node["fn"]).__name__ != "_Subsample"
     }
+
+
+def _records(node: Any) -> bool:
+    """Whether a site notes a value that other sites determine, so that its log-density is zero.
+
+    So do ``pyro.deterministic``, reparametrised sites, and a Delta that is not observed.
+    """
+    fn, is_hidden = node["fn"], False
+    while hasattr(fn, "base_dist"):
+        is_hidden = is_hidden or getattr(fn, "_mask", None) is False
+        fn = fn.base_dist
+    if type(fn).__name__ != "Delta":
+        return False
+    return is_hidden or not (node["is_observed"] or bool(torch.as_tensor(fn.log_density).any()))
+
+
+def latents_before(sites: Iterable[Site], parameters: Collection[str] = ()) -> set[str]:
+    """Discrete latents that a parameter, or a factor outside the plates over rows, may depend on.
+
+    It comes after them, in their plates at least.
+
+    Args:
+        sites: in the program's order; parameters: names of more sites that are parameters.
+    """
+    latents: list[Site] = []
+    found: set[str] = set()
+    for site in sites:
+        if site.name in parameters or site.kind in ("parameter", "factor"):
+            found |= {latent.name for latent in latents if set(latent.plates) <= set(site.plates)}
+        elif site.kind == "latent":
+            latents.append(site)
+    return found
+
+
+def check_finite(sites: Iterable[Site]) -> None:
+    """Refuse latents of infinitely or too many values.
+
+    Raises:
+        ValueError: naming the first of them, and what to do.
+    """
+    for site in sites:
+        if site.kind == "latent" and site.num_values is None:
+            size = f" of {site.shape[-1]} bits" if site.is_binary and site.shape else ""
+            line = f" ({site.line})" if site.line else ""
+            raise ValueError(
+                f"latent site {site.name!r}{size}{line} with support {site.support} cannot be "
+                "enumerated; use a distribution with a finite support (BinaryVector for a vector "
+                "of bits, a Categorical over 0, ..., M for a count), fewer latents, or an engine "
+                "that samples them (SAEM for bits, SVI with a guide of your own)"
+            )
+
+
+def check_dependent(site: Site, alone: Any, at_once: Any, room: int) -> None:
+    """Refuse a parameter or factor that depends on a latent in a way that cannot be summed over.
+
+    Args:
+        site: the parameter or factor.
+        alone: its node in a plain run; at_once: in a run with all values of the latents, which
+            stand on the left of ``room`` dims.
+
+    Raises:
+        ValueError: for entries outside any plate, which cannot be told from values of a latent; for
+            a support that depends on a latent.
+    """
+    line = f" ({site.line})" if site.line else ""
+    in_plates = {frame.dim for frame in alone["cond_indep_stack"] if frame.vectorized}
+    shape = alone["fn"].batch_shape
+    for dim in range(-len(shape), 0):
+        if shape[dim] > 1 and dim not in in_plates:
+            raise ValueError(
+                f"{site.kind} {site.name!r}{line} depends on a discrete latent and has "
+                f"{shape[dim]} values in dim {dim}, which stands in no plate, so that they cannot "
+                "be told from values of the latent: put it inside with "
+                f"pyro.plate('components', {shape[dim]}):, or make it one "
+                + ("number by .sum()" if site.kind == "factor" else "vector by .to_event(1)")
+            )
+    base, event_dim = at_once["fn"].support, at_once["fn"].event_dim
+    while hasattr(base, "base_constraint"):
+        base = base.base_constraint
+    if any(
+        isinstance(bound, torch.Tensor) and bound.dim() > room + event_dim
+        for bound in vars(base).values()
+    ):
+        raise ValueError(
+            f"parameter {site.name!r}{line} has a support that depends on a discrete latent: one "
+            "support for all values of the latent was expected, such as a Normal of another scale, "
+            "or a site for each value, between which torch.where chooses"
+        )
+
+
+def enumerating(model: Callable[..., Any]) -> Callable[..., Any]:
+    """The program with all its discrete latents to be summed out, whatever strategy it names."""
+
+    def parallel(site: Any) -> Any:
+        is_open = site["type"] == "sample" and not site["is_observed"]
+        if not is_open or not getattr(site["fn"], "has_enumerate_support", False):
+            return {}
+        if type(site["fn"]).__name__ == "_Subsample":
+            return {}
+        expand = site["infer"].get("expand", False)
+        return {"enumerate": "parallel", "num_samples": None, "expand": expand}
+
+    out: Callable[..., Any] = poutine.infer_config(model, parallel)
+    return out
+
+
+def sites_of(
+    trace: Any, lines: dict[str, str], args: tuple[Any, ...]
+) -> tuple[tuple[Site, ...], frozenset[str]]:
+    """The sites of a program that add to its density, in its order, and its plates over rows.
+
+    Args:
+        trace: of a run; lines: where each site stands in the user's file.
+        args: what the program was called with.
+    """
+    nodes = {name: node for name, node in sample_nodes(trace).items() if not _records(node)}
+    plates = {
+        name: tuple(f.name for f in node["cond_indep_stack"] if f.vectorized)
+        for name, node in nodes.items()
+    }
+    observed = [name for name, node in nodes.items() if node["is_observed"]]
+    data = [name for name in observed if law_of(nodes[name]["fn"]) != "Unit"] or observed
+    row_plates = _row_plates(nodes, plates, data, args)
+    sites = []
+    for name, node in nodes.items():
+        fn = node["fn"]
+        num_values = None
+        in_rows = bool(row_plates & set(plates[name]))
+        if node["is_observed"]:
+            kind = "observed" if in_rows or name in data else "factor"
+        elif fn.support.is_discrete:
+            kind = "latent"
+            if fn.has_enumerate_support and not getattr(fn, "reinterpreted_batch_ndims", None):
+                num_values = support_size(fn)
+        else:
+            kind = "local" if in_rows else "parameter"
+        shape = tuple(fn.batch_shape + fn.event_shape)
+        sites.append(
+            Site(
+                name,
+                kind,
+                shape,
+                fn.support,
+                plates[name],
+                num_values,
+                law_of(fn),
+                bool(node["infer"].get("_markov_depth")),
+                lines.get(name, ""),
+            )
+        )
+    return tuple(sites), frozenset(row_plates)
+
+
+def _row_plates(
+    nodes: dict[str, Any],
+    plates: dict[str, tuple[str, ...]],
+    data: Sequence[str],
+    args: tuple[Any, ...],
+) -> set[str]:
+    """The plates over rows: those that all data and discrete latents in plates of theirs share.
+
+    Where they share none, all that any of them stands in. Several shared ones, as persons and items
+    of a table, are rows all where discrete latents stand in them too. Continuous sites in some of
+    them (abilities, difficulties) then leave it open what a row is: the plate as long as the data,
+    else the outermost.
+    """
+    of_data = {plate for n in data for plate in plates[n]}
+    hidden = [
+        n for n, node in nodes.items() if not node["is_observed"] and node["fn"].support.is_discrete
+    ]
+    hidden = (
+        [n for n in hidden if of_data & set(plates[n])] if of_data else hidden
+    )  # others are latents of parameters, or of all rows
+    of_rows = [*data, *hidden]
+    common = set.intersection(*(set(plates[n]) for n in of_rows)) if of_rows else set()
+    if not common:
+        return {name for n in of_rows for name in plates[n]}
+    continuous = [
+        n
+        for n, node in nodes.items()
+        if not (node["is_observed"] or node["fn"].support.is_discrete)
+    ]
+    inside = [some for some in (set(plates[n]) & common for n in continuous) if some]
+    if len(common) == 1 or not inside or (hidden and set.intersection(*inside)):
+        return common
+    frames = {f.name: f for n in of_rows for f in nodes[n]["cond_indep_stack"] if f.name in common}
+    table = first_tensor(args[0]) if args else None
+    shape = tuple(getattr(table, "shape", ()))
+    num_rows = shape[0] if shape else None
+    as_long = [f for f in frames.values() if f.size == num_rows] or list(frames.values())
+    return {min(as_long, key=lambda f: f.dim).name}
 
 
 def unchanging_laws(names: Sequence[str], first: Any, second: Any) -> dict[str, Any] | None:

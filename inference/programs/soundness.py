@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from inference.programs.program import Program
+from inference.programs.sites import law_of
 
 __all__ = ["check_program"]
 
@@ -81,7 +82,8 @@ def _check_plates(name: str, line: str, node: Any) -> None:
         if batch[dim] > 1 and dim not in in_plates:
             raise ValueError(
                 f"site {name!r}{line} has {batch[dim]} values in dim {dim}, which stands in no plate, so that they cannot be told from values of a "
-                f"latent: put it inside with pyro.plate('rows', {batch[dim]}):, or make it one vector by .to_event(1)"
+                f"latent: put it inside with pyro.plate('rows', {batch[dim]}):, or make it one "
+                + ("number by .sum()" if law_of(node["fn"]) == "Unit" else "vector by .to_event(1)")
             )
 
 

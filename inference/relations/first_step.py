@@ -148,7 +148,7 @@ class FirstStep:
         return torch.ones(self.fit.num_rows, dtype=torch.float64) if weights is None else weights.detach().cpu().double()
 
     def _chances(self, fit: FitRecord) -> Tensor:
-        (chances,) = posterior_latents(fit, self.data).values()
+        chances = posterior_latents(fit, self.data)[next(iter(fit.latents or {}))]
         return chances.detach().double()
 
     @staticmethod

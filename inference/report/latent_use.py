@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from inference.fitting.draws import latents_of_draws
 from inference.fitting.names import dims_of, labels_of
@@ -63,17 +65,61 @@ class LatentUse:
         return rows
 
 
+def _means(subject: Subject) -> dict[str, Tensor]:
+    """Posteriors of the discrete latents, by site."""
+    fit, drawn = subject.fit, subject.fit.local_draws or {}
+    if not drawn and not (fit.draws and _outside(subject)):
+        return fit.posterior_latents(subject.data)
+    draws = {name: value.flatten(0, 1) for name, value in ((fit.draws or {}) | drawn).items()}
+    averaged = latents_of_draws(fit, draws, subject.data)  # over parameters and continuous latents
+    if drawn:
+        return averaged
+    own = {name: averaged[name] for name in _outside(subject)}
+    return fit.posterior_latents(subject.data) | own
+
+
+def _outside(subject: Subject) -> list[str]:
+    """Discrete latents that stand in no plate over rows, where the program has such a plate."""
+    program = subject.program
+    if program is None:
+        return []
+    return [name for name in program.names("latent") if name not in program.row_latents]
+
+
+def _of_parameters(subject: Subject) -> Iterator[Part]:
+    """What latents outside the plates over rows are, such as those that switch parameters on."""
+    means, lines = subject.once(_means), []
+    for site in _outside(subject):
+        chances = means[site].detach().cpu().double()
+        values = range(1, 2) if chances.shape[-1] == 2 else range(chances.shape[-1])
+        for entry in itertools.product(*map(range, chances.shape[:-1])):
+            name = f"{site}[{', '.join(map(str, entry))}]" if entry else site
+            lines += [
+                [name, str(value), number(float(chances[(*entry, value)]), 3)] for value in values
+            ]
+    if lines:
+        yield from cut_table(
+            ("latent outside the rows", "value", "posterior probability"), lines, MOST_LINES
+        )
+        given = "averaged over the draws" if subject.fit.draws else "given the estimates"
+        yield Note(
+            "These latents belong to parameters, or to all rows together; their probabilities are "
+            f"{given}."
+        )
+
+
 def latent_use(subject: Subject) -> list[LatentUse]:
     """Every discrete latent that rows have, in the program's order; needs the data."""
-    fit, data = subject.fit, subject.data
+    fit = subject.fit
+    outside = set(_outside(subject))
     continuous = {*fit.structure.local_sites, *fit.structure.integrated_sites}
     continuous |= set(subject.program.names("local")) if subject.program is not None else set()
-    drawn = fit.local_draws or {}
-    if drawn:  # averaged over the draws of parameters and continuous latents together
-        means = latents_of_draws(fit, {name: value.flatten(0, 1) for name, value in ((fit.draws or {}) | drawn).items()}, data)
-    else:
-        means = fit.posterior_latents(data)
-    posterior = {site: value.detach().cpu().numpy() for site, value in means.items() if site not in continuous}
+    means = subject.once(_means)
+    posterior = {
+        site: value.detach().cpu().numpy()
+        for site, value in means.items()
+        if site not in continuous | outside
+    }
     out = []
     own = [site for site in subject.program.sites if site.name in posterior] if subject.program is not None else []
     groups = stems(own) | {name: [name] for name in posterior if name not in {site.name for site in own}}
@@ -108,6 +154,7 @@ def latents(subject: Subject) -> Iterator[Part]:
     if values:
         yield from cut_table(("site", "value", "share", "most probable in", "mean probability where it is"), values, MOST_LINES)
         yield Note("The last column is how surely a row, or a step of a sequence, has the value that it most probably has: 1 is for sure.")
+    yield from _of_parameters(subject)
     for site, value in (fit.local_draws or {}).items():
         flat = value.flatten(0, 1).double()
         low, high, spread = float(flat.mean(0).min()), float(flat.mean(0).max()), float(flat.std(0).mean())

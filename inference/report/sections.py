@@ -173,7 +173,7 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
             role = f"latent, {bits} bits" if bits else f"latent, {site.num_values:,} values" if site.num_values else "latent"
         many = f"{len(members)} of them, such as {members[0]}" if len(members) > 1 else stem
         own = fit.params[site.name].shape if site.name in fit.params else site.shape
-        size = "one a row" if site.plates else shape_text(own)
+        size = "one a row" if program.row_plates & set(site.plates) else shape_text(own)
         rows.append([many, role, site.law, size])
     return [Table(("site", "what it is", "law", "size"), rows)]
 
