@@ -13,7 +13,16 @@ from torch import Size, Tensor
 from torch.distributions import constraints
 
 from ppl_models.descriptions.units import Units, column_means
-from ppl_models.parts.frames import MAX_LEVELS, as_frame, coded, column_names, holds_texts, levels_of_frame, row_of
+from ppl_models.parts.frames import (
+    MAX_LEVELS,
+    as_frame,
+    check_texts,
+    coded,
+    column_names,
+    holds_texts,
+    levels_of_frame,
+    row_of,
+)
 from ppl_models.parts.validation import as_table, check_number, is_number, plain_fields
 
 __all__ = ["ClassCoefficients", "Covariates", "LatentCoefficients", "covariates_given"]
@@ -90,6 +99,8 @@ class Covariates:
             raise ValueError(f"Covariates: a data frame with the covariates as its columns was expected, got {type(frame).__name__}")
         levels = []
         for name in frame.columns:
+            if holds_texts(frame[name]):
+                check_texts(frame[name], f"Covariates: column {str(name)!r}")
             own = levels_of_frame("Covariates", frame[[name]], max_levels)[0] if holds_texts(frame[name]) else ()
             if len(own) == 1:
                 raise ValueError(f"Covariates: column {str(name)!r} holds {own[0]!r} alone, so that nothing can depend on it: leave it out")
