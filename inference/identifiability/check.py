@@ -212,7 +212,7 @@ def check_graph(
         ValueError: for a graph that is not a matrix of 0 and 1, values of other shapes or not finite, or names that do
             not fit.
     """
-    matrix = np.asarray(graph.detach().cpu() if isinstance(graph, Tensor) else graph, dtype=float)
+    matrix = _numbers(graph, "check_graph: graph must be a matrix (J, K) of 0 and 1")
     if matrix.ndim != 2 or 0 in matrix.shape or not np.isin(matrix, (0, 1)).all():
         raise ValueError(f"check_graph: graph must be a matrix (J, K) of 0 and 1, got shape {matrix.shape}")
     _check_bottom(bottom)
@@ -408,10 +408,32 @@ def _unpack(
     return params, layers, root, item_names
 
 
+def _numbers(value: Any, wanted: str) -> np.ndarray:
+    """An array of numbers in double precision; ``wanted`` says what must come."""
+    try:
+        return np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=float)
+    except (TypeError, ValueError):
+        parts = (
+            [str(np.shape(part)) for part in value]
+            if isinstance(value, list | tuple) and all(map(_is_array, value))
+            else []
+        )
+        several = (
+            f"{len(parts)} arrays of shapes {', '.join(parts)}: ask for one of them at a time"
+            if parts
+            else repr(value)
+        )
+        raise ValueError(f"{wanted}, got {several}") from None
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | Tensor)
+
+
 def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
     if value is None:
         raise ValueError(f"check_identifiability: params must hold {name!r}")
-    array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=float)
+    array = _numbers(value, f"{name} must have shape {shape}")
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     if not np.isfinite(array).all():
