@@ -64,7 +64,7 @@ def test_a_size(own, mark, words):
     ],
 )
 def test_a_size_says_of_what(models, words):
-    record = replace(sized(), study=SimpleNamespace(models=models, below=[]))
+    record = replace(sized(), study=SimpleNamespace(models=models, sizes=(1, 2, 3), below=[]))
     assert choice(record).verdict.headline.startswith(words)
 
 
