@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,7 @@ from torch.distributions import constraints
 from ppl_models.descriptions.units import Units, column_means
 from ppl_models.parts.frames import (
     MAX_LEVELS,
+    alike_levels,
     as_frame,
     check_texts,
     coded,
@@ -23,7 +25,13 @@ from ppl_models.parts.frames import (
     levels_of_frame,
     row_of,
 )
-from ppl_models.parts.validation import as_table, check_number, is_number, plain_fields
+from ppl_models.parts.validation import (
+    CodesWarning,
+    as_table,
+    check_number,
+    is_number,
+    plain_fields,
+)
 
 __all__ = ["ClassCoefficients", "Covariates", "LatentCoefficients", "covariates_given"]
 
@@ -223,6 +231,9 @@ class Covariates:
         Raises:
             ValueError: naming the column and row of an entry that is missing or an unknown category; for a fit, a term that is the same in all rows, or that
                 follows from the others.
+
+        Warns:
+            CodesWarning: naming categories that differ in case or in blanks alone.
         """
         given = as_frame(given)
         if hasattr(given, "columns"):
@@ -248,6 +259,9 @@ class Covariates:
                 raise ValueError(f"data: covariate {self.names[p]!r}: a code from 0 to {len(own) - 1} was expected, got {float(table[row, p]):g} in {row_of(given, row)}")
         if for_fit:
             self._check_terms(table)
+        for name, own in zip(self.names, self.levels, strict=True) if for_fit else ():
+            for words in alike_levels(name, own):
+                warnings.warn(words, CodesWarning, stacklevel=3)
         return table
 
     def _check_terms(self, table: Tensor) -> None:

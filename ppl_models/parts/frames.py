@@ -119,12 +119,17 @@ def check_texts(column: Any, where: str) -> None:
         )
 
 
-def alike_levels(levels: Iterable[str]) -> list[tuple[str, ...]]:
-    """Names of categories that differ in case or in blanks alone, those together."""
+def alike_levels(name: str, levels: Iterable[str]) -> list[str]:
+    """Sentences on categories of a column whose names differ in case or in blanks alone."""
     groups: dict[str, list[str]] = {}
     for level in levels:
         groups.setdefault(" ".join(str(level).split()).casefold(), []).append(level)
-    return [tuple(group) for group in groups.values() if len(group) > 1]
+    return [
+        f"column {name!r} holds {', '.join(map(repr, group))} as {len(group)} categories: write "
+        "them in one way if they are one"
+        for group in groups.values()
+        if len(group) > 1
+    ]
 
 
 def kind_of_column(column: Any) -> str:

@@ -332,11 +332,7 @@ def _doubts_of(
     name: str, observed: Tensor, family: ResponseFamily, levels: Sequence[str]
 ) -> list[str]:
     """What a column looks like instead of that which it is taken for, a sentence each."""
-    alike = [
-        f"column {name!r} holds {quoted(group)} as {len(group)} categories: write them in one way "
-        "if they are one"
-        for group in alike_levels(levels)
-    ]
+    alike = alike_levels(name, levels)
     if isinstance(family, Normal):
         taken_for = "measurements"
     elif isinstance(family, Poisson | NegativeBinomial):

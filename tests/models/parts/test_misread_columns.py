@@ -81,6 +81,12 @@ def test_a_pandas_categorical_says_that_its_texts_are_categories():
         Categorical.from_frame(many)
 
 
+def test_covariates_name_categories_that_are_written_in_several_ways():
+    given = pd.DataFrame({"sex": ["male", "Male", "female", "female"], "age": [3.0, 4.0, 6.0, 9.0]})
+    with pytest.warns(CodesWarning, match="column 'sex' holds 'Male', 'male' as 2 categories"):
+        Covariates.from_frame(given).check(given)
+
+
 def test_a_code_among_ordered_categories_is_named():
     frame = pd.DataFrame({"x": [1, 2, 3, -99] * 3})
     with pytest.warns(
