@@ -413,21 +413,11 @@ def _numbers(value: Any, wanted: str) -> np.ndarray:
     try:
         return np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=float)
     except (TypeError, ValueError):
-        parts = (
-            [str(np.shape(part)) for part in value]
-            if isinstance(value, list | tuple) and all(map(_is_array, value))
-            else []
-        )
-        several = (
-            f"{len(parts)} arrays of shapes {', '.join(parts)}: ask for one of them at a time"
-            if parts
-            else repr(value)
-        )
+        several = repr(value)
+        if isinstance(value, list | tuple) and all(hasattr(part, "shape") for part in value):
+            shapes = ", ".join(str(tuple(part.shape)) for part in value)
+            several = f"{len(value)} arrays of shapes {shapes}: ask for one of them at a time"
         raise ValueError(f"{wanted}, got {several}") from None
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | Tensor)
 
 
 def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
