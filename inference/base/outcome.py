@@ -122,7 +122,7 @@ class DegenerateWarning(UserWarning):
 
 
 class RowsWarning(UserWarning):
-    """Rows were left out of a fit."""
+    """Rows were left out of a fit, or sizes out of a comparison that have too few rows."""
 
 
 class StartsWarning(UserWarning):

@@ -392,7 +392,8 @@ def read_mixed(path: str, columns: str | Sequence[str] | None, texts: Collection
     """
     import pandas as pd
 
-    from ppl_models.datasets.files import EntryError, is_number, read_texts
+    from ppl_models.datasets.files import EntryError, inexact_entry, is_number, read_texts
+    from ppl_models.parts.frames import misread_numbers
 
     names = names_of(columns, "--columns") if isinstance(columns, str) else columns
     if not texts:
@@ -403,9 +404,15 @@ def read_mixed(path: str, columns: str | Sequence[str] | None, texts: Collection
     for name, own in held.items():
         other = [row for row, entry in enumerate(own) if entry is not None and not is_number(entry)]
         if name not in texts and other and any(entry is not None and is_number(entry) for entry in own):
+            misread = misread_numbers(dict.fromkeys(own[row] for row in other))
+            if misread:
+                raise ValueError(f"{path}: column {name!r} holds {misread}")
             words = f"column {name!r} holds numbers, and {own[other[0]]!r} in row {other[0]}" + (f" ({len(other):,} such rows)" if len(other) > 1 else "")
             raise ValueError(f"{path}: {words}: leave such an entry empty if it is missing, or the column out{remedy.format(name=name)}")
         if name not in texts and not other:
+            inexact = next(filter(None, map(inexact_entry, filter(None, own))), "")
+            if inexact:
+                raise ValueError(f"{path}: column {name!r}: {inexact}")
             held[name] = [math.nan if entry is None else float(entry) for entry in own]  # type: ignore[misc]
     return pd.DataFrame(held)
 

@@ -45,7 +45,7 @@ from inference.cli.app import (
     with_covariates,
     write_csv,
 )
-from ppl_models.parts.frames import holds_texts, kind_of_column
+from ppl_models.parts.frames import holds_texts, kind_of_column, misread_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,7 +223,10 @@ def _blocks(frame: pd.DataFrame, kinds: list[str]) -> ResponseFamily:
         names = [name for _, name in own]
         for name in names:
             if kind == CATEGORIES and frame[name].nunique() > max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(frame) // 2)):
-                raise ValueError(f"column {name!r} holds {frame[name].nunique():,} different texts, too many for categories; leave it out with --columns")
+                values = frame[name].dropna().unique()
+                many = f"{len(values):,} different texts, too many for categories"
+                held = misread_numbers(values) or f"{many}; leave it out with --columns"
+                raise ValueError(f"column {name!r} holds {held}")
             if kind != CATEGORIES and kind not in ORDERED and holds_texts(frame[name]):
                 raise ValueError(f"--response: column {name!r} holds texts, which {kind} items cannot be; leave it out with --columns, or say {name}={CATEGORIES}")
         family: ResponseFamily
@@ -312,8 +315,12 @@ def doubts_of(frame: pd.DataFrame) -> list[str]:
     """What a stranger to the table would ask."""
     import numpy as np
 
-    columns = {name: frame[name].to_numpy() for name in frame.columns if not holds_texts(frame[name]) and len(frame) > 2}
-    return _counting([name for name, values in columns.items() if (values == values[0] + np.arange(len(values))).all()])
+    columns = {
+        name: frame[name].to_numpy(np.float64, na_value=np.nan)
+        for name in frame.columns
+        if not holds_texts(frame[name]) and len(frame) > 2
+    }
+    return _counting([name for name, values in columns.items() if (np.diff(values) == 1).all()])
 
 
 def _counting(names: Sequence[str]) -> list[str]:

@@ -103,11 +103,11 @@ def select_dde(
         for text in dict.fromkeys(str(warning.message) for warning in caught):
             warn(text)
         out.mkdir(parents=True, exist_ok=True)
+        if found.fits:  # kept before anything that can fail
+            found.best.save(out / "fit")
         write_csv(found.table, out / "sizes.csv", index_label=found.table.index.name or "")
         write_picture(found.plot().figure, out / "selection.png")
         page = write_choice_report(found, out / "report.html")
-        if found.fits:
-            found.best.save(out / "fit")
         record = {
             "criterion": criterion.value,
             "layer": ranged[0] + 1,
@@ -118,6 +118,6 @@ def select_dde(
         write_json(record, out / "selection.json")
         typer.echo(found.table.to_string(float_format="{:,.2f}".format))
         typer.echo(f"chosen by {criterion.value}: {counted(found.chosen, 'latent')} in layer {ranged[0] + 1}")
-        if len(grid) > 1 and found.chosen == grid[-1]:
-            warn(f"the largest size compared was chosen; try up to {2 * grid[-1]}")
+        if len(found.sizes) > 1 and found.chosen == found.sizes[-1]:
+            warn(f"the largest size compared was chosen; try up to {2 * found.chosen}")
         typer.echo(f"results in {out}: {page.name} (open it in a browser), sizes.csv")

@@ -184,15 +184,15 @@ def _select(model: Any, frame: Any, sizes: list[int] | None, restarts: int, seed
     with listening() as caught:
         answer = select_components(model, frame, sizes, num_restarts=restarts, seed=seed, progress=not no_progress)
         chosen = answer.fit
+        out.mkdir(parents=True, exist_ok=True)  # the fit is kept before anything that can fail
+        chosen.save(out / "fit")
+        write_csv(answer.table.reset_index(), out / "laws.csv")
         result = acdc({chosen.model.num_components: chosen}, frame, seed=seed)  # type: ignore[attr-defined]
     for text in dict.fromkeys(str(found.message) for found in caught):
         warn(text)
-    out.mkdir(parents=True, exist_ok=True)
-    write_csv(answer.table.reset_index(), out / "laws.csv")
     write_csv(result.to_frame(), out / "components.csv")
     write_how_many_report(answer, out / "report.html", result)
     write_picture(answer.plot(), out / "laws.png")
-    chosen.save(out / "fit")
     write_json(record_of(answer) | {"seed": seed}, out / "selection.json")
     typer.echo(answer.verdict)
     typer.echo(f"results in {out}: report.html (open it in a browser), laws.csv, fit/ (Fit.load)")

@@ -83,7 +83,7 @@ def select_pmf(
         from inference.programs.alone import listening
         from inference.report.components import write_selection_report
         from inference.selection.components import compare_criteria, fit_grid, parallel_analysis
-        from inference.selection.how_many.rule import PLAIN_GRIDS, select_components
+        from inference.selection.how_many.rule import PLAIN_GRIDS, plain_grids, select_components
         from inference.selection.reproducibility import reproducibility
         from ppl_models.matrix_factorization import PoissonFactorization
         from ppl_models.usage_factorization import UsageFactorization
@@ -98,23 +98,58 @@ def select_pmf(
         sizes = grid_of(k, "--components")
         check_out(out, overwrite)
         frame = read_frame(data, columns, can_choose=True)
+        compared, halves, left_out = _for_halves(
+            sizes or list(range(1, min(PLAIN_GRIDS[-1], *frame.shape) + 1)), len(frame), halves
+        )
+        if left_out:
+            warn(left_out)
         with listening() as caught:
-            answer = None
+            answer, result = None, None
             if criterion is Criterion.rule:
-                answer = select_components(family, frame, sizes, num_restarts=starts, bootstrap=bootstrap, seed=seed, progress=not no_progress)
+                for numbers in plain_grids(compared[-1]) if sizes is None else [compared]:
+                    answer = select_components(
+                        family,
+                        frame,
+                        numbers,
+                        num_restarts=starts,
+                        bootstrap=bootstrap,
+                        seed=seed,
+                        progress=not no_progress,
+                    )
+                    if answer.word != "grid too short":
+                        break
+                assert answer is not None
                 fits = {n: one for (law, n), one in answer.fits.items() if law == answer.law}
             else:
-                plain = range(1, min(PLAIN_GRIDS[-1], *frame.shape) + 1)
-                fits = fit_grid(lambda n: family(frame.shape[1], n), frame, sizes or plain, starts, seed, not no_progress)
-            result = acdc(fits, frame, min_share=min_share, seed=seed)
-            returning = reproducibility(fits, frame, halves, seed=seed) if halves else None
+                fits = fit_grid(
+                    lambda n: family(frame.shape[1], n),
+                    frame,
+                    compared,
+                    starts,
+                    seed,
+                    not no_progress,
+                )
+            if criterion is Criterion.acdc:
+                result = acdc(fits, frame, min_share=min_share, seed=seed)
             table = compare_criteria(fits, frame, result)
+            chosen = (
+                int(table.loc[ROW[criterion], "chosen"])
+                if answer is None
+                else answer.num_components
+            )
+            out.mkdir(parents=True, exist_ok=True)  # the fit is kept before anything that can fail
+            fits[chosen].save(out / "fit")
+            write_csv(table, out / "criteria.csv", index_label="criterion")
+            if answer is not None:
+                write_csv(answer.table.reset_index(), out / "laws.csv")
+            if result is None:
+                result = acdc(fits, frame, min_share=min_share, seed=seed)
+                table = compare_criteria(fits, frame, result)
+                write_csv(table, out / "criteria.csv", index_label="criterion")
+            returning = reproducibility(fits, frame, halves, seed=seed) if halves else None
         for text in dict.fromkeys(str(found.message) for found in caught):
             warn(text)
-        chosen = int(table.loc[ROW[criterion], "chosen"]) if answer is None else answer.num_components
         choice = result.select()
-        out.mkdir(parents=True, exist_ok=True)
-        write_csv(table, out / "criteria.csv", index_label="criterion")
         write_csv(result.to_frame(), out / "components.csv")
         page = out / "report.html"
         analysis = parallel_analysis(frame) if frame.notna().to_numpy().all() and len(frame) > 2 else None
@@ -123,7 +158,6 @@ def select_pmf(
         write_picture(plot_choice(result), out / "choice.png")
         write_picture(plot_discrepancies(result, chosen), out / "discrepancies.png")
         write_picture(plot_signatures(fits[chosen].params["signatures"], names), out / "signatures.png")
-        fits[chosen].save(out / "fit")
         if usage:
             chance = fits[chosen].posterior_latents(frame)["usage"].numpy()
             labels = [f"component_{i}" for i in range(chosen)]
@@ -144,8 +178,30 @@ def select_pmf(
         if answer is None and share > result.min_share:
             warn(f"larger numbers, up to K = {best}, leave {share:.0%} less in small steps; report.html says more")
         if chosen == max(fits):
-            warn(f"the largest number compared was chosen; try --components {min(fits)}:{2 * chosen}")
+            most = len(frame) // 2 if halves else len(frame)
+            more = (
+                f"try --components {min(fits)}:{min(2 * chosen, most)}"
+                if chosen < most
+                else "the rows hold no more" + (" in each half" if halves else "")
+            )
+            warn(f"the largest number compared was chosen; {more}")
         typer.echo(f"results in {out}: {page.name} (open it in a browser), criteria.csv, fit/ (Fit.load)")
+
+
+def _for_halves(sizes: list[int], num_rows: int, halves: int) -> tuple[list[int], int, str]:
+    """Numbers that half of the rows can hold, pairs of halves, and in a sentence what is left out.
+
+    Where halves hold fewer than two of the numbers all numbers stay, and the halves are left out.
+    """
+    most = num_rows // 2
+    kept = [size for size in sizes if size <= most]
+    if not halves or kept == sizes:
+        return sizes, halves, ""
+    if len(kept) < 2:
+        words = f"halves of the {num_rows:,} rows are not fitted, for they cannot hold the numbers"
+        return sizes, 0, f"{words}: which components return is not looked at"
+    words = f"numbers of components above {most} are left out, for half of the {num_rows:,} rows"
+    return kept, halves, f"{words} cannot hold them; --halves 0 compares them, without the halves"
 
 
 def record_of(answer: HowMany) -> dict[str, Any]:

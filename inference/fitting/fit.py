@@ -157,7 +157,10 @@ def fit(
                     state = search_starts(search, method, inner, _batches(inner, init, search.batch), bar, path)
             result = assemble(problem, method, state, time.monotonic() - began, standard)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
-            raise ValueError(f"{NO_ANSWER} a matrix could not be worked with ({error}). {REMEDY}") from error
+            raise ValueError(
+                f"{NO_ANSWER} a matrix (of variances, of cross-products of columns, or of second "
+                f"derivatives) could not be inverted or taken apart. {REMEDY}"
+            ) from error
     ended = "converged" if result.converged else "stopped"
     logger.info("%s after %s iterations and %.1f s, %s %.4f", ended, f"{result.num_iterations:,}", result.seconds, result.objective_name, result.objective)
     messages = tuple(dict.fromkeys(str(w.message) for w in caught))

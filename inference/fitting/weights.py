@@ -19,7 +19,7 @@ from inference.programs.data import first_tensor, is_frame
 from inference.structures.registry import structure_of
 from ppl_models.parts.frames import as_frame, row_of
 from ppl_models.parts.showing import counted
-from ppl_models.parts.validation import as_table
+from ppl_models.parts.validation import as_table, with_nan
 
 __all__ = ["Missing", "check_weighed", "check_weighing", "complete_covariates", "row_weights", "weights_in_blocks"]
 
@@ -98,9 +98,12 @@ def weights_in_blocks(weights: Any, blocks: RowBlocks) -> tuple[RowBlocks, np.nd
 
 
 def _numbers(values: Any) -> np.ndarray:
-    """As double precision."""
+    """As double precision, NaN where one is missing."""
     try:
-        return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values, dtype=np.float64)
+        return np.asarray(
+            with_nan(np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)),
+            dtype=np.float64,
+        )
     except (TypeError, ValueError) as error:
         raise ValueError(f"weights: one number a row was expected ({error})") from error
 

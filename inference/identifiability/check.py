@@ -212,7 +212,7 @@ def check_graph(
         ValueError: for a graph that is not a matrix of 0 and 1, values of other shapes or not finite, or names that do
             not fit.
     """
-    matrix = np.asarray(graph.detach().cpu() if isinstance(graph, Tensor) else graph, dtype=float)
+    matrix = _numbers(graph, "check_graph: graph must be a matrix (J, K) of 0 and 1")
     if matrix.ndim != 2 or 0 in matrix.shape or not np.isin(matrix, (0, 1)).all():
         raise ValueError(f"check_graph: graph must be a matrix (J, K) of 0 and 1, got shape {matrix.shape}")
     _check_bottom(bottom)
@@ -408,10 +408,22 @@ def _unpack(
     return params, layers, root, item_names
 
 
+def _numbers(value: Any, wanted: str) -> np.ndarray:
+    """An array of numbers in double precision; ``wanted`` says what must come."""
+    try:
+        return np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=float)
+    except (TypeError, ValueError):
+        several = repr(value)
+        if isinstance(value, list | tuple) and all(hasattr(part, "shape") for part in value):
+            shapes = ", ".join(str(tuple(part.shape)) for part in value)
+            several = f"{len(value)} arrays of shapes {shapes}: ask for one of them at a time"
+        raise ValueError(f"{wanted}, got {several}") from None
+
+
 def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
     if value is None:
         raise ValueError(f"check_identifiability: params must hold {name!r}")
-    array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=float)
+    array = _numbers(value, f"{name} must have shape {shape}")
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     if not np.isfinite(array).all():

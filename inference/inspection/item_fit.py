@@ -202,6 +202,8 @@ def _by_attribute(structure: AttributeStructure, found: Information, profiles: T
 def _satterthwaite(residual: Tensor, whole: Tensor, left: Tensor) -> tuple[float, float]:
     """The statistic and degrees of residuals whose covariance is ``whole`` at the truth and ``left`` at the estimate; NaN where nothing is left."""
     scale = whole.diagonal().sqrt()
+    if not bool((scale > 0).all()) or not bool(torch.isfinite(whole).all()):
+        return np.nan, np.nan
     values, vectors = torch.linalg.eigh(whole / torch.outer(scale, scale))
     kept = values > COLLINEAR * values[-1]
     whiten = (vectors[:, kept] / values[kept].sqrt()).mT / scale

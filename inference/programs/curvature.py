@@ -22,7 +22,18 @@ from torch import Tensor
 from inference.programs.data import checked, checks_data, first_tensor, map_tensors
 from inference.programs.program import Program
 
-__all__ = ["Colouring", "Undetermined", "climb", "data_chunks", "generalised_inverse", "inverse_information", "minus_hessian", "refuse_flat", "some_names"]
+__all__ = [
+    "Colouring",
+    "Undetermined",
+    "climb",
+    "data_chunks",
+    "eigen_of",
+    "generalised_inverse",
+    "inverse_information",
+    "minus_hessian",
+    "refuse_flat",
+    "some_names",
+]
 
 
 LEAST_SHARE = 0.75  # of the log-likelihood in the curvature of the log-posterior, where rows are silent
@@ -69,6 +80,25 @@ class Undetermined(ValueError):
     """The likelihood is flat, or bent the wrong way, in some direction from the estimate."""
 
 
+def eigen_of(matrix: Tensor, caller: str, what: str = "the information") -> tuple[Tensor, Tensor]:
+    """Eigenvalues, rising, and eigenvectors of a symmetric matrix.
+
+    Raises:
+        ValueError: naming ``what`` the matrix is, where it has entries that are not finite or no
+            eigenvalues are found.
+    """
+    try:
+        if bool(torch.isfinite(matrix).all()):
+            values, vectors = torch.linalg.eigh(matrix)
+            return values, vectors
+        words = "is not finite"
+    except torch.linalg.LinAlgError:
+        words = "is too ill-conditioned for its eigenvalues to be found"
+    raise ValueError(
+        f"{caller}: {what} {words}: standardise the columns, or see whether the fit converged"
+    )
+
+
 def inverse_information(information: Tensor, names: tuple[str, ...], caller: str = "standard_errors") -> Tensor:
     """The covariance that an information (P, P) stands for, or a ValueError that names what it does not determine."""
     if not torch.isfinite(information).all():
@@ -82,7 +112,7 @@ def inverse_information(information: Tensor, names: tuple[str, ...], caller: str
             "or the fit is not at a maximum"
         )
     scale = diagonal.sqrt()
-    values, vectors = torch.linalg.eigh(information / scale / scale[:, None])
+    values, vectors = eigen_of(information / scale / scale[:, None], caller)
     weak = (values <= SINGULAR * values[-1]).nonzero().ravel()
     if len(weak):
         raise Undetermined(
@@ -100,7 +130,7 @@ def generalised_inverse(information: Tensor, names: tuple[str, ...]) -> tuple[Te
     """
     scale = information.diagonal().clamp(min=0).sqrt()
     scale = torch.where(scale > 0, scale, 1.0)
-    values, vectors = torch.linalg.eigh(information / torch.outer(scale, scale))
+    values, vectors = eigen_of(information / torch.outer(scale, scale), "check_information")
     if float(values[0]) < -UPWARD * float(values[-1]):
         place = int(vectors[:, 0].abs().argmax())
         raise ValueError(
@@ -128,13 +158,12 @@ def refuse_flat(
         ValueError: naming the entries along such a direction.
     """
     scale = (information + prior).diagonal().clamp(min=torch.finfo(scores.dtype).tiny).sqrt()
-    try:
-        values, vectors = torch.linalg.eigh(scores / scale / scale[:, None])
-    except torch.linalg.LinAlgError as error:
-        raise ValueError(f"{caller}: the scores of the rows cannot be worked with ({error}): standardise the columns, or see whether the fit converged") from error
+    values, vectors = eigen_of(
+        scores / scale / scale[:, None], caller, "the sum of squared scores of the rows"
+    )
     vectors = vectors[:, values <= SINGULAR * values[-1]]
     own, weight = (vectors.mT @ (part / scale / scale[:, None]) @ vectors for part in (information, prior))
-    shares, turns = torch.linalg.eigh(own - LEAST_SHARE * (own + weight))
+    shares, turns = eigen_of(own - LEAST_SHARE * (own + weight), caller)
     vectors = vectors @ turns
     flat = (shares < 0).nonzero().ravel()
     if len(flat):

@@ -96,7 +96,7 @@ def _chosen(record: Selection) -> str:
     """The size in words: the setting in which the models that were compared differ."""
     if record.study is not None:
         models = record.study.models
-        model = models[record.sizes.index(record.chosen)]
+        model = models[record.study.sizes.index(record.chosen)]
         settings = [setting.name for setting in fields(model)] if is_dataclass(model) else []
         varied = [name for name in settings if len({repr(getattr(one, name)) for one in models}) > 1]
         if len(varied) == 1:
@@ -113,9 +113,21 @@ def _on_size(record: Selection) -> Finding:
     if len(record.sizes) == 1:
         doubts.append("It is the only size compared.")
         steps.append("Compare several sizes.")
-    elif record.chosen in (record.sizes[0], record.sizes[-1]):
+    elif record.chosen in (record.sizes[0], record.sizes[-1]) and not (
+        is_integer(record.chosen) and record.chosen == 1
+    ):
         doubts.append(f"It is the {'smallest' if record.chosen == record.sizes[0] else 'largest'} size compared, so that the best may lie beyond.")
         steps.append("Compare a wider range of sizes.")
+    left_out = (
+        []
+        if record.study is None
+        else [str(size) for size in record.study.sizes if size not in record.sizes]
+    )
+    if left_out:
+        doubts.append(
+            f"Size {listed(left_out)} was left out, for the rows that were fitted are too few for "
+            "it."
+        )
     chances = {name: record.columns[name] for name in ("ebic", "bic", "aic") if name in record.columns}
     if record.score in chances:
         values = chances[record.score]

@@ -100,6 +100,8 @@ def _rule(result: AcdcResult, choice: Choice) -> str:
 
 def _fewer(result: AcdcResult, chosen: int) -> str:
     below = [k for k in result.raw if k < chosen]
+    if chosen == 1:
+        return ""
     if not below:
         return "It is the smallest number compared: try smaller ones."
     k = max(below)
@@ -186,6 +188,11 @@ def _disagreement(choices: pd.DataFrame) -> str:
 
 
 def _returning(halves: Reproducibility, chosen: int) -> list[str]:
+    if chosen not in halves.errors:
+        return [
+            f"Whether the components of K = {chosen} come back from half of the rows was not "
+            "looked at: a half has fewer rows than components."
+        ]
     error = halves.by_component[chosen]
     lost = error >= RETURNS
     words = [
@@ -242,9 +249,15 @@ def _sureness(result: AcdcResult, chosen: int, choices: pd.DataFrame) -> Finding
 
 
 def _return_finding(halves: Reproducibility, chosen: int) -> Finding:
-    lost = bool((halves.by_component[chosen] >= RETURNS).any())
+    lost = chosen in halves.errors and bool((halves.by_component[chosen] >= RETURNS).any())
     step = "Do not interpret components that do not come back from halves of the rows." if lost else ""
-    return Finding("care" if lost else "good", "Do the components come back from half of the rows?", " ".join(_returning(halves, chosen)), step)
+    mark = "care" if lost else "good" if chosen in halves.errors else ""
+    return Finding(
+        mark,
+        "Do the components come back from half of the rows?",
+        " ".join(_returning(halves, chosen)),
+        step,
+    )
 
 
 def write_selection_report(
@@ -344,8 +357,13 @@ def _scree(analysis: ParallelAnalysis | None) -> Part:
 
 def _rivals(choices: pd.DataFrame) -> Iterator[Part]:
     rows = [[str(name), f"{int(row['chosen'])}", MEANING.get(str(name), "")] for name, row in choices.iterrows()]
-    largest = max(int(c) for c in choices.columns if str(c).isdigit())
-    at_end = [str(name) for name, row in choices.iterrows() if int(row["chosen"]) == largest]
+    sizes = [c for c in choices.columns if str(c).isdigit()]
+    largest = max(map(int, sizes))
+    at_end = [
+        str(name)
+        for name, row in choices.iterrows()
+        if int(row["chosen"]) == largest and row[sizes].notna().any()
+    ]  # parallel analysis compares no numbers
     yield Paragraph(_disagreement(choices))
     yield Table(("criterion", "K", "what it is"), rows)
     if at_end:

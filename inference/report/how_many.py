@@ -100,7 +100,10 @@ def _how_sure(answer: HowMany, sizes: list[int]) -> Finding:
         words = f"Unsure: {'; '.join(answer.reasons)}."
         step = f"Fit {low} and {answer.counted(high)}, and report what holds in both." if low < high else f"Report the number with its doubt: {'; '.join(answer.reasons)}."
     elif answer.word == "grid too short":
-        words, step = "Not answered yet: the largest number compared was still the best.", f"Compare more: from {sizes[0]} to {2 * sizes[-1]}."
+        words, step = (
+            f"Not answered yet: {answer.edge}.",
+            f"Compare more: from {sizes[0]} to {2 * sizes[-1]}.",
+        )
     else:
         words, step = f"A guess: every law offered is contradicted by the {answer.unit}s, so its {answer.noun}s are partly patches of that law.", ""
     return Finding(MARKS[answer.word], "How sure is the number?", words, step)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from inference.base.progress import NoProgress, RichProgress
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
+from inference.programs.alone import quiet
 from inference.programs.data import checked
 from inference.selection.growing import grow_again
 from ppl_models.parts.showing import shows_briefly
@@ -61,12 +63,16 @@ def fit_grid(
         StartsWarning: for a number whose log-likelihood stays below that of a smaller one.
 
     Raises:
-        ValueError: for an empty grid or one with repetitions, or as :func:`inference.fitting.fit.fit`.
+        ValueError: for an empty grid or one with repetitions, or a model that refuses the data,
+            before any fit.
     """
     sizes = [int(k) for k in grid]  # type: ignore[attr-defined]
     if not sizes or len(set(sizes)) != len(sizes):
         raise ValueError(f"fit_grid: grid must hold different numbers of components, got {sizes}")
     models = {k: factory(k) for k in sorted(sizes)}
+    with quiet():  # what is wrong with a size is said before any fit, the rest by the fits
+        for model in models.values():
+            checked(model, data, for_fit=True)
     fits: dict[int, Fit] = {}
     with RichProgress("fits", len(models)) if progress else NoProgress() as bar:
         for k, model in models.items():
@@ -205,7 +211,8 @@ def cophenetic_correlation(result: Fit, data: Any) -> float:
 def compare_criteria(fits: Mapping[int, Fit], data: Any, acdc_result: AcdcResult | None = None) -> pd.DataFrame:
     """One row a criterion: what it chooses, and its value at every K (NaN where it has none).
 
-    Criteria made of likelihoods are left out where a fit has only a bound of its own.
+    Criteria made of likelihoods are left out where a fit has only a bound of its own. Parallel
+    analysis is left out of fewer than three rows, with gaps, and where a measurement is constant.
 
     Args:
         fits: number of components -> fit; data: the table; acdc_result: of :func:`inference.acdc.criterion.acdc`.
@@ -227,8 +234,9 @@ def compare_criteria(fits: Mapping[int, Fit], data: Any, acdc_result: AcdcResult
             continue  # a likelihood known by a bound only
         rows[name] = {"chosen": sizes[int(np.argmin(values))], **{str(k): v for k, v in zip(sizes, values, strict=True)}}
     table = np.asarray(data, float)
-    if table.ndim == 2 and np.isfinite(table).all() and table.shape[1] > 1:
-        rows["parallel analysis"] = {"chosen": parallel_analysis(table).chosen}
+    if table.ndim == 2 and table.shape[1] > 1:
+        with suppress(ValueError):  # no analysis of this table
+            rows["parallel analysis"] = {"chosen": parallel_analysis(table).chosen}
     if acdc_result is not None:
         left = {str(k): value for k, value in acdc_result.left.items() if k in sizes}
         rows["ACDC"] = {"chosen": acdc_result.chosen, **left}

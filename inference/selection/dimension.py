@@ -16,6 +16,7 @@ Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from inference.base.drawing import Answer, draw
-from inference.base.outcome import StartsWarning
+from inference.base.outcome import RowsWarning, StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
 from inference.engines.em import EM
@@ -42,7 +43,7 @@ from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.sparsity import ebic, polish
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
-from ppl_models.parts.showing import shown_settings
+from ppl_models.parts.showing import counted, shown_settings
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
@@ -92,6 +93,41 @@ class Study:
             return result
         polished = polish(result, data)
         return replace(polished, seconds=result.seconds + polished.seconds)
+
+    def fitting(self, data: Any, rows: str) -> Study:
+        """The study of the sizes that can be fitted to some of the rows.
+
+        Args:
+            data: these rows; rows: what they are, for messages.
+
+        Warns:
+            RowsWarning: naming sizes that are left out.
+
+        Raises:
+            ValueError: where none is left.
+        """
+        kept, reason = [], ""
+        for size, model in zip(self.sizes, self.models, strict=True):
+            try:
+                with quiet():
+                    structure_of(model).check_rank(problem_of(model, data, self.seed))
+                kept.append((size, model))
+            except ValueError as error:
+                reason = str(error)
+        if not kept:
+            raise ValueError(
+                f"{rows}: rows to which some size can be fitted were expected: {reason}"
+            )
+        sizes, models = zip(*kept, strict=True)
+        if len(kept) < len(self.sizes):
+            left_out = ", ".join(str(size) for size in self.sizes if size not in sizes)
+            warnings.warn(
+                f"{rows}: size {left_out} cannot be fitted to them and is left out of the "
+                f"comparison: {reason}",
+                RowsWarning,
+                stacklevel=4,
+            )
+        return replace(self, sizes=sizes, models=models, kept=[])
 
     def num_possible(self, fits: Sequence[Fit]) -> list[int]:
         """Parameters each model of the grid leaves free, its graph not yet chosen."""
@@ -274,6 +310,13 @@ class LikelihoodRatio:
             )
 
     def choose(self, study: Study) -> Selection:
+        if any(structure_of(model).local_sites for model in study.models):
+            raise ValueError(
+                "LikelihoodRatio: parameters alone were expected, and activities of the rows are "
+                "estimated beside them, which no replicate has: compare by 'rule', by 'acdc', or "
+                "by "
+                "held-out cells"
+            )
         fits = study.fits(study.data)
         columns = _figures(fits)
         unknown = [math.nan] * len(fits)
@@ -322,8 +365,12 @@ class HeldOut:
         if rows < 2:
             raise ValueError("HeldOut: at least two rows were expected, got one; cut a long sequence into several")
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(study.seed))
-        cut = max(1, round(self.share * rows))
-        fits = study.fits(map_tensors(lambda x: x[order[cut:]], study.checked))
+        cut = min(max(1, round(self.share * rows)), rows - 1)
+        kept = map_tensors(lambda x: x[order[cut:]], study.checked)
+        study = study.fitting(
+            kept, f"HeldOut: the {counted(rows - cut, 'row')} of {rows} that are not held out"
+        )
+        fits = study.fits(kept)
         held = map_tensors(lambda x: x[order[:cut]], study.checked)
         columns = _figures(fits)
         columns["held_out"] = [float(result.log_likelihood_rows(held).mean()) for result in fits]
@@ -436,6 +483,7 @@ def select_dimension(
 
     Warns:
         StartsWarning: for a size whose log-likelihood stays below that of a smaller one.
+        RowsWarning: for sizes that "held_out" leaves out, for which the other rows are too few.
 
     Raises:
         ValueError: for an empty grid or one with repeated sizes, sizes the family refuses, an unknown criterion, a grid

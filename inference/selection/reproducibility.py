@@ -11,6 +11,7 @@ too: this is a second look at a choice, not the choice itself.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from inference.base.outcome import RowsWarning
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
@@ -98,8 +100,14 @@ def reproducibility(
         num_pairs: random divisions of the rows; num_restarts: starts of each half's fit.
         seed: one seed, one answer.
 
+    Numbers of components that half of the rows cannot hold are left out, before any fit.
+
+    Warns:
+        RowsWarning: naming them.
+
     Raises:
-        ValueError: for no fits, a model without signatures, data of other rows, fewer than 2K rows, or numbers below 1.
+        ValueError: for no fits, a model without signatures, data of other rows, fewer than 2K rows
+            for every K, or numbers below 1.
     """
     for name, value in (("num_pairs", num_pairs), ("num_restarts", num_restarts)):
         check_size("reproducibility", name, value)
@@ -109,13 +117,28 @@ def reproducibility(
         if "signatures" not in fit.params:
             raise ValueError(f"reproducibility: a factorization was expected, got {type(fit.model).__name__}")
         table, _ = checked_as_fitted(fit, data, for_fit=True)
-        if len(table) != fit.num_rows or len(table) < 2 * k:
+        if len(table) != fit.num_rows:
             raise ValueError(
-                f"reproducibility: fits[{k}] was fitted to {fit.num_rows} rows and needs at least {2 * k}; the data have {len(table)}"
+                f"reproducibility: fits[{k}] was fitted to {fit.num_rows} rows; the data have "
+                f"{len(table)}"
             )
+    kept = [k for k in sorted(fits) if 2 * k <= len(table)]
+    if not kept:
+        raise ValueError(
+            f"reproducibility: at least {2 * min(fits)} rows were expected, so that each half can "
+            f"hold {min(fits)} components, got {len(table)}"
+        )
+    if len(kept) < len(fits):
+        left_out = ", ".join(str(k) for k in sorted(fits) if k not in kept)
+        warnings.warn(
+            f"K = {left_out}: left out of the fits to halves, for {len(table) // 2} of the "
+            f"{len(table)} rows cannot hold so many components",
+            RowsWarning,
+            stacklevel=2,
+        )
     generator = torch.Generator().manual_seed(seed)
     half = len(table) // 2
-    errors = {k: np.full((num_pairs, 2, k), math.nan) for k in sorted(fits)}
+    errors = {k: np.full((num_pairs, 2, k), math.nan) for k in kept}
     for pair in range(num_pairs):
         order = torch.randperm(len(table), generator=generator)
         for side, rows in enumerate((order[:half], order[half:])):

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppl_models.parts.frames import misread_numbers
 from ppl_models.parts.showing import shows_briefly
+from ppl_models.parts.validation import EXACT, inexact
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,6 +139,16 @@ def read_texts(path: str | Path, columns: Sequence[str] | None = None) -> dict[s
         raise ValueError(f"{file}: at least one row and one column were expected, got {len(lines)} x {len(names)}")
     chosen = names if columns is None else tuple(columns)
     return {name: [None if line[j].strip() in MISSING else line[j].strip() for line in lines] for name, j in zip(chosen, _places(file, names, chosen), strict=True)}
+
+
+def inexact_entry(entry: str) -> str:
+    """What is wrong with the text of a whole number beyond double precision; "" for others."""
+    digits = entry.strip().lstrip("+-").lstrip("0")
+    if not digits.isdecimal() or len(digits) < len(str(EXACT)):
+        return ""
+    return inexact(
+        np.array([int(digits[:300])], dtype=object)
+    )  # more digits than a float has room for make no difference
 
 
 def is_number(entry: str) -> bool:
@@ -274,7 +286,21 @@ def _read_lines(file: Path, text: str, separator: str, columns: Sequence[str] | 
         raise ValueError(f"{file}: line {reader.line_num}: {KINDS[separator]} was expected, but {error}") from error
     if not width:
         raise ValueError(f"{file}: the file holds no line with an entry")
-    return np.frombuffer(numbers, dtype=np.float64).reshape(-1, kept), names or ()
+    values = np.frombuffer(numbers, dtype=np.float64).reshape(-1, kept)
+    large = np.argwhere(np.abs(values) > EXACT)
+    if len(large):
+        lines = [
+            row
+            for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+            if row
+        ][-len(values) :]
+        for place, j in large.tolist():
+            words = inexact_entry(lines[place][j if places is None else places[j]])
+            if words:
+                raise EntryError(
+                    f"{file}: column {repr(names[j]) if names else j}, row {place}: {words}"
+                )
+    return values, names or ()
 
 
 def _float(entry: str) -> float:
@@ -311,7 +337,8 @@ def _parse(file: Path, names: tuple[str, ...] | None, column: int, entry: str, w
     except ValueError:
         name = repr(names[column]) if names else str(column)
         raise EntryError(
-            f"{file}: column {name}, row {where[0]} (line {where[1]}): a number was expected, got {entry!r}"
+            f"{file}: column {name}, row {where[0]} (line {where[1]}): a number was expected, got "
+            f"{misread_numbers([stripped]) or repr(entry)}"
         ) from None
 
 
@@ -325,6 +352,8 @@ def _as_numbers(file: Path, values: np.ndarray, what: str = "array") -> np.ndarr
         found = kinds.get(values.dtype.kind, f"dtype {values.dtype}")
         hint = f", first {str(values.flat[0])!r}" if values.dtype.kind in "UST" and values.size else ""
         raise ValueError(f"{file}: the {what} holds {found}{hint}; real numbers were expected")
+    if values.dtype.kind in "iu" and (words := inexact(values)):
+        raise ValueError(f"{file}: {words}")
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
@@ -344,7 +373,8 @@ def _read_npy(file: Path, key: str | None, columns: Sequence[str] | None) -> tup
             values = np.load(stream, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise ValueError(f"{file}: {_without_pickle(error)}") from error
-    return _chosen(file, _as_numbers(file, values), columns)
+    values, names = _chosen(file, values, columns)
+    return _as_numbers(file, values), names
 
 
 def _read_npz(file: Path, key: str | None, columns: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -364,7 +394,8 @@ def _read_npz(file: Path, key: str | None, columns: Sequence[str] | None) -> tup
         raise ValueError(f"{file}: {_without_pickle(error)}") from error
     if not isinstance(values, np.ndarray):
         raise ValueError(f"{file}: {chosen!r} is no numpy array")
-    return _chosen(file, _as_numbers(file, values, f"array {chosen!r}"), columns)
+    values, names = _chosen(file, values, columns)
+    return _as_numbers(file, values, f"array {chosen!r}"), names
 
 
 def _without_pickle(error: Exception) -> str:
@@ -440,6 +471,8 @@ def _arrow_numbers(file: Path, name: str, column: pa.ChunkedArray) -> np.ndarray
         raise EntryError(
             f"{file}: column {name!r}, row {first}: a number was expected, got {column[first].as_py()!r}"
         )
+    elif pa.types.is_integer(kind) and (words := inexact(column.drop_null().to_numpy())):
+        raise EntryError(f"{file}: column {name!r}: {words}")
     return column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,8 +14,24 @@ from torch import Size, Tensor
 from torch.distributions import constraints
 
 from ppl_models.descriptions.units import Units, column_means
-from ppl_models.parts.frames import MAX_LEVELS, as_frame, coded, column_names, holds_texts, levels_of_frame, row_of
-from ppl_models.parts.validation import as_table, check_number, is_number, plain_fields
+from ppl_models.parts.frames import (
+    MAX_LEVELS,
+    alike_levels,
+    as_frame,
+    check_texts,
+    coded,
+    column_names,
+    holds_texts,
+    levels_of_frame,
+    row_of,
+)
+from ppl_models.parts.validation import (
+    CodesWarning,
+    as_table,
+    check_number,
+    is_number,
+    plain_fields,
+)
 
 __all__ = ["ClassCoefficients", "Covariates", "LatentCoefficients", "covariates_given"]
 
@@ -90,6 +107,8 @@ class Covariates:
             raise ValueError(f"Covariates: a data frame with the covariates as its columns was expected, got {type(frame).__name__}")
         levels = []
         for name in frame.columns:
+            if holds_texts(frame[name]):
+                check_texts(frame[name], f"Covariates: column {str(name)!r}")
             own = levels_of_frame("Covariates", frame[[name]], max_levels)[0] if holds_texts(frame[name]) else ()
             if len(own) == 1:
                 raise ValueError(f"Covariates: column {str(name)!r} holds {own[0]!r} alone, so that nothing can depend on it: leave it out")
@@ -212,6 +231,9 @@ class Covariates:
         Raises:
             ValueError: naming the column and row of an entry that is missing or an unknown category; for a fit, a term that is the same in all rows, or that
                 follows from the others.
+
+        Warns:
+            CodesWarning: naming categories that differ in case or in blanks alone.
         """
         given = as_frame(given)
         if hasattr(given, "columns"):
@@ -237,6 +259,9 @@ class Covariates:
                 raise ValueError(f"data: covariate {self.names[p]!r}: a code from 0 to {len(own) - 1} was expected, got {float(table[row, p]):g} in {row_of(given, row)}")
         if for_fit:
             self._check_terms(table)
+        for name, own in zip(self.names, self.levels, strict=True) if for_fit else ():
+            for words in alike_levels(name, own):
+                warnings.warn(words, CodesWarning, stacklevel=3)
         return table
 
     def _check_terms(self, table: Tensor) -> None:

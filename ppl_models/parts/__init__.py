@@ -30,6 +30,7 @@ from ppl_models.parts.responses import (
 )
 from ppl_models.parts.skewed import SkewedRows
 from ppl_models.parts.validation import (
+    CodesWarning,
     ConstantColumnWarning,
     as_items,
     as_table,
@@ -88,6 +89,7 @@ __all__ = [
     "dispersed_items",
     "filled",
     "num_densities",
+    "CodesWarning",
     "ConstantColumnWarning",
     "as_items",
     "as_table",

@@ -64,7 +64,7 @@ class Blocks(ResponseFamily):
         kinds: dict[str, ResponseFamily] = {"bernoulli": Bernoulli(), "poisson": Poisson(), "normal": Normal()}
         parts: list[tuple[ResponseFamily, int]] = []
         for name, column in zip(names, frame.columns, strict=True):
-            kind = kind_of_column(frame[column])
+            kind = "" if name in given else kind_of_column(frame[column])
             family = given[name] if name in given else kinds[kind] if kind in kinds else Categorical.from_frame(frame[[column]])
             if parts and parts[-1][0] == family and not family.num_categories_of(1):
                 parts[-1] = family, parts[-1][1] + 1

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["MAX_LEVELS", "UnusedLevelWarning", "as_frame", "coded", "column_names", "holds_texts", "kind_of_column", "levels_of_frame", "row_of"]
+__all__ = [
+    "MAX_LEVELS", "UnusedLevelWarning", "alike_levels", "as_frame", "check_texts", "coded",
+    "column_names", "holds_texts", "kind_of_column", "levels_of_frame", "misread_numbers", "row_of",
+]  # fmt: skip
 
 LEAST_VARIANCE = 0.7  # of counts, as a share of their mean: what chance leaves of 1
 MAX_LEVELS = 50  # of a column; one with more is likely a number or an identifier
+# kinds of objects that are numbers, as pandas tells them
+NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "boolean", "empty")
+PLAIN_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
+PERCENTAGE = re.compile(r"[+-]?(\d+([.,]\d+)?|[.,]\d+)\s*%")
+WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ]\d{3})+),\d+|[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+DAY, MONTH, CLOCK = "(?:0?[1-9]|[12]\\d|3[01])", "(?:0?[1-9]|1[0-2])", "(?:[T ]+\\d{1,2}:\\d{2}.*)?"
+DATE = re.compile(
+    rf"[12]\d{{3}}[-/.]{MONTH}[-/.]{DAY}{CLOCK}"
+    rf"|{DAY}[-/.]{DAY}[-/.](?:[12]\d{{3}}|(?<=\d\d.)\d\d){CLOCK}"
+)
+MISREAD = (
+    ("percentages", PERCENTAGE, "write numbers without the sign, such as 12 for 12%"),
+    (
+        "numbers with commas", WITH_COMMA,
+        "write decimals with a point, such as 1.5, and thousands without a mark, such as 1000",
+    ),
+    (
+        "dates", DATE,
+        "write a number, such as the days since the first date, or leave the column out",
+    ),
+)  # texts that stand for numbers: what they are, how they look, and what to do  # fmt: skip
 
 OWN = ("builtins", "inference", "numpy", "pandas", "ppl_models", "torch")  # what these define is never another library's frame
 
@@ -54,10 +79,57 @@ def row_of(data: Any, row: int) -> str:
 
 
 def holds_texts(column: Any) -> bool:
-    """Whether a pandas column holds names and not numbers."""
+    """Whether a pandas column holds names; objects that are all numbers, or missing, are none."""
     import pandas as pd
 
+    if pd.api.types.is_object_dtype(column):
+        return pd.api.types.infer_dtype(column, skipna=True) not in NUMBERS
     return not pd.api.types.is_numeric_dtype(column)
+
+
+def misread_numbers(texts: Iterable[Any]) -> str:
+    """What texts are that stand for numbers, with one of them and what to do; "" for names.
+
+    Args:
+        texts: the different entries of a column; some may be plain numbers, and all others must be
+            of one kind (percentages, numbers with commas, dates).
+    """
+    others = [
+        text for text in (str(value).strip() for value in texts) if not PLAIN_NUMBER.fullmatch(text)
+    ]
+    for kind, form, remedy in MISREAD if others else ():
+        if all(form.fullmatch(text) for text in others):
+            return f"{kind}, such as {others[0]!r}: {remedy}"
+    return ""
+
+
+def check_texts(column: Any, where: str) -> None:
+    """Refuse a column of texts that stand for numbers and is no pandas categorical.
+
+    Raises:
+        ValueError: naming the column as ``where`` does, an entry, and what to do.
+    """
+    misread = (
+        "" if hasattr(column.dtype, "categories") else misread_numbers(column.dropna().unique())
+    )
+    if misread:
+        raise ValueError(
+            f"{where} holds {misread}; where they name categories, say that the column is "
+            "categorical"
+        )
+
+
+def alike_levels(name: str, levels: Iterable[str]) -> list[str]:
+    """Sentences on categories of a column whose names differ in case or in blanks alone."""
+    groups: dict[str, list[str]] = {}
+    for level in levels:
+        groups.setdefault(" ".join(str(level).split()).casefold(), []).append(level)
+    return [
+        f"column {name!r} holds {', '.join(map(repr, group))} as {len(group)} categories: write "
+        "them in one way if they are one"
+        for group in groups.values()
+        if len(group) > 1
+    ]
 
 
 def kind_of_column(column: Any) -> str:
@@ -65,8 +137,12 @@ def kind_of_column(column: Any) -> str:
 
     Texts are categories, 0 and 1 are yes or no; counts have zeros among them and, of a mixture of Poisson laws, a variance of at least their mean (ages
     and ratings do not); all other numbers are measurements.
+
+    Raises:
+        ValueError: for texts that stand for numbers, as :func:`check_texts`.
     """
     if holds_texts(column):
+        check_texts(column, f"column {str(column.name)!r}")
         return "categorical"
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     seen = values[~np.isnan(values)]
@@ -130,6 +206,9 @@ def _levels_of(owner: str, column: Any, name: str, max_levels: int, ordered: boo
     if not values:
         raise ValueError(f"{where} has no observed entry")
     if len(values) > max_levels:
+        misread = misread_numbers(values) if holds_texts(column) else ""
+        if misread:
+            raise ValueError(f"{where} holds {misread}")
         raise ValueError(
             f"{where} has {len(values):,} different values, more than max_levels = {max_levels}: a number or an identifier is no category; leave it out, "
             "or allow more"

@@ -13,20 +13,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.parts.frames import as_frame, coded, column_names, row_of
-from ppl_models.parts.responses import ResponseFamily
+from ppl_models.parts.frames import (
+    alike_levels,
+    as_frame,
+    coded,
+    column_names,
+    misread_numbers,
+    row_of,
+)
+from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, ResponseFamily
 
 __all__ = [
-    "ColumnsWarning", "ConstantColumnWarning", "as_dense", "as_items", "as_table", "check_complete", "check_flag", "check_kind", "check_number", "check_numbers", "check_reach", "check_size",
-    "is_integer", "is_number", "numbers_like", "plain_fields", "quoted",
+    "CodesWarning", "ColumnsWarning", "ConstantColumnWarning", "as_dense", "as_floats", "as_items",
+    "as_table", "check_complete", "check_flag", "check_kind", "check_number", "check_numbers",
+    "check_reach", "check_size", "inexact", "is_integer", "is_number", "numbers_like",
+    "plain_fields", "quoted", "with_nan",
 ]  # fmt: skip
 
 LARGEST = 2**63 - 1  # of a count or a seed
 MOST_NAMED = 8
+EXACT = 2**53  # whole numbers up to this size are numbers in double precision
+MISSING_CODES = (-9, -99, -999, -9999, 99, 999, 9999)  # of questionnaires, for a missing answer
+FEW_ENTRIES = 8  # of a column, from which two values are called codes
+BEYOND = 4.0  # times the largest other entry, from which a positive code of a missing answer is one
 
 
 class ColumnsWarning(UserWarning):
     """A table has columns that the fit or the model does not know, which are left out."""
+
+
+class CodesWarning(UserWarning):
+    """A column looks like codes: of two answers, a missing answer, one category in several ways."""
 
 
 class ConstantColumnWarning(UserWarning):
@@ -127,11 +144,12 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
     """A tensor, array or data frame as a floating (N, J) tensor and its column names.
 
     Single and double precision are kept, and a tensor's device; all other numbers become float64. Masked entries of a
-    masked array become NaN.
+    masked array, None and ``pandas.NA`` become NaN.
 
     Raises:
-        ValueError: for strings or objects (naming the column), complex numbers, infinities, numbers whose squares are infinite, no rows, rows of
-            unequal length, a sparse tensor, or not two dims.
+        ValueError: for strings or objects (naming the column), complex numbers, infinities, numbers
+            whose squares are infinite, whole numbers beyond 2**53, no rows, rows of unequal length,
+            a sparse tensor, or not two dims.
     """
     data = as_frame(data)
     if hasattr(data, "columns") and hasattr(data, "to_numpy"):
@@ -139,12 +157,15 @@ def as_table(data: Any) -> tuple[Tensor, tuple[str, ...]]:
         for name in data.columns:
             remedy = f": leave the column out, make it the index if it names the rows, as in data.set_index({name!r}), or take a model of categories, such as Mixture(3, Categorical.from_frame(data))"
             _check_numeric(np.asarray(data[name]), f"data: column {str(name)!r}", remedy)
-        table = torch.from_numpy(np.array(data.to_numpy(dtype=np.float64, na_value=np.nan)))
+        columns = [data[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in data.columns]
+        table = torch.from_numpy(np.stack(columns, 1) if columns else np.empty(data.shape))
     else:
         names = ()
-        data = as_dense(data if isinstance(data, Tensor) else torch.from_numpy(_as_floats(data)))
+        data = as_dense(data if isinstance(data, Tensor) else torch.from_numpy(as_floats(data)))
         if data.is_complex():
             raise ValueError(f"data: real numbers were expected, got dtype {data.dtype}")
+        if data.dtype == torch.int64 and (words := inexact(data)):
+            raise ValueError(f"data: {words}")
         table = data if data.dtype in (torch.float32, torch.float64) else data.to(torch.float64)
     if table.dim() != 2:
         raise ValueError(f"data: a table (rows, items) was expected, got shape {tuple(table.shape)}")
@@ -183,31 +204,73 @@ def check_complete(owner: str, table: Tensor, names: tuple[str, ...], data: Any 
         raise ValueError(f"data: {owner} needs complete rows; {row_of(data, row)}, column {names[column]!r} is missing")
 
 
-def _as_floats(data: Any) -> np.ndarray:
-    """The numbers in single or double precision, of native byte order; the array itself where it is that and may be written to."""
+def as_floats(data: Any) -> np.ndarray:
+    """The numbers in single or double precision, of native byte order.
+
+    The array itself comes back where it is that already and may be written to.
+
+    Raises:
+        ValueError: for rows of unequal length, what is no real number, whole numbers beyond 2**53.
+    """
     try:
         array = np.asarray(data)
     except ValueError as error:
         raise ValueError(f"data: a table (rows, items) was expected, got rows of unequal length ({error})") from error
     _check_numeric(array, "data")
+    array = with_nan(array)
     is_single = array.dtype.kind == "f" and array.dtype.itemsize == 4
     floats = np.require(array, np.float32 if is_single else np.float64, ["C", "W"])  # torch shares its memory
+    if min(floats.strides, default=0) < 0:  # of one row backwards, which NumPy takes for in order
+        floats = floats.copy()
     if isinstance(data, np.ma.MaskedArray):
         floats = floats.copy()
         floats[np.ma.getmaskarray(data)] = np.nan
     return floats
 
 
+def with_nan(array: np.ndarray) -> np.ndarray:
+    """An array, NaN where an object stands for a missing entry: None and ``pandas.NA``."""
+    if array.dtype.kind != "O":
+        return array
+    missing = np.array([value is None or _is_na(value) for value in array.ravel()], dtype=bool)
+    return np.where(missing.reshape(array.shape), np.nan, array)
+
+
+def _is_na(value: Any) -> bool:
+    return type(value).__name__ == "NAType"
+
+
 def _check_numeric(array: np.ndarray, where: str, remedy: str = "") -> None:
     if array.dtype.kind in "biuf":
+        if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and (words := inexact(array)):
+            raise ValueError(f"{where}: {words}")
         return
     if array.dtype.kind in "OUST":
         for value in array.ravel():
-            if not (value is None or type(value).__name__ == "NAType" or isinstance(value, int | float | np.number)):
-                raise ValueError(f"{where}: numbers were expected, got {value!r}{remedy}")
+            if isinstance(value, int | np.integer):
+                if words := inexact(np.array([int(value)], dtype=object)):
+                    raise ValueError(f"{where}: {words}")
+            elif not (value is None or _is_na(value) or isinstance(value, float | np.number)):
+                texts = dict.fromkeys(text for text in array.ravel() if isinstance(text, str))
+                got = misread_numbers(texts) or f"{value!r}{remedy}"
+                raise ValueError(f"{where}: numbers were expected, got {got}")
         if array.dtype.kind == "O":
             return
-    raise ValueError(f"{where}: real numbers were expected, got dtype {array.dtype}")
+    days = "write a number, such as the days since the first date, or leave the column out"
+    hint = f": {days}" if array.dtype.kind == "M" else ""
+    raise ValueError(f"{where}: real numbers were expected, got dtype {array.dtype}{hint}")
+
+
+def inexact(values: Any) -> str:
+    """What is wrong with whole numbers beyond double precision; "" where there are none."""
+    large = (values > EXACT) | (values < -EXACT)
+    if not large.any():
+        return ""
+    return (
+        f"whole numbers of at most {EXACT:,} (2**53) in size, which double precision tells apart, "
+        f"were expected, got {int(values[large][0])}: leave the column out if it names the "
+        "rows, or subtract what all its entries have in common"
+    )
 
 
 def as_items(
@@ -230,11 +293,13 @@ def as_items(
 
     Warns:
         ConstantColumnWarning: naming every column that holds one value.
+        CodesWarning: naming every column that looks like codes and is not taken for them.
     """
     data = as_frame(data)
     if hasattr(data, "columns") and len(data.columns) != num_items:
         raise ValueError(_other_width(num_items, column_names(data)))
-    table, names = as_table(coded(data, response.category_names(num_items)))
+    levels = response.category_names(num_items)
+    table, names = as_table(coded(data, levels))
     if table.shape[1] != num_items:
         raise ValueError(_other_width(num_items, names))
     missing = torch.isnan(table)
@@ -243,7 +308,7 @@ def as_items(
         if empty and for_fit:
             shown = f"column {names[empty[0]]!r}" if dim == 0 else row_of(data, empty[0])
             raise ValueError(f"data: {shown} has no observed entry; drop it ({len(empty)} such {what}(s))")
-    constant = []
+    constant, doubts = [], []
     for family, columns, _ in response.blocks(num_items):
         for j in range(columns.start, columns.stop):
             observed = table[~missing[:, j], j]
@@ -254,9 +319,61 @@ def as_items(
                 raise ValueError(f"data: column {names[j]!r}: {problem}")
             if (observed == observed[0]).all():
                 constant.append(names[j])
+            else:
+                doubts += _doubts_of(names[j], observed, family, levels.get(j, ()))
     if constant and for_fit:
         warnings.warn(f"columns with one value only: {', '.join(constant)}", ConstantColumnWarning, stacklevel=3)
+    for words in doubts if for_fit else ():
+        warnings.warn(words, CodesWarning, stacklevel=3)
     return table, names
+
+
+def _doubts_of(
+    name: str, observed: Tensor, family: ResponseFamily, levels: Sequence[str]
+) -> list[str]:
+    """What a column looks like instead of that which it is taken for, a sentence each."""
+    alike = alike_levels(name, levels)
+    if isinstance(family, Normal):
+        taken_for = "measurements"
+    elif isinstance(family, Poisson | NegativeBinomial):
+        taken_for = "counts"
+    elif family.num_thresholds(1) and all(one.removeprefix("-").isdecimal() for one in levels):
+        taken_for = "the lowest or highest of its categories"
+        observed = observed.new_tensor([float(level) for level in levels])
+    else:
+        return alike
+    return alike + [f"column {name!r} {words}" for words in _codes_in(observed, taken_for)]
+
+
+def _codes_in(observed: Tensor, taken_for: str) -> list[str]:
+    """What a column holds in the place of what it is taken for, in words without a subject."""
+    head = observed[:1000]
+    if len(head.unique()) > 2 and bool((head != head.floor()).any()):
+        return []  # measurements; the others need not be looked at
+    values = observed.unique()  # rising
+    if len(values) == 2:
+        low, high = values.tolist()
+        if taken_for != "measurements" or (low, high) == (0.0, 1.0) or len(observed) < FEW_ENTRIES:
+            return []
+        remedy = (
+            "write 0 and 1 if they are the codes of two answers (Bernoulli), or take them for "
+            "categories (Categorical)"
+        )
+        return [
+            f"holds two values only, {low:g} and {high:g}, and is taken for {taken_for}: {remedy}"
+        ]
+    is_code = torch.isin(values, values.new_tensor(MISSING_CODES))
+    codes, others = values[is_code].tolist(), values[~is_code]
+    if not codes or len(others) < 2 or others[0] < 0 or not bool((others == others.floor()).all()):
+        return []
+    least, largest = float(others[0]), float(others[-1])
+    if any(abs(code) <= largest * (BEYOND if code > 0 else 1.0) for code in codes):
+        return []
+    listed = " and ".join(f"{code:g}" for code in codes)
+    return [
+        f"holds {listed} beside whole numbers from {least:g} to {largest:g}, and {listed} would be "
+        f"taken for {taken_for}: write an empty entry (NaN) where an answer is missing"
+    ]
 
 
 def _other_width(num_items: int, names: Sequence[str]) -> str:

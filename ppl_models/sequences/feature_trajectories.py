@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.parts.frames import as_frame
+from ppl_models.parts.validation import with_nan
 from ppl_models.sequences.trajectories import check_present, warn_unvisited, with_places
 
 __all__ = ["FeatureScaleWarning", "as_feature_trajectories", "feature_lengths"]
@@ -82,7 +83,14 @@ def as_feature_trajectories(data: Any, num_features: int, num_actions: int, for_
 
 def _floats(name: str, value: Any) -> Tensor:
     try:
-        array = value.detach() if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+        numbers = None if isinstance(value, Tensor) else with_nan(np.array(value))
+        array = (
+            value.detach()
+            if numbers is None
+            else torch.from_numpy(
+                numbers.astype(np.float64) if numbers.dtype.kind == "O" else numbers
+            )
+        )
     except (TypeError, ValueError) as error:
         raise ValueError(f"data[{name!r}]: numbers were expected ({error})") from error
     if array.is_complex() or array.dtype == torch.bool:

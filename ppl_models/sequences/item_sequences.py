@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ppl_models.parts.frames import as_frame, column_names, row_of
 from ppl_models.parts.responses import ResponseFamily
-from ppl_models.parts.validation import as_dense, as_items
+from ppl_models.parts.validation import as_dense, as_floats, as_items
 
 __all__ = ["PLACES", "as_item_sequences", "inside_of", "places_of"]
 
@@ -161,7 +161,11 @@ def _of_array(array: Any, length: Any, num_items: int, response: ResponseFamily,
     """Of (B, T, J), the sequences of which end where ``length`` says, else where infinities or nothing but empty steps follow."""
     if array.shape[-1] != num_items or 0 in array.shape:
         raise ValueError(f"data: shape (sequences, steps, num_items = {num_items}), none of them 0, was expected, got {tuple(array.shape)}")
-    tensor = array.detach() if isinstance(array, Tensor) else torch.from_numpy(np.array(array))
+    tensor = (
+        array.detach()
+        if isinstance(array, Tensor)
+        else torch.from_numpy(np.array(as_floats(array)))
+    )
     if tensor.dtype not in (torch.float32, torch.float64):
         tensor = tensor.to(torch.float64)
     num, width = tensor.shape[:2]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.parts.frames import as_frame, row_of
+from ppl_models.parts.validation import with_nan
 from ppl_models.sequences.codes import slices
 
 __all__ = ["UnvisitedWarning", "as_trajectories", "check_present", "pack", "trajectory_lengths", "unpack", "warn_unvisited", "with_places"]
@@ -69,7 +70,10 @@ def _whole(name: str, value: Any) -> Tensor:
         array = value.detach()
     else:
         try:
-            array = torch.from_numpy(np.array(value))
+            numbers = np.array(value)
+            array = torch.from_numpy(
+                with_nan(numbers).astype(np.float64) if numbers.dtype.kind == "O" else numbers
+            )
         except (TypeError, ValueError) as error:
             raise ValueError(f"data[{name!r}]: whole numbers were expected ({error})") from error
     if array.is_complex() or array.dtype == torch.bool:

@@ -9,8 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.command_line import answers, run
+from support.odd_columns import LABELS, NUMBERS, REFUSED
 
-from inference import EM, fit
+from inference import EM, RowBlocks, fit
+from inference.cli.app import read_frame
+from inference.cli.blocks import look_through
+from inference.cli.fit_mixture import doubts_of
 from inference.report import write_results
 from ppl_models import Bernoulli, Mixture, OptionsHMM
 
@@ -159,3 +163,70 @@ def test_wrong_ranges_are_said_in_one_line(tmp_path: Path) -> None:
     for value in ("", "x", "1", "1:", "3:1", "0:2", "1:2,3:4", "a:b", ":"):
         refused(run("select", "pmf", tmp_path / "counts.csv", "--k", value, "--out", tmp_path / "out"))
         refused(run("select", "dde", tmp_path / "counts.csv", "--response", "poisson", "--latents", value, "--out", tmp_path / "out"))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "parquet in blocks"])
+@pytest.mark.parametrize("kind", [*NUMBERS, *LABELS, *REFUSED])
+def test_a_column_that_would_be_misread_is_named(kind: str, ending: str, tmp_path: Path) -> None:
+    """Codes by a warning, in the terminal and on the page; what is no number by one error."""
+    rng = np.random.default_rng(1)
+    column, words = (NUMBERS | LABELS | REFUSED)[kind](rng, 30)
+    frame = pd.DataFrame({"a": rng.normal(size=30), "x": column})
+    table = tmp_path / f"table.{ending.split()[0]}"
+    frame.to_csv(table, index=False) if ending == "csv" else frame.to_parquet(table, index=False)
+    asked = ("fit", "mixture", table, "--components", 1, "--out", tmp_path / "out", "--no-progress")
+    done = run(*asked, *(("--block-rows", 10) if ending.endswith("blocks") else ()))
+    if kind in REFUSED:
+        said = refused(done)
+        assert not (tmp_path / "out").exists()
+    else:
+        assert done.exit_code == 0, done.output
+        said = next(line for line in done.stderr.splitlines() if "column 'x'" in line)
+        assert said.startswith("warning: ")
+        page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+        assert words[0].replace("'", "&#39;") in page
+    assert "column 'x'" in said
+    assert all(word in said for word in words)
+
+
+@pytest.mark.parametrize("command", ["mixture", "select mixture", "hmm", "dde"])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_every_command_that_looks_at_columns_names_what_is_no_number(
+    kind: str, command: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(2)
+    column, words = REFUSED[kind](rng, 30)
+    table = tmp_path / "table.csv"
+    pd.DataFrame({"a": rng.normal(size=30), "b": rng.normal(size=30), "x": column}).to_csv(
+        table, index=False
+    )
+    own = [
+        {"FILE": table, "OUT": tmp_path / "out"}.get(str(part), part) for part in COMMANDS[command]
+    ]
+    own = [part for part in own if part not in ("--response", "bernoulli")]
+    said = refused(run(*own))
+    assert "column 'x'" in said
+    assert all(word in said for word in words), said
+
+
+def test_large_measurements_do_not_count_the_rows() -> None:
+    """Failed before: of numbers that adding 1 leaves alone, "counts the rows" was said."""
+    frame = pd.DataFrame(
+        {
+            "a": 1.5e17 + 64.0 * (np.arange(30) % 2),
+            "same": np.full(30, 1.5e17),
+            "n": np.arange(5, 35),
+        }
+    )
+    assert [text.split(" counts")[0] for text in doubts_of(frame)] == ["column 'n'"]
+    assert look_through(RowBlocks.of(frame, 7)).counting == ("n",)
+
+
+def test_a_column_of_large_whole_numbers_may_be_left_out(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    pd.DataFrame(
+        {"a": np.random.default_rng(0).normal(size=30), "x": 2**60 + np.arange(30)}
+    ).to_csv(table, index=False)
+    assert read_frame(str(table), "a").columns.tolist() == ["a"]
+    with pytest.raises(ValueError, match="column 'x', row 0: whole numbers of at most"):
+        read_frame(str(table))

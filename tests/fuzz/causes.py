@@ -35,6 +35,7 @@ from inference.causal import (
     shd,
     topological_order,
 )
+from inference.identifiability import check_graph
 
 
 def table_of(draw: Draw) -> Any:
@@ -70,6 +71,8 @@ def graph_of(draw: Draw) -> Any:
     matrix = np.triu(draw.rng.random((num, num)) < 0.5, 1).astype(int)
     if draw.chance(0.2):
         matrix[tuple(draw.integer(0, num - 1) for _ in range(2))] = draw.choice((1, -1, 2))
+    if draw.chance(0.05):
+        return [matrix] * draw.integer(1, 3) + [matrix[:1], matrix[:, :1]][: draw.integer(0, 2)]
     return draw.hostile() if draw.chance(0.05) else matrix.tolist() if draw.chance(0.2) else matrix
 
 
@@ -153,7 +156,37 @@ def _information(draw: Draw) -> None:
     oracle.require(found >= -1e-12, f"information {found}")
 
 
-QUESTIONS = (_discover, _discover, _discover, _pc, _edges, _worth, _tables, _dirichlet, _counts, _graphs, _graphs, _information)
+def _identified(draw: Draw) -> None:
+    """A graph of items and latents, which is none now and then."""
+    graph = (draw.rng.random((draw.integer(1, 6), draw.integer(1, 3))) < 0.6).astype(int)
+    loadings = draw.choice((None, graph * 0.5, graph_of(draw)))
+    asked = draw.choice(
+        (graph, graph_of(draw), [graph, graph], [graph, graph[:1]], _odd(draw, graph))
+    )
+    check_graph(
+        asked,
+        loadings,
+        bottom=draw.choice(("additive", "additive", "dina", "gdm", "x")),
+        predictors=_odd(draw, None),
+    )
+
+
+QUESTIONS = (
+    _discover,
+    _discover,
+    _discover,
+    _pc,
+    _edges,
+    _worth,
+    _tables,
+    _dirichlet,
+    _counts,
+    _graphs,
+    _graphs,
+    _information,
+    _identified,
+    _identified,
+)
 
 
 def causes(draw: Draw) -> bool:

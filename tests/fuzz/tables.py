@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 from fuzz.draw import Draw
+from support.odd_columns import LABELS, NUMBERS, REFUSED
 
 HUGE = (1e308, -1e308, 1e154, 1e30, 1e15, 2.0**53 + 2, 1e-320, -0.0, 1e-12)
 
@@ -191,6 +192,39 @@ def _tensor(draw: Draw, table: np.ndarray) -> Any:
     return draw.choice(kinds)(value)
 
 
+def _objects(draw: Draw, table: np.ndarray) -> Any:
+    """Objects, some of which say in one way or another that they are missing."""
+    out = table.astype(object)
+    for _ in range(draw.integer(1, 3)):
+        if out.size:
+            out[tuple(draw.integer(0, size - 1) for size in out.shape)] = draw.choice(
+                (pd.NA, None, float("nan"), pd.NaT)
+            )
+    return draw.choice(
+        [
+            lambda x: x,
+            lambda x: x.tolist(),
+            pd.DataFrame,
+            lambda x: pd.DataFrame(x).convert_dtypes(),
+        ]
+    )(out)
+
+
+def _backwards(draw: Draw, table: np.ndarray) -> Any:
+    """One row, or one column, from its end."""
+    one = table[:1] if draw.chance(0.7) else table[:, :1]
+    return one[::-1] if draw.chance(0.5) else one[::-1, ::-1]
+
+
+def _misread(draw: Draw, table: np.ndarray) -> Any:
+    """A column as a careless export holds it."""
+    frame = pd.DataFrame(table)
+    kinds = NUMBERS | LABELS | REFUSED
+    if len(frame) >= 4 and len(frame.columns):
+        frame[frame.columns[-1]], _ = kinds[draw.choice(sorted(kinds))](draw.rng, len(frame))
+    return frame
+
+
 def _masked(draw: Draw, table: np.ndarray) -> Any:
     return np.ma.masked_array(table, mask=draw.rng.random(table.shape) < 0.3)
 
@@ -240,4 +274,8 @@ CHANGES: list[Callable[[Draw, np.ndarray], Any]] = [
     _tensor,
     _masked,
     _frozen,
+    _objects,
+    _objects,
+    _backwards,
+    _misread,
 ]

@@ -31,7 +31,7 @@ from inference.estimates import estimates_of
 from inference.inspection import classifier_curves
 from inference.loo import cross_validate
 from inference.predictive import predictive_check
-from inference.programs.curvature import refuse_flat
+from inference.programs.curvature import generalised_inverse, inverse_information, refuse_flat
 from inference.selection import ebic
 from inference.uncertainty import check_information, standard_errors
 from ppl_models import (
@@ -297,8 +297,43 @@ def test_scores_that_cannot_be_worked_with_are_refused(monkeypatch):
 
     monkeypatch.setattr(torch.linalg, "eigh", fails)
     eye = torch.eye(2, dtype=torch.float64)
-    with pytest.raises(ValueError, match="standard_errors: the scores of the rows cannot be worked with"):
+    with pytest.raises(
+        ValueError,
+        match="standard_errors: the sum of squared scores of the rows is too ill-conditioned",
+    ):
         refuse_flat(eye, eye, eye, ("a", "b"))
+    for asks in (
+        lambda: inverse_information(eye, ("a", "b")),
+        lambda: generalised_inverse(eye, ("a", "b")),
+    ):
+        with pytest.raises(
+            ValueError,
+            match="the information is too ill-conditioned for its eigenvalues to be found",
+        ):
+            asks()
+
+
+def test_a_fit_that_numbers_stop_says_so_without_the_words_of_the_library(monkeypatch):
+    """Failed before: "a matrix could not be worked with (linalg.eigh: ... (error code: 9))"."""
+
+    def fails(*_, **__):
+        raise torch.linalg.LinAlgError(
+            "linalg.eigh: The algorithm failed to converge (error code: 9)."
+        )
+
+    monkeypatch.setattr(torch.linalg, "eigh", fails)
+    with pytest.raises(ValueError, match="no start led to an answer: a matrix") as refused:
+        fit(FactorAnalysis(4, 1), normals())
+    assert "linalg" not in str(refused.value)
+    assert "error code" not in str(refused.value)
+
+
+def test_an_information_that_is_not_finite_is_refused():
+    """Failed before: torch's "linalg.eigh: the input matrix contained non-finite values"."""
+    with pytest.raises(ValueError, match="check_information: the information is not finite"):
+        generalised_inverse(
+            torch.tensor([[1.0, torch.nan], [torch.nan, 1.0]], dtype=torch.float64), ("a", "b")
+        )
 
 
 def test_rows_of_a_list_are_left_out():

@@ -279,6 +279,22 @@ def test_bad_input_is_refused_by_name() -> None:
         check_graph([[0, 2], [1, 1]])
     with pytest.raises(ValueError, match="graph must be a matrix"):
         check_graph(np.zeros((0, 2)))
+    several = [np.ones((5, 2)), np.ones((3, 2)), torch.ones(5, 1)]
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"check_graph: graph must be a matrix \(J, K\) of 0 and 1, got 3 arrays of shapes \(5, "
+            r"2\), \(3, 2\), \(5, 1\): ask for one"
+        ),
+    ):
+        check_graph(several)  # numpy's "inhomogeneous shape" before
+    for nonsense in ("abc", [[1, 0], [1]], [[1, object()], [1, 0]], [[1, 1j], [1, 0]]):
+        with pytest.raises(
+            ValueError, match=r"check_graph: graph must be a matrix \(J, K\) of 0 and 1, got"
+        ):
+            check_graph(nonsense)
+        with pytest.raises(ValueError, match=r"loadings must have shape \(2, 2\), got"):
+            check_graph([[1, 0], [1, 1]], loadings=nonsense)
     with pytest.raises(ValueError, match=r"loadings\[0, 0\] is 0 on an edge"):
         check_graph([[1, 0], [1, 1]], loadings=np.zeros((2, 2)))
     with pytest.raises(ValueError, match="loadings must have shape"):

@@ -41,7 +41,10 @@ def said(record):
         ({"bic": (400.0, 300.0, 305.0)}, "care", "Too close to call against 3"),
         ({"ebic": (400.0, 320.0, 310.0)}, "care", "EBIC would take 3."),
         ({"chosen": 3, "bic": (400.0, 350.0, 300.0), "aic": (390.0, 330.0, 280.0)}, "care", "It is the largest size compared"),
-        ({"chosen": 1, "bic": (300.0, 350.0, 400.0), "aic": (280.0, 330.0, 390.0)}, "care", "It is the smallest size compared"),
+        (
+            {"sizes": (2, 3, 4), "bic": (300.0, 350.0, 400.0), "aic": (280.0, 330.0, 390.0)},
+            "care", "It is the smallest size compared",
+        ),
         ({"chosen": 2, "sizes": (2,), "bic": (300.0,), "aic": (280.0,), "fits": (FIT,)}, "care", "It is the only size compared."),
         ({"fits": (FIT, SimpleNamespace(converged=False), FIT)}, "bad", "did not converge"),
     ],
@@ -64,8 +67,14 @@ def test_a_size(own, mark, words):
     ],
 )
 def test_a_size_says_of_what(models, words):
-    record = replace(sized(), study=SimpleNamespace(models=models, below=[]))
+    record = replace(sized(), study=SimpleNamespace(models=models, sizes=(1, 2, 3), below=[]))
     assert choice(record).verdict.headline.startswith(words)
+
+
+def test_one_is_not_called_the_smallest_of_those_compared():
+    record = sized(chosen=1, bic=(300.0, 350.0, 400.0), aic=(280.0, 330.0, 390.0))
+    assert choice(record).verdict.mark == "good"
+    assert "smallest" not in said(record)  # nothing lies beyond
 
 
 def test_aic_that_takes_more_is_no_alarm():

@@ -9,7 +9,7 @@ import numpy as np
 
 from inference.base.blocks.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
 from inference.cli.blocks.opened import numbered
-from ppl_models.parts.frames import holds_texts
+from ppl_models.parts.frames import holds_texts, misread_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,7 @@ class _Column:
 
     values: list[Any] = field(default_factory=list)
     kinds: set[str] = field(default_factory=set)
-    first: Any = None
+    last: float = np.nan
     counts: bool = True
 
     def new_rows(self, column: pd.Series, start: int) -> list[int]:
@@ -49,8 +49,8 @@ class _Column:
             self.counts = False
             return self._new_values(column)
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        self.first = numbers[0] if start == 0 else self.first
-        self.counts = self.counts and bool((numbers == self.first + np.arange(start, start + len(numbers))).all())
+        steps = np.diff(numbers, prepend=[] if start == 0 else [self.last])
+        self.counts, self.last = self.counts and bool((steps == 1).all()), float(numbers[-1])
         with np.errstate(invalid="ignore"):
             kinds = {"negative": numbers < 0, "zero": numbers == 0, "no whole number": numbers != np.floor(numbers)}
         rows = [int(has.argmax()) for kind, has in kinds.items() if kind not in self.kinds and (has & ~np.isnan(numbers)).any()]
@@ -88,7 +88,10 @@ def look_through(blocks: RowBlocks, seed: int = 0) -> Looked:
             rows.update(known.new_rows(block[name], start))
             numbers = [value for value in known.values if isinstance(value, str) and is_number(value)]
             if numbers:
-                raise ValueError(f"column {str(name)!r} holds texts that are numbers, such as {numbers[0]!r}: save it as a column of numbers, or leave it out with --columns")
+                misread = misread_numbers(known.values)
+                remedy = "save it as a column of numbers, or leave it out with --columns"
+                held = misread or f"texts that are numbers, such as {numbers[0]!r}: {remedy}"
+                raise ValueError(f"column {str(name)!r} holds {held}")
         parts.append(block.iloc[sorted(rows)].copy())
     frame = pd.concat(parts)
     return Looked(frame, tuple(name for name, known in columns.items() if known.counts and len(blocks) > 2), len(blocks))

@@ -68,6 +68,14 @@ class HowMany:
         return self.fits[self.law, self.num_components]
 
     @property
+    def edge(self) -> str:
+        """Which penalty takes the largest number compared, with the word "grid too short"."""
+        low, high = self.interval
+        return f"the lenient penalty takes {high}, the largest number compared" + (
+            f", where the strict one takes {low}" if low < high else ""
+        )
+
+    @property
     def contradicted(self) -> bool:
         """Whether the data contradict the law."""
         return self.word == "law wrong at every K"
@@ -87,7 +95,7 @@ class HowMany:
         if self.word == "confident":
             return f"{self.counted(self.num_components)} (confident, of {self.noun}s above the size stated)."
         if self.word == "grid too short":
-            return f"At least {self.counted(low)}: the largest number compared was still chosen, so compare more."
+            return f"At least {self.counted(self.num_components)}: {self.edge}, so compare more."
         if self.word == "law wrong at every K":
             return f"{self.counted(self.num_components)} by cells left out of the fits, which is a guess: no law that was offered fits at any number."
         why = "; ".join(self.reasons)

@@ -31,6 +31,13 @@ class HowManyGroups(HowMany):
         """The fit of the smallest BIC, whose components are the groups' where the number counts groups."""
         return self.fits[self.law, self.groups.num_fitted]
 
+    @property
+    def edge(self) -> str:
+        low, high = self.interval
+        lenient = f", where a lenient penalty takes {low}" if low < high else ""
+        largest = f"{self.groups.num_fitted}, the largest number of {self.noun}s compared"
+        return f"{largest}, has the smallest BIC{lenient}"
+
     def _number(self) -> str:
         k, fitted = self.num_components, self.groups.num_fitted
         if self.word == "confident":
@@ -41,7 +48,7 @@ class HowManyGroups(HowMany):
             return f"{span} (unsure: {'; '.join(self.reasons)})."
         groups = f"{k} separated group{'' if k == 1 else 's'} of {self.unit}s"
         if self.word == "grid too short":
-            return f"At least {groups}: {fitted}, the largest number of {self.noun}s compared, was still chosen, so compare more."
+            return f"At least {groups}: {self.edge}, so compare more."
         patches = f"the {self.noun} fitted is a patch of it" if fitted == 1 else f"the {fitted} {self.noun}s fitted are patches of them"
         return f"{groups[0].upper()}{groups[1:]}, not {self.noun}s: no law that was offered fits at any number, so that {patches}."
 

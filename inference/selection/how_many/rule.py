@@ -42,7 +42,7 @@ from inference.selection.how_many.visible import LENIENT, MISFIT, detectable_var
 from inference.structures.factorization.factorize import Factorize
 from ppl_models.parts.validation import check_size, is_integer
 
-__all__ = ["PLAIN_GRIDS", "select_components"]
+__all__ = ["PLAIN_GRIDS", "plain_grids", "select_components"]
 
 CLEAR = 10.0  # a lead of the strict penalty that leaves no doubt (Kass and Raftery 1995: very strong)
 LEFT_OUT = 0.15  # share of the cells
@@ -90,11 +90,19 @@ def select_components(
     """
     if grid is None:
         most = _most(_laws(family, laws, data, (1, 2))[0].kind, data)
-        for largest in PLAIN_GRIDS:
+        for numbers in plain_grids(most):
             answer = select_components(
-                family, data, range(1, min(largest, most) + 1), laws=laws, num_restarts=num_restarts, method=method, bootstrap=bootstrap, seed=seed, progress=progress
+                family,
+                data,
+                numbers,
+                laws=laws,
+                num_restarts=num_restarts,
+                method=method,
+                bootstrap=bootstrap,
+                seed=seed,
+                progress=progress,
             )
-            if answer.word != "grid too short" or largest >= most:
+            if answer.word != "grid too short":
                 break
         return answer
     for k in grid:
@@ -124,6 +132,14 @@ def select_components(
         assert isinstance(method, Factorize)
         fits = fit_paths(offered, sizes, table, num_restarts, seed, method, bar, data)
         return _answer(offered, sizes, fits, table, num_restarts, seed, method, bootstrap, bar)
+
+
+def plain_grids(most: int) -> list[range]:
+    """Numbers to compare where none are given, then more of them: up to ``most``, at least two."""
+    return [
+        range(1, largest + 1)
+        for largest in dict.fromkeys(max(2, min(largest, most)) for largest in PLAIN_GRIDS)
+    ]
 
 
 def _most(kind: str, data: Any) -> int:
