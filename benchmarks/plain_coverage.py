@@ -1,11 +1,11 @@
 """Do the 95 % intervals of the plain call hold the truth in 95 %? ``fit(model, data)`` with nothing named, then ``standard_errors``.
 
-Deep discrete encoders (graph given; yes-no items, scales, categories), mixtures of Bernoulli and of Normal items, a noisy-OR network, and latent attribute models of four rules
-of the items, each with the library's default priors, engine and starts, on fresh rows of one truth. Estimates are brought under the truth's names by
+Deep discrete encoders (graph given; yes-no items, scales, categories, Normal items), mixtures of Bernoulli and of Normal items and rows, a hidden Markov model, a
+noisy-OR network, and latent attribute models of four rules of the items, and of Normal items, each with the library's default priors, engine and starts, on fresh rows of one truth. Estimates are brought under the truth's names by
 ``align``, but for attributes, which have theirs. One line a family: for each
 site the share of entries whose interval holds the truth, and its standard error over data sets; ``held``, the share of entries on a bound,
 which have no interval and are not counted (an edge that noisy-OR's search leaves out is one; entries whose true value is a bound are left out
-altogether); ``refused``, data sets for which ``standard_errors`` gave no interval at all, by reason.
+altogether); ``by_normal``, the coverage of the normal intervals on the scale of the coordinates, which do not know how few rows there are; ``refused``, data sets for which ``standard_errors`` gave no interval at all, by reason.
 
 Run: ``python benchmarks/plain_coverage.py [--family ...] [--replicates 100] [--rows 400] [--first-seed 0]``.
 """
@@ -30,8 +30,10 @@ from ppl_models import (
     Bernoulli,
     Categorical,
     DeepDiscreteEncoder,
+    HiddenMarkov,
     LatentAttributeModel,
     Mixture,
+    MultivariateNormal,
     NoisyOr,
     Normal,
     Ordinal,
@@ -83,6 +85,30 @@ TRUTHS = {
         Mixture(2, Normal(), 3),
         {"weights": tensor([0.6, 0.4]), "predictors": tensor([[0.0, 0.0, 0.0], [2.5, 2.0, -2.0]]), "dispersion": tensor([[1.0] * 3, [1.5] * 3])},
     ),
+    "normal": (
+        Mixture(1, Normal(), 3),
+        {"weights": tensor([1.0]), "predictors": tensor([[0.0, 1.0, -1.0]]), "dispersion": tensor([[1.0, 2.0, 0.5]])},
+    ),
+    "mixture, Normal apart": (
+        Mixture(2, Normal(), 3),
+        {"weights": tensor([0.6, 0.4]), "predictors": tensor([[0.0, 0.0, 0.0], [6.0, 6.0, -6.0]]), "dispersion": tensor([[1.0] * 3, [1.5] * 3])},
+    ),
+    "mixture, MultivariateNormal": (
+        Mixture(2, MultivariateNormal(), 2),
+        {"weights": tensor([0.6, 0.4]), "means": tensor([[0.0, 0.0], [5.0, 5.0]]), "precisions": tensor([[[1.0, 0.4], [0.4, 2.0]], [[2.0, -0.9], [-0.9, 1.0]]])},
+    ),
+    "hidden Markov, Normal": (
+        HiddenMarkov(2, Normal(), 3, initial="stationary", num_steps=20),
+        {
+            "transitions": tensor([[0.7, 0.3], [0.4, 0.6]]), "predictors": tensor([[0.0, 0.0, 0.0], [4.0, 3.0, -3.0]]),
+            "dispersion": tensor([[1.0] * 3, [1.5] * 3]),
+        },
+    ),
+    "encoder, Normal": (
+        DeepDiscreteEncoder(8, (2,), Normal(), graphs=(GRAPH,)),
+        {"proportions": tensor([0.4, 0.6]), "loadings_1": 2.5 * tensor(GRAPH), "intercepts_1": tensor([-1.0] * 8), "dispersion": tensor([0.8, 1.2] * 4)},
+    ),
+    "attributes, Normal": (LatentAttributeModel(SKILLS, Normal(), items="gdm"), {**attributes("gdm")[1], "dispersion": tensor([1.0] * 14)}),
     **{f"attributes, {rule}": attributes(rule) for rule in PAIR},
     "noisy-or": (
         NoisyOr(8, 2),
@@ -101,17 +127,20 @@ def measure(args: argparse.Namespace) -> Lines:
         model, truth = TRUTHS[family]
         began = time.monotonic()
         shares: dict[str, list[float]] = {site: [] for site in truth}
+        by_normal: dict[str, list[float]] = {site: [] for site in truth}
         widths: dict[str, list[float]] = {site: [] for site in truth}
+        chain = isinstance(model, HiddenMarkov)
         held, entries, refused = 0, 0, Counter[str]()
         for seed in seeds(args):
-            data = Program(model, None, args.rows).simulate(truth, seed)["items"]
+            data = Program(model, None, args.rows // getattr(model, "num_steps", 1)).simulate(truth, seed)["sequences" if chain else "items"]
             plain = fit(model, data, seed=seed)
             own = plain if isinstance(model, LatentAttributeModel) else replace(plain, params=align(plain, truth).params)
             try:
-                limits = standard_errors(own, data, hold_bounds=True).intervals()
+                errors = standard_errors(own, data, hold_bounds=True)
             except ValueError as reason:
                 refused[str(reason).split(":")[1].strip()[:60] if ":" in str(reason) else str(reason)] += 1
                 continue
+            limits, plainly = errors.intervals(), replace(errors, scales=None).intervals()
             for site, value in truth.items():
                 low, high = limits[site]
                 asked = ~at_its_bound(site, value)
@@ -119,6 +148,8 @@ def measure(args: argparse.Namespace) -> Lines:
                 held, entries = held + int((asked & ~known).sum()), entries + int(asked.sum())
                 if bool(known.any()):
                     shares[site].append(float(((low <= value) & (value <= high))[known].double().mean()))
+                    below, above = plainly[site]
+                    by_normal[site].append(float(((below <= value) & (value <= above))[known].double().mean()))
                     widths[site].append(float((high - low)[known].mean()))
         line = {"family": family, "rows": args.rows, "replicates": args.replicates, "refused": dict(refused)}
         line |= {"held": round(held / max(1, entries), 4), "seconds": round(time.monotonic() - began, 1)}
@@ -126,6 +157,7 @@ def measure(args: argparse.Namespace) -> Lines:
         line["coverage_se"] = {
             site: round(float(torch.tensor(own).std() / len(own) ** 0.5), 4) if len(own) > 1 else None for site, own in shares.items()
         }
+        line["by_normal"] = {site: round(sum(own) / len(own), 4) if own else None for site, own in by_normal.items()}
         line["mean_width"] = {site: round(sum(own) / len(own), 3) if own else None for site, own in widths.items()}
         yield line
 

@@ -153,7 +153,7 @@ def estimates_of(
     Args:
         fit: of any program.
         data: the data of the fit, which standard errors need; in memory or in blocks.
-        level: of the intervals: equal tails of the draws, or normal on the scale of the free coordinates.
+        level: of the intervals: equal tails of the draws, or those of :meth:`inference.uncertainty.Uncertainty.intervals`.
         names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
         always: work standard errors out however long that takes.
 

@@ -39,7 +39,7 @@ from inference.fitting.record import FitRecord
 from inference.fitting.rows import simulate_rows
 from inference.identifiability.fisher import InformationReport, information_from_scores
 from inference.identifiability.scores import coordinates_of, derivatives, programs_of, row_scores, rows_of_fit
-from inference.programs.coordinates import Coordinates
+from inference.programs.coordinates import Coordinates, NormalScales
 from inference.programs.curvature import (
     data_chunks,
     generalised_inverse,
@@ -84,6 +84,7 @@ class Uncertainty:
         covariance: (P, P), on that scale.
         kind: "hessian", "scores" or "sandwich".
         num_rows: rows of the data.
+        scales: variances of normal laws among the parameters, whose intervals know how few rows there are; None where there are none.
     """
 
     names: tuple[str, ...]
@@ -92,6 +93,7 @@ class Uncertainty:
     covariance: Tensor
     kind: str
     num_rows: int
+    scales: NormalScales | None = None
 
     @property
     def standard_errors(self) -> Params:
@@ -101,13 +103,21 @@ class Uncertainty:
     def intervals(self, level: float = 0.95) -> dict[str, tuple[Tensor, Tensor]]:
         """Confidence limits by site name: normal on the scale of the coordinates, then taken back; NaN where held.
 
+        Chances with few rows behind them have Wilson's limits (:meth:`~inference.programs.coordinates.Coordinates.limits`). Variances of normal items, and the means, loadings and
+        intercepts of these, have those of chi-square and of Student's t (:class:`~inference.programs.coordinates.NormalScales`), which are wider than the normal ones where rows are few.
+        Standard errors, and draws of :class:`~inference.engines.laplace.Laplace`, stay those of the normal approximation.
+
         Raises:
             ValueError: if the level is not in (0, 1).
         """
         if not 0 < level < 1:
             raise ValueError(f"intervals: level must lie in (0, 1), got {level!r}")
         width = float(torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor((1 + level) / 2, dtype=torch.float64)))
-        return self.coordinates.limits(self.estimate, self.covariance, width)
+        limits = self.coordinates.limits(self.estimate, self.covariance, width)
+        if self.scales is not None:
+            for site, (low, high) in self.scales.limits(level, self.coordinates, self.estimate, self.covariance).items():
+                limits[site] = torch.where(low.isnan(), limits[site][0], low), torch.where(high.isnan(), limits[site][1], high)
+        return limits
 
     def delta(self, function: Callable[[Params], Tensor]) -> tuple[Tensor, Tensor]:
         """Value and standard error of a differentiable function of the parameters (by site name)."""
@@ -163,7 +173,7 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     covariance = inverse_information(information + prior, coordinates.names)
     if kind == "sandwich" and scores is not None:
         covariance = covariance @ scores @ covariance
-    return Uncertainty(coordinates.names, coordinates, coordinates.vector(), covariance, kind, num_rows)
+    return Uncertainty(coordinates.names, coordinates, coordinates.vector(), covariance, kind, num_rows, fit.structure.normal_scales(fit.params))
 
 
 @shows_briefly

@@ -45,7 +45,8 @@ class FactorAnalysis:
     in the plate ``units``, local ``activities`` z (K,) and observed ``items`` (J,). Priors are flat on intervals. Fits integrate the
     activities, so ``log_likelihood`` is marginal, and rotate the signatures so that :math:`\phi \Sigma^{-1} \phi^T` is diagonal and
     falling, each with a positive sum (Lawley's convention). ``Fit.posterior_latents`` gives E[z | x] as "activities".
-    Missing entries (NaN) are marginalised.
+    Missing entries (NaN) are marginalised. K + 1 rows or fewer are refused, for K components reproduce them without noise, and noise of less than 0.005 of an item's variance (a
+    Heywood case: Joreskog 1967, doi:10.1007/BF02289658) is said by the fit.
 
     Args:
         num_items, num_components: J and K < J.
@@ -92,8 +93,8 @@ class FactorAnalysis:
         table, names = as_items(data, self.num_items, Normal(), for_fit)
         if for_fit:
             check_reach(table, names, Normal())
-        if for_fit and len(table) <= self.num_components:
-            raise ValueError(f"data: more than num_components = {self.num_components} rows were expected, got {len(table)}")
+        if for_fit and len(table) <= self.num_components + 1:  # components reproduce them without any noise
+            raise ValueError(f"data: more than num_components + 1 = {self.num_components + 1} rows were expected, got {len(table)}")
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:

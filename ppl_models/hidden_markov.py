@@ -178,6 +178,8 @@ class HiddenMarkov:
         num_rows = int(seen.any(-1).sum())
         if for_fit and num_rows < self.num_states:
             raise ValueError(f"data: at least num_states = {self.num_states} steps with entries were expected, got {num_rows}")
+        if for_fit and isinstance(self.emission, RowLaw):
+            self.emission.check_rows(num_rows, self.num_items, self.num_states, "emission")
         return packed, names
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:

@@ -150,6 +150,8 @@ class Mixture:
         table, names = as_items(data, self.num_items, self._family, for_fit)
         if for_fit and self.bound is not None:
             check_reach(table, names, self._family, self.bound, OWN_BOUND)
+        if for_fit and isinstance(self.component, RowLaw):
+            self.component.check_rows(len(table), self.num_items, self.num_components, "component")
         if isinstance(self.component, MultivariateNormal):
             if for_fit and table.isnan().any():
                 _check_pairs(table, names)

@@ -65,7 +65,7 @@ class SparseCoding:
     Sites: ``dictionary`` A (J, m), columns of length 1 after a fit; ``noise`` s (1,), where it is estimated; inside the plate
     ``units``, local ``codes`` h (m,), and observed ``items`` (J,). Priors: entries of the dictionary uniform on [-1, 1]; codes as
     :class:`SparseCodes`. Estimates are joint maximum a posteriori in dictionary **and** codes: ``log_likelihood`` is conditional
-    on the codes, which are in ``Fit.local``. Fits order columns by falling total code. Missing entries are refused. ``fit``
+    on the codes, which are in ``Fit.local``. Codes of both signs are two columns, one for each sign: a fit whose residuals are larger than the stated noise lets them be says so. Fits order columns by falling total code. Missing entries are refused. ``fit``
     with no method starts from fourth moments, which with m at most the rank of the data needs one start, and alternates exact
     least squares with small-support decoding (:class:`inference.structures.dictionary.alternating.AlternatingMinimization`).
 

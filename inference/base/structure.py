@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from inference.base.component_noise import NoiseDraws
     from inference.base.draw_steps import DrawSteps
     from inference.base.steps import Steps
+    from inference.programs.coordinates import NormalScales
 
 S = TypeVar("S")
 OF_PROGRAMS = StartSearch(batch=10, short_iterations=5, finalists=4, least=4, cap=40, budget=3e7)  # an M-step costs a hundred E-steps
@@ -363,6 +364,10 @@ class Structure:
             table: as the model takes it, NaN where missing.
         """
         return table
+
+    def normal_scales(self, params: Params) -> NormalScales | None:
+        """The variances of normal laws among the parameters, for intervals from few rows; None where there are none."""
+        return None
 
     def why_no_standard_errors(self, params: Params) -> str | None:
         """Why the curvature of the log-likelihood gives no standard errors of these estimates; None where it does."""

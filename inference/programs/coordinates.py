@@ -18,11 +18,13 @@ from ppl_models.parts.precisions import LogCholesky
 from ppl_models.parts.probability_tables import Simplexes, segments_of
 from ppl_models.sequences.option_chain import MatrixSimplex
 
-__all__ = ["Coordinates", "entry_names"]
+__all__ = ["Coordinates", "NormalScales", "entry_names"]
 
 NEAR = 5e-4  # of an interval's length: this near its end is on it
 RATIO = 1.001  # a positive number within this factor of its limit is on it
 SMALL = 2e-6  # a probability this near 0 or 1 is on the bound
+MOST_ROWS = 1e12  # that a variance is worth at most, as one is that is held
+LEAST_FREEDOM = 0.01  # degrees of freedom: limits are as good as infinite there
 FEW_ROWS = 5.0  # a chance with fewer rows behind its rarer side gets limits of a score, not of a logit
 
 
@@ -72,6 +74,63 @@ class _SitePart:
             return factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log())
         forth: dict[str, Callable[[Tensor], Tensor]] = {"identity": lambda v: v, "logit": torch.logit, "log": torch.log}
         return forth[self.scale](value)
+
+
+@dataclass(frozen=True, eq=False)
+class NormalScales:
+    r"""Variances of normal laws among the parameters, and the locations whose estimates scatter with them.
+
+    With s the standard error of the log of a variance :math:`\hat v` estimated by maximum likelihood, the variance is worth :math:`n = 2 / s^2` rows, of which p location
+    coefficients of the same law have used one each. With :math:`\nu = n - p` degrees of freedom left, limits at level :math:`1 - \alpha` are
+
+    .. math:: n \hat v / \chi^2_{\nu, 1 - \alpha / 2} \le v \le n \hat v / \chi^2_{\nu, \alpha / 2}, \qquad
+              \hat m \pm t_{\nu, 1 - \alpha / 2} \sqrt{n / \nu} \; s_m
+
+    for a location m with standard error :math:`s_m`. Of a sample of one normal law, and of a regression with normal errors, these are the exact intervals; of components or states
+    the sample is as large as the information says, which is less than the expected rows where components overlap. For large n they are the normal intervals. Where no
+    degree of freedom is left they are as good as infinite.
+
+    Source: F. E. Satterthwaite (1946), doi:10.2307/3002019, for degrees of freedom that are read from the variance of a variance.
+
+    Args:
+        variances: a differentiable function of the parameters that gives the D variances, in any shape.
+        num_coefficients: p, of each of them, (D,).
+        locations: by site, in its shape: the number of the variance with which the entry scatters, -1 where there is none.
+        entries: likewise, the number of the variance that the entry is.
+        reciprocals: likewise, the number of the variance that the entry is one over.
+    """
+
+    variances: Callable[[Params], Tensor]
+    num_coefficients: Tensor
+    locations: Mapping[str, Tensor]
+    entries: Mapping[str, Tensor] = field(default_factory=dict)
+    reciprocals: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def limits(self, level: float, coordinates: Coordinates, free: Tensor, covariance: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """Limits by site, NaN for entries without such a variance.
+
+        Args:
+            level: of the intervals; coordinates: of the parameters; free: the estimate as a free vector; covariance: its.
+        """
+        from scipy.special import chdtri, stdtrit
+
+        tail = (1 - level) / 2
+        slopes = jacobian(lambda own: self.variances(coordinates.params(own)).flatten().log(), free, vectorize=True)  # (D, P)
+        rows = 2 / ((slopes @ covariance) * slopes).sum(-1).clamp(min=2 / MOST_ROWS)
+        freedom = (rows - self.num_coefficients.to(rows)).clamp(min=LEAST_FREEDOM)
+        values = rows * self.variances(coordinates.params(free)).flatten()
+        low, high = (values / torch.from_numpy(chdtri(freedom.cpu().numpy(), share)).to(values) for share in (tail, 1 - tail))
+        reach = (rows / freedom).sqrt() * torch.from_numpy(stdtrit(freedom.cpu().numpy(), 1 - tail)).to(values)
+        spread, center = coordinates.spread(free, covariance), coordinates.params(free)
+        out: dict[str, tuple[Tensor, Tensor]] = {}
+        for site, place in self.locations.items():
+            width = reach[place] * spread[site]
+            out[site] = (center[site] - width, center[site] + width)
+        out |= {site: (low[place], high[place]) for site, place in self.entries.items()}
+        out |= {site: (1 / high[place], 1 / low[place]) for site, place in self.reciprocals.items()}
+        places = {**self.locations, **self.entries, **self.reciprocals}
+        no_law = {site: (place < 0) | spread[site].isnan() for site, place in places.items()}
+        return {site: (below.masked_fill(no_law[site], torch.nan), above.masked_fill(no_law[site], torch.nan)) for site, (below, above) in out.items()}
 
 
 @dataclass(frozen=True, eq=False)

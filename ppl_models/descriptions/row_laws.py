@@ -18,8 +18,9 @@ from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, Respon
 from ppl_models.parts.skewed import SkewedRows
 from ppl_models.parts.validation import check_number, plain_fields
 
-__all__ = ["FREEDOM", "MultivariateNormal", "MultivariateT", "RowLaw", "SkewNormal", "wider_laws"]
+__all__ = ["FREEDOM", "LEAST_WIDTH", "MultivariateNormal", "MultivariateT", "RowLaw", "SkewNormal", "wider_laws"]
 
+LEAST_WIDTH = 1e-3  # of the data's variance in some direction: a covariance below it has collapsed
 FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal law above
 
 
@@ -29,6 +30,10 @@ class RowLaw(ABC):
 
     Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale :math:`\epsilon D`, D the diagonal of the items'
     squared widths, so the estimate of a covariance is :math:`(S_k + \epsilon D) / N_k` with :math:`S_k` the scatter.
+
+    The scatter of N rows about a mean has rank N - 1 at most. Where there are no more rows than columns, every covariance is in some direction what the prior makes it,
+    :math:`\epsilon / N_k` squared widths, and without the prior the likelihood has no maximum. A fit refuses such a table, but where the prior is no less than a thousandth there,
+    :math:`\epsilon \ge N / 1000`: the line below which fits call a covariance collapsed.
 
     Args:
         regularization: :math:`\epsilon`, in squared widths of the items.
@@ -60,6 +65,28 @@ class RowLaw(ABC):
     @abstractmethod
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
         """The law of a row of the component whose parameters these are, (\\*batch, ...)."""
+
+    def is_determined(self, num_rows: int, num_items: int) -> bool:
+        """Whether covariances have a width in every direction, from rows or from the prior."""
+        return num_rows > num_items or self.regularization >= LEAST_WIDTH * num_rows
+
+    def check_rows(self, num_rows: int, num_items: int, num_components: int, argument: str) -> None:
+        """Refuse a table whose rows do not determine a covariance, before any work.
+
+        Args:
+            num_rows: with entries; num_items, num_components: J and K; argument: of the model, that takes this law.
+
+        Raises:
+            ValueError: naming the sizes, the number of parameters, and models that need fewer.
+        """
+        if self.is_determined(num_rows, num_items):
+            return
+        name, number = type(self).__name__, num_items * (num_items + 1) // 2
+        raise ValueError(
+            f"data: {name} needs more rows than columns, got {num_rows:,} rows and {num_items:,} columns: each of {num_components} covariances has {number:,} parameters, which so few "
+            f"rows do not determine, so that the likelihood has no maximum. Take {argument}=Normal(), whose columns are independent; FactorAnalysis, whose covariance has few parameters a "
+            f"column; fewer columns; or a prior that holds the covariances open, {name}(regularization={LEAST_WIDTH * num_rows:g}) or more"
+        )
 
     def _precisions(self, num_components: int, widths: Tensor) -> Tensor:
         inverse_scale = torch.diag(self.regularization * widths.square())

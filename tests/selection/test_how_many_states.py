@@ -50,7 +50,7 @@ def test_steps_without_entries_count_for_nothing_and_let_laws_of_whole_rows_stan
         fitted = fit(model, data, EM(max_iterations=2), num_restarts=1)
     assert shares_of(fitted, data).shape == (56, 2)
     law = laws_of(model)[1]
-    assert law.needs_complete_rows
+    assert law.of_whole_rows
     assert not _has_gaps(data[None], law)
     data[20, 0] = torch.nan
     assert _has_gaps(data[None], law)

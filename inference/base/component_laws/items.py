@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,7 @@ from inference.base.component_laws.normal import EMPTY, rests_on
 from inference.base.component_laws.ordinal import maximise_ordinal
 from inference.base.component_noise import Cells, negative_binomial_scores, poisson_scores
 from inference.base.shared_values import listed
+from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
 from ppl_models.descriptions.component_sites import item_law
 from ppl_models.descriptions.units import column_variances
@@ -115,9 +117,13 @@ class ItemLaw(ComponentLaw):
         if "predictors" in params:
             new["predictors"] = centres[self._numeric] + widths[self._numeric] * params["predictors"]
         if "dispersion" in params:
-            columns = [j for part, own, _ in self._own if part.num_dispersed(1) for j in range(self.about.num_items)[own]]
-            new["dispersion"] = widths[columns].square() * params["dispersion"]  # of an item that has sizes the width is 1
+            new["dispersion"] = widths[self._dispersed_columns].square() * params["dispersion"]  # of an item that has sizes the width is 1
         return new
+
+    @cached_property
+    def _dispersed_columns(self) -> list[int]:
+        """Columns that have a dispersion, in its order."""
+        return [j for part, own, _ in self._own if part.num_dispersed(1) for j in range(self.about.num_items)[own]]
 
     def expected_rows(self, params: Params, shares: Tensor) -> Tensor:
         return expected_answers(self.family, self.about.num_items, shares, self.predictor(params), params.get("dispersion"))
@@ -321,6 +327,17 @@ class ItemLaw(ComponentLaw):
                 f"{float(counts[k]):.3g} rows"
             )
         return (*found, *rests_on(few, counts))
+
+    def normal_scales(self, params: Params) -> NormalScales | None:
+        variances = ~sizes(self.family, self.about.num_items)
+        if not bool(variances.any()):
+            return None
+        k = self.about.num_components
+        number = torch.arange(k * len(variances)).reshape(k, -1)
+        own = torch.where(variances, number, -1)
+        locations = torch.full((k, len(self._numeric)), -1)
+        locations[:, [self._numeric.index(j) for j in self._dispersed_columns]] = own
+        return NormalScales(operator.itemgetter("dispersion"), torch.ones(own.numel()), {"predictors": locations}, {"dispersion": own})
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         return dispersed_items(self.family, items)

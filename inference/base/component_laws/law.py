@@ -12,6 +12,7 @@ from torch import Tensor
 
 from inference.base.component_noise import Cells
 from inference.base.steps import RunningSum
+from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
 from ppl_models.descriptions.components import MixtureComponents
 
@@ -181,6 +182,10 @@ class ComponentLaw:
             floor: least variances, (D,); names: of the items; weights: as :meth:`scales`.
         """
         return ()
+
+    def normal_scales(self, params: Params) -> NormalScales | None:
+        """As :meth:`inference.base.structure.Structure.normal_scales`, of parameters (K, ...)."""
+        return None
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         """The items whose family has a dispersion."""

@@ -18,13 +18,16 @@ import torch
 from torch import Tensor
 
 from inference.base.component_laws.law import ComponentLaw, ends, log_diagonal, log_two_pi, outer_products, whitened
+from inference.base.shared_values import listed
+from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
-from ppl_models.descriptions.row_laws import RowLaw
+from ppl_models.descriptions.row_laws import LEAST_WIDTH, RowLaw
 from ppl_models.descriptions.row_normal import RowNormal, patterns_of
 
 __all__ = ["FullLaw", "NormalLaw", "posterior_precisions"]
 
-FLAT_SHARE = 1e-3  # of the data's variance in some direction: a covariance below it has collapsed
+TAKES_PART = 0.1  # of the largest entry of a direction: a column with as much takes part in it
+MOST_SHOWN = 6  # columns of a warning
 EMPTY = 1e-10  # expected rows below which a component keeps its parameters
 
 
@@ -80,14 +83,25 @@ class FullLaw(ComponentLaw):
     def faults(
         self, data: Tensor, params: Params, counts: Tensor, floor: Tensor, names: Sequence[str], weights: Tensor | None = None
     ) -> tuple[str, ...]:
+        assert isinstance(self.about.component, RowLaw)
+        prior, widths_of_items = self.about.component.regularization, torch.tensor(self.about.widths, dtype=torch.float64)
         few = (counts < self.about.num_items + 1) & (counts >= 1)
-        values, vectors = torch.linalg.eigh(torch.atleast_2d(self.statistic(data)[0].mT.cov(correction=0, aweights=weights)))  # the data may have no width in a direction themselves
+        few &= (counts < 2) | (prior < LEAST_WIDTH * counts)  # else the prior gives the covariance its width
+        spread = torch.atleast_2d(self.statistic(data)[0].mT.cov(correction=0, aweights=weights))
+        values, vectors = torch.linalg.eigh(spread)  # the data may have no width in a direction themselves
         factor = vectors * values.clamp(min=0).sqrt()  # of their covariance C = L L^T
         widths = torch.linalg.eigvalsh(factor.mT @ self.inverse_spread(params) @ factor).amax(-1).reciprocal()  # least variance, as a share
         found = [
             f"component {k} has no width in one direction: {float(widths[k]):.1g} of the data's variance there, on {float(counts[k]):.3g} rows"
-            for k in (widths < FLAT_SHARE).nonzero().ravel().tolist()
+            for k in (widths < LEAST_WIDTH).nonzero().ravel().tolist()
         ]
+        if prior < LEAST_WIDTH * float(counts.sum()):
+            least, along = torch.linalg.eigh(spread.double().cpu() / widths_of_items / widths_of_items.unsqueeze(-1))
+            flat = along[:, least <= prior / float(counts.sum())].abs()
+            involved = [names[j] for j in (flat > TAKES_PART * flat.amax(0)).any(-1).nonzero().ravel().tolist()] if flat.numel() else []
+            if involved:
+                shown = listed([*involved[:MOST_SHOWN], *([f"{len(involved) - MOST_SHOWN} more"] if len(involved) > MOST_SHOWN else [])])
+                found.append(f"columns {shown} repeat each other or add up to each other, so that covariances have no width but what the prior gives them: leave out a column")
         return (*found, *rests_on(few, counts))
 
 
@@ -143,6 +157,15 @@ class NormalLaw(FullLaw):
             out[rows] = torch.where(seen, out[rows], torch.einsum("nk,knj->nj", shares[rows], filled))
         return out
 
+    def normal_scales(self, params: Params) -> NormalScales:
+        """Variances of the columns, and those that are left when a column is regressed on the others, one over a precision."""
+        k, j = params["means"].shape
+        number = torch.arange(k * j).reshape(k, j)
+        precisions = torch.full((k, j, j), -1).diagonal_scatter(k * j + number, dim1=-2, dim2=-1)
+        used = torch.ones(2, k * j)
+        used[1] = j  # a mean, and coefficients of the other columns
+        return NormalScales(_variances, used.flatten(), {"means": number}, reciprocals={"precisions": precisions})
+
     def m_step(self, statistics: NormalStatistics, counts: Tensor, params: Params, floor: Tensor) -> Params:
         empty = (counts <= EMPTY).unsqueeze(-1)
         number = counts.clamp(min=EMPTY).unsqueeze(-1)
@@ -157,6 +180,12 @@ class NormalLaw(FullLaw):
             raise ValueError("data: the noise of MultivariateNormal components is known of complete rows only, and some of these have gaps: drop these rows")
         factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T, so L^T (x - mu) is standard
         return torch.einsum("nkj,kji->nki", data.unsqueeze(-2) - params["means"], factor).numpy()
+
+
+def _variances(params: Params) -> Tensor:
+    """Of every column, and of every column given the others, (2, K, J)."""
+    covariances = torch.cholesky_inverse(torch.linalg.cholesky(params["precisions"]))
+    return torch.stack([covariances, params["precisions"].reciprocal()]).diagonal(dim1=-2, dim2=-1)
 
 
 def _at(params: Params, restart: int, keep: bool = False) -> Params:

@@ -64,8 +64,8 @@ class Law:
         return isinstance(self.of_rows, SkewNormal)
 
     @property
-    def needs_complete_rows(self) -> bool:
-        """Whether rows with a part of their entries missing are refused."""
+    def of_whole_rows(self) -> bool:
+        """Whether rows with a part of their entries missing are refused, and tables of no more rows than columns."""
         return isinstance(self.of_rows, RowLaw)
 
     def at(self, num_components: int) -> Any:

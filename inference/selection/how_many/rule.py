@@ -115,8 +115,9 @@ def select_components(
     if bootstrap and offered[0].kind != "factorization":
         raise ValueError(f"select_components: bootstrap is for factorizations of counts; leave it at 0 for {type(offered[0].model).__name__}, got {bootstrap}")
     table, _ = checked(offered[0].at(sizes[-1]), data, for_fit=True)
-    if laws is None and _has_gaps(table, offered[0]):
-        offered = tuple(law for law in offered if not law.needs_complete_rows)
+    if laws is None:
+        rows, gaps = int(table.isfinite().any(-1).sum()), _has_gaps(table, offered[0])
+        offered = tuple(law for law in offered if not law.of_whole_rows or not gaps and law.of_rows.is_determined(rows, table.shape[-1]))
     for law in offered[1:]:
         checked(law.at(sizes[-1]), data, for_fit=True)
     kind = offered[0].kind

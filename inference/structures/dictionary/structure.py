@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from inference.base.shared_values import listed
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params
 from inference.structures.dictionary.codes import (
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from ppl_models.descriptions.components import DictionaryDescription
 
 __all__ = ["DictionaryStructure"]
+
+ON_BOUND = 0.999  # of a bound
+SAME = 1 - 1e-6  # cosine of two columns
+CHANCE = 1e-6  # that residuals of the stated noise are called too large
+MOST_PAIRS = 4  # that a warning names
 
 
 class DictionaryStructure(Structure):
@@ -73,6 +79,44 @@ class DictionaryStructure(Structure):
         order = params["codes"].sum(-2).argsort(descending=True, stable=True)
         return params | {"dictionary": params["dictionary"][:, order], "codes": params["codes"][:, order]}
 
+    def at_bound(self, params: Params) -> list[str]:
+        """The noise where it is estimated, and codes, by column."""
+        high = (params["codes"] >= ON_BOUND * self.about.bound).any(0).nonzero().ravel().tolist()
+        low, most = self.about.noise_range
+        noise = "noise" in params and not low / ON_BOUND < float(params["noise"]) < ON_BOUND * most
+        return ["noise[0]"] * noise + [f"codes[..., {i}]" for i in high]
+
+    def concerns(self, problem: Problem, params: Params) -> list[str]:
+        """Columns that no row uses or that repeat each other, and residuals that the stated noise does not explain."""
+        dictionary, codes = unit_columns(params["dictionary"]), params["codes"]
+        used = (codes > 0).any(0)
+        cosines = (dictionary.mT @ dictionary).masked_fill(~(used.unsqueeze(-1) & used), 0.0).triu(1)
+        found = []
+        if not bool(used.all()):
+            which = listed(list(map(str, (~used).nonzero().ravel().tolist())))
+            found.append(f"no row uses columns {which} of the dictionary: {int(used.sum())} of the {len(used)} columns say all that the fit says. Fit fewer columns")
+        if len(copies := (cosines > SAME).nonzero().tolist()):
+            found.append(f"columns {_pairs(copies)} of the dictionary are copies of each other. Fit fewer columns")
+        return [*found, *self._misfit(problem, params)]
+
+    def _misfit(self, problem: Problem, params: Params) -> list[str]:
+        r"""Where residuals are larger than the stated noise s lets them be.
+
+        At the truth :math:`\sum (x - A h)^2 / s^2` is chi-square with a degree of freedom an entry, and at the best estimate it is no larger.
+        """
+        from scipy.special import chdtri
+
+        noise, k = self.about.noise, self.about.sparsity
+        residuals = problem.data - params["codes"] @ params["dictionary"].mT
+        number = residuals.numel()
+        if noise is None or float(residuals.double().square().sum()) <= noise**2 * float(chdtri(number, CHANCE)):
+            return []
+        return [
+            f"the residuals contradict the model: their standard deviation is {float(residuals.square().mean().sqrt()):.3g}, but noise = {noise:g} was stated, so the log-likelihood and what "
+            f"is read from it mean nothing. Either no start found the dictionary (try more starts, such as num_restarts=30), or the rows are not sums of at most {k} "
+            f"column{'s' * (k > 1)} with codes of at least zero (codes of both signs need a column for each sign), or their noise is larger: noise=None estimates it"
+        ]
+
     def num_densities(self, num_items: int) -> int:
         return num_items
 
@@ -88,3 +132,8 @@ class DictionaryStructure(Structure):
 
         rank, _, _ = _span(problem.data)
         return Recommendation(AlternatingMinimization(), "spectral", 1 if self.about.num_columns <= rank else 8)
+
+
+def _pairs(pairs: list[list[int]]) -> str:
+    """Pairs of columns, the first of many."""
+    return ", ".join(f"{i} and {j}" for i, j in pairs[:MOST_PAIRS]) + (f" and {len(pairs) - MOST_PAIRS} more pairs" if len(pairs) > MOST_PAIRS else "")

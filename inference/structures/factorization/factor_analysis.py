@@ -22,6 +22,7 @@ from inference.base.component_noise import NoiseDraws, gaussian_split
 from inference.base.steps import RunningSum, Steps
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
+from inference.structures.factorization.objective import SCALE_RANGE
 from ppl_models.parts.responses import Normal, filled
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["FactorSteps", "FactorAnalysisStructure"]
 
 AT_ONCE = 2**20  # numbers of the rows
-SCALE_RANGE = (1e-6, 1e6)
+ON_BOUND = 0.999  # of a bound
+HEYWOOD = 0.005  # of an item's variance, noise below which makes a solution improper
+MOST_SHOWN = 8  # items of a warning
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +183,32 @@ class FactorAnalysisStructure(Structure):
         if float(phi.abs().max()) > self.about.bound:
             return params
         return params | {"signatures": phi * torch.where(phi.sum(-1, keepdim=True) < 0, -1.0, 1.0).to(phi)}
+
+    def at_bound(self, params: Params) -> list[str]:
+        """Scales at an end of their interval, and signatures and intercepts at theirs."""
+        low, high = SCALE_RANGE
+        off = (params["scales"] <= low / ON_BOUND) | (params["scales"] >= ON_BOUND * high)
+        found = [f"scales[{j}]" for j in off.nonzero().ravel().tolist()]
+        return found + [f"{name}{place}" for name in ("signatures", "intercepts") for place in (params[name].abs() >= ON_BOUND * self.about.bound).nonzero().tolist()]
+
+    def concerns(self, problem: Problem, params: Params) -> list[str]:
+        r"""Heywood cases: items whose noise is next to nothing of their variance, :math:`\sigma_j^2 < 0.005 \, (\sigma_j^2 + \sum_k \phi_{kj}^2)`.
+
+        Source of the limit: K. G. Joreskog (1967), Some contributions to maximum likelihood factor analysis, doi:10.1007/BF02289658.
+        """
+        noise = params["scales"].square()
+        shares = noise / (noise + params["signatures"].square().sum(0))
+        items = problem.item_names or tuple(map(str, range(len(shares))))
+        worst = [j for j in shares.argsort().tolist() if float(shares[j]) < HEYWOOD]
+        if not worst:
+            return []
+        shown = ", ".join(f"{items[j]} ({float(shares[j]):.2g})" for j in worst[:MOST_SHOWN])
+        more = f" and {len(worst) - MOST_SHOWN} more" if len(worst) > MOST_SHOWN else ""
+        return [
+            f"a Heywood case: the noise is next to nothing of the variance (share of it in brackets) of {shown}{more}. The components reproduce these columns without error, the solution is "
+            "improper, and loadings and activities follow these columns alone. Fit fewer components, leave out one of columns that nearly repeat each other or add up to others, or "
+            "collect more rows"
+        ]
 
     def num_densities(self, num_items: int) -> int:
         return num_items

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["conditional_rows", "log_prior_activities", "objectives", "with_scales"]
 
 START_DISPERSION = 0.1
+SCALE_RANGE = (1e-6, 1e6)
 
 
 def with_scales(about: FactorizationDescription, params: Params, problem: Problem) -> Params:
@@ -27,7 +28,7 @@ def with_scales(about: FactorizationDescription, params: Params, problem: Proble
         return params
     z, phi = params["activities"], params["signatures"]
     squares = problem.summed_at(lambda place, data: (data - z[:, place] @ phi).square().sum((-2, -1)))
-    return params | {"scales": (squares / (problem.num_rows * about.num_items)).sqrt().clamp(1e-6, 1e6).unsqueeze(-1)}
+    return params | {"scales": (squares / (problem.num_rows * about.num_items)).sqrt().clamp(*SCALE_RANGE).unsqueeze(-1)}
 
 
 def objectives(about: FactorizationDescription, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,7 @@ from inference.base.progress import NoProgress
 from inference.base.structure import Recommendation, Structure
 from inference.programs.program import Params, Program
 from inference.structures.factorization.factorize import Course, Factorize
-from inference.structures.factorization.objective import conditional_rows, with_scales
+from inference.structures.factorization.objective import SCALE_RANGE, conditional_rows, with_scales
 from inference.structures.factorization.starts import nndsvd, random_factors
 from inference.structures.factorization.updates import polished, updates_of
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["FactorizationStructure"]
 
 NUM_STARTS = 10
+ON_BOUND = 0.999  # of a bound
 SMOOTHED = 0.01  # share of the mean row in signatures that come from a sample: their zeros would stay, whatever the other rows say
 
 
@@ -154,6 +155,14 @@ class FactorizationStructure(Structure):
         activities = num_rows * k
         turns = 0 if self.about.counts or self.about.nonnegative or not activities else k * (k - 1)
         return k * (j - 1) + activities - turns + (1 if self.about.dispersed or not self.about.counts else 0)
+
+    def at_bound(self, params: Params) -> list[str]:
+        """The noise scale at an end of its interval, and signatures of Normal entries at theirs."""
+        if self.about.counts:
+            return []
+        (low, high), bound = SCALE_RANGE, ON_BOUND * self.about.bound
+        off = not low / ON_BOUND < float(params["scales"]) < ON_BOUND * high
+        return ["scales[0]"] * off + [f"signatures{place}" for place in (params["signatures"].abs() >= bound).nonzero().tolist()]
 
     def recommended(self, problem: Problem) -> Recommendation:
         exact = not (self.about.counts or self.about.nonnegative)

@@ -21,6 +21,7 @@ from inference.base.relabelling import Alignment, Labels
 from inference.base.shared_values import shared_words, value_sums
 from inference.base.starts import StartSearch
 from inference.base.structure import Recommendation, Standard, Structure, num_counted
+from inference.programs.coordinates import NormalScales
 from inference.programs.data import checked
 from inference.programs.program import Params, Program
 from inference.programs.replicates import replicate
@@ -210,6 +211,9 @@ class HiddenMarkovStructure(Structure):
 
     def num_densities(self, num_items: int) -> int:
         return self.law.num_densities(num_items)
+
+    def normal_scales(self, params: Params) -> NormalScales | None:
+        return self.law.normal_scales(params)
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         return self.law.dispersed_items(items)

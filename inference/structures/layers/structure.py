@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
@@ -23,6 +24,7 @@ from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Standard, Structure
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
+from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params, Program
 from inference.structures.layers.alignment import align_layers, relabel, signed_inside
 from inference.structures.layers.choose_penalty import ChoosePenalty, is_open
@@ -30,6 +32,7 @@ from inference.structures.layers.draw_steps import LayeredDraws
 from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.free_table import table_gain
 from inference.structures.layers.gibbs import LayeredGibbs
+from inference.structures.layers.glm import DISPERSION_LIMITS
 from inference.structures.layers.many_data_sets import SetSteps
 from inference.structures.layers.sparse_graphs import estimated_graphs
 from inference.structures.layers.spectral import (
@@ -53,7 +56,7 @@ from ppl_models.parts.categorical import (
     threshold_limits,
     threshold_names,
 )
-from ppl_models.parts.responses import Bernoulli, dispersed_items, filled, num_densities
+from ppl_models.parts.responses import Bernoulli, dispersed_items, filled, num_densities, sizes
 from ppl_models.parts.showing import counted
 
 if TYPE_CHECKING:
@@ -251,6 +254,20 @@ class LayeredStructure(Structure):
             )
         return tuple(out)
 
+    def normal_scales(self, params: Params) -> NormalScales | None:
+        """Of the observed items, each with its intercept and the loadings that are not zero."""
+        layer, name = self.layers[0], self.layers[0].dispersion
+        if name is None:
+            return None
+        own = torch.where(sizes(layer.response, layer.num_items), -1, torch.arange(params[name].numel()))
+        intercepts = torch.full((layer.num_children,), -1)
+        for part in layer.parts():
+            if part.dispersion.stop > part.dispersion.start:
+                intercepts[part.rows] = own[part.dispersion]
+        loadings = intercepts.unsqueeze(-1).expand(params[layer.loadings].shape)
+        used = torch.zeros(len(own)).index_add(0, intercepts[intercepts >= 0], (1 + (params[layer.loadings] != 0).sum(-1).cpu().float())[intercepts >= 0])
+        return NormalScales(operator.itemgetter(name), used, {layer.loadings: loadings, layer.intercepts: intercepts}, {name: own})
+
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         return dispersed_items(self.layers[0].response, items[: self.layers[0].num_items])
 
@@ -302,6 +319,10 @@ class LayeredStructure(Structure):
                 own = params[layer.thresholds]
                 low, high = own.new_tensor(threshold_limits(layer.response, layer.num_items)).unbind(-1)
                 found += [f"{layer.thresholds}[{i}]" for i in ((own >= BOUND_SHARE * high) | ((low < 0) & (own <= BOUND_SHARE * low))).nonzero().ravel().tolist()]
+            if layer.dispersion is not None:
+                own, (least, most) = params[layer.dispersion], DISPERSION_LIMITS
+                at_end = ((own <= least / BOUND_SHARE) | (own >= BOUND_SHARE * most)) & ~sizes(layer.response, layer.num_items).to(own.device)  # a size there is of a Poisson law
+                found += [f"{layer.dispersion}[{i}]" for i in at_end.nonzero().ravel().tolist()]
         return found
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:

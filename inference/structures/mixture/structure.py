@@ -23,6 +23,7 @@ from inference.base.shared_values import shared_words, value_sums
 from inference.base.starts import StartSearch
 from inference.base.steps import Steps
 from inference.base.structure import Recommendation, Standard, Structure
+from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params, Program
 from inference.structures.mixture.chances import (
     items_of,
@@ -262,6 +263,9 @@ class MixtureStructure(Structure):
         own = {name: value for name, value in params.items() if name not in ("weights", "coefficients")}
         before = len(params["weights"]) - 1 if "weights" in params else params["coefficients"].numel()
         return self.law.num_free(own) + before
+
+    def normal_scales(self, params: Params) -> NormalScales | None:
+        return self.law.normal_scales(params)
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         return self.law.dispersed_items(self._drawn(items))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from scipy import stats
 from support.files import case
 
 from inference import Fit, fit
-from inference.base.outcome import ConvergenceWarning
+from inference.base.outcome import BoundWarning, ConvergenceWarning, EstimateWarning
 from inference.base.progress import NoProgress
 from inference.fitting.problem import problem_of
 from inference.inspection import column_recovery, used_columns
@@ -88,7 +89,8 @@ def test_fourth_moments_rise_and_do_not_depend_on_the_start() -> None:
 def test_near_columns_are_told_apart(noise: float, seed: int) -> None:
     """Pairs five degrees apart, by a fit that names no method."""
     truth, rows, codes = case(num_pairs=5, num_items=30, num_rows=2500, sparsity=3, angle=5.0, noise=noise, seed=seed)
-    result = fit(SparseCoding(30, 10, 3, noise=None), rows, seed=seed)
+    with nullcontext() if noise else pytest.warns(BoundWarning, match=r"noise\[0\]"):  # rows without noise have no best one
+        result = fit(SparseCoding(30, 10, 3, noise=None), rows, seed=seed)
     score = column_recovery(result.params["dictionary"], truth)
     assert score.is_full
     assert float(score.angle.max()) < (1e-4 if noise == 0 else 1.0)
@@ -117,9 +119,34 @@ def test_the_published_dictionaries_are_recovered(angle: int) -> None:
 def test_more_columns_than_there_are() -> None:
     """Twelve noisy items of rank twelve, columns beyond the eight true ones; the objective never falls."""
     truth, rows, _ = case(num_rows=300, noise=0.05)
-    result = fit(SparseCoding(12, 10, 2), rows, AlternatingMinimization(tolerance=1e-4), num_restarts=4)
+    with pytest.warns(EstimateWarning, match=r"standard deviation is 0.04\d*, but noise = 0.001 was stated"):
+        result = fit(SparseCoding(12, 10, 2), rows, AlternatingMinimization(tolerance=1e-4), num_restarts=4)
     assert bool((result.trace.objective.diff() >= -1e-12).all())
     assert result.trace.name == "minus squared error"
+
+
+def test_codes_of_both_signs_contradict_the_model() -> None:
+    """Failed before: "converged", at a log-likelihood of minus millions, without a word."""
+    truth, rows, codes = case(num_rows=200, noise=0.01)
+    generator = torch.Generator().manual_seed(0)
+    signs = 2.0 * torch.randint(0, 2, codes.shape, generator=generator) - 1
+    method = AlternatingMinimization(max_iterations=50, tolerance=1e-4)
+    with pytest.warns(EstimateWarning, match="residuals contradict the model.*codes of both signs need a column for each sign"):
+        fit(SparseCoding(12, 8, 2, noise=0.01), rows + (codes * (signs - 1)) @ truth.mT, method)
+    assert fit(SparseCoding(12, 8, 2, noise=0.01), rows, method).warnings == ()
+
+
+def test_unused_and_repeated_columns_are_named() -> None:
+    truth, rows, codes = case(num_rows=50)
+    problem = problem_of(SparseCoding(12, 8, 2), rows, 0)
+    twice, none = truth.clone(), codes.clone()
+    twice[:, 5] = truth[:, 2]
+    none[:, [3, 4]] = 0.0
+    assert problem.structure.concerns(problem, {"dictionary": truth, "codes": codes}) == []
+    assert problem.structure.concerns(problem, {"dictionary": truth, "codes": none})[0].startswith("no row uses columns 3 and 4 of the dictionary: 6 of the 8 columns")
+    assert problem.structure.concerns(problem, {"dictionary": twice, "codes": codes})[0].startswith("columns 2 and 5 of the dictionary are copies of each other")
+    at_bound = {"dictionary": truth, "codes": codes, "noise": torch.tensor([1e-6], dtype=F64)}
+    assert problem.structure.at_bound(at_bound) == ["noise[0]"]
 
 
 def test_a_column_that_nobody_uses_starts_anew() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import stats
 from sklearn.decomposition import FactorAnalysis as Theirs
 
-from inference import EM, Fit, fit
+from inference import EM, BoundWarning, EstimateWarning, Fit, fit
 from inference.acdc import KNN, acdc
 from inference.fitting.problem import problem_of
 from inference.structures.factorization.factor_analysis import FactorSteps
@@ -95,6 +96,19 @@ def test_as_good_as_scikit_learn() -> None:
     assert result.num_parameters == 7 * 2 - 1 + 14
 
 
+@pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
+def test_a_heywood_case_is_named() -> None:
+    """Failed before: noise of next to nothing without a word."""
+    x, _ = case(100, 3)
+    names = [f"item {j}" for j in range(7)]
+    nearly = pd.DataFrame(torch.cat([x[:, :6], x[:, :1] + 0.01 * x[:, 6:]], 1).numpy(), columns=names)
+    with pytest.warns(EstimateWarning, match=r"Heywood case.*item (0|6) \("):
+        result = fit(FactorAnalysis(7, 2), nearly, EM(max_iterations=500))
+    assert any("Heywood" in text for text in result.warnings)  # which pages show
+    with pytest.warns(BoundWarning, match=r"scales\["):
+        fit(FactorAnalysis(7, 2), 1e-9 * (x - x.mean(0)), EM(max_iterations=5))
+
+
 def test_missing_entries_are_marginalised(tmp_path) -> None:
     x, truth = case(600, 4, missing=0.25)
     result = fit(FactorAnalysis(7, 2), x)
@@ -136,7 +150,7 @@ def test_too_few_factors_show_in_their_noise() -> None:
         (lambda: FactorAnalysis(4, 2, bound=-1.0), "bound must be positive"),
         (lambda: FactorAnalysis(4, 2)(), "give data, or num_rows"),
         (lambda: fit(FactorAnalysis(3, 1), [[1.0, 2.0], [3.0, 1.0]]), "num_items = 3 columns"),
-        (lambda: fit(FactorAnalysis(3, 2), [[1.0, 2.0, 3.0], [3.0, 1.0, 0.0]]), "more than num_components = 2 rows"),
+        (lambda: fit(FactorAnalysis(3, 2), [[1.0, 2.0, 3.0], [3.0, 1.0, 0.0]]), r"more than num_components \+ 1 = 3 rows"),
     ],
 )
 def test_bad_input(call, message) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import optimize, stats
 from scipy.special import logsumexp
 from zoo.table import F64, close
 
-from inference import EM, Fit, fit
+from inference import EM, DegenerateWarning, Fit, fit
 from inference.base.component_laws.laws import law_of
 from inference.fitting.problem import problem_of
 from inference.programs.program import simulate
+from inference.selection import select_components
 from inference.structures.registry import structure_of
-from ppl_models import Mixture, MultivariateNormal, MultivariateT, SkewNormal
+from ppl_models import HiddenMarkov, Mixture, MultivariateNormal, MultivariateT, Normal, SkewNormal
 
 
 def heavy(num_rows: int = 600, freedom: float = 3.0, seed: int = 0) -> np.ndarray:
@@ -33,6 +35,53 @@ def leaning(num_rows: int = 500, seed: int = 0) -> np.ndarray:
 
 def t_rows(mean: np.ndarray, scale: np.ndarray, freedom: float, x: np.ndarray) -> np.ndarray:
     return stats.multivariate_t(mean, scale, freedom).logpdf(x)
+
+
+@pytest.mark.parametrize("law", [MultivariateNormal, MultivariateT, SkewNormal])
+def test_no_more_rows_than_columns_are_refused_before_any_work(law):
+    """Failed before: minutes of silence, and a fit that warned of each component."""
+    wide = np.random.default_rng(0).normal(size=(200, 400))
+    message = rf"^data: {law.__name__} needs more rows than columns, got 200 rows and 400 columns: each of 2 covariances has 80,200 parameters.*regularization=0.2\) or more$"
+    with pytest.raises(ValueError, match=message):
+        fit(Mixture(2, law(), 400), wide)
+    with pytest.raises(ValueError, match="emission=Normal"):
+        fit(HiddenMarkov(2, law(), 400), wide)
+    for rows, width, is_refused in ((8, 1e-6, True), (9, 1e-6, False), (8, 0.0079, True), (8, 0.008, False)):
+        model = Mixture(1, law(width), 8)
+        if is_refused:
+            with pytest.raises(ValueError, match=r"regularization=0\.008\)"):
+                model.check_data(wide[:rows, :8])
+        else:
+            assert len(model.check_data(wide[:rows, :8])[0]) == rows
+
+
+@pytest.mark.parametrize(("number", "width"), [(1, 0.012), (2, 0.2)])
+def test_a_prior_that_holds_covariances_open_makes_a_proper_fit(number, width):
+    """What the refusal advises leads to a fit of one component without a warning; components of few rows that the prior does not hold open are named."""
+    rows = np.random.default_rng(0).normal(size=(12, 15)) + 4 * np.repeat([[0.0], [1.0]], 6, 0)
+    result = fit(Mixture(number, MultivariateNormal(width), 15), rows, EM(), num_restarts=2)
+    assert result.warnings == ()
+    covariances = torch.linalg.inv(result.params["precisions"])
+    assert float((torch.linalg.eigvalsh(covariances) / torch.tensor(rows).var(0).max()).min()) > 1e-5
+    with pytest.warns(DegenerateWarning, match="rests on"):
+        fit(Mixture(2, MultivariateNormal(), 7), rows[:, :7], EM(), num_restarts=2)
+
+
+@pytest.mark.parametrize("law", [MultivariateNormal, MultivariateT, SkewNormal])
+def test_columns_that_repeat_each_other_are_named(law):
+    """Failed before: a log-likelihood that the prior alone makes finite, without a word."""
+    rows = np.random.default_rng(0).normal(size=(40, 3)) * [1.0, 100.0, 1e-3]
+    table = pd.DataFrame(np.column_stack([rows, rows[:, 1] + 2]), columns=["a", "b", "c", "d"])
+    method = EM(max_iterations=60, tolerance=1e-3, parameter_tolerance=1.0)
+    with pytest.warns(DegenerateWarning, match=r"columns b and d repeat each other"):
+        fit(Mixture(1, law(), 4), table, method)
+    assert fit(Mixture(1, law(), 3), table[["a", "b", "c"]], method).restarts.faults == ()
+
+
+def test_laws_that_the_rows_do_not_determine_are_not_offered():
+    rows = np.random.default_rng(0).normal(size=(6, 6))
+    answer = select_components(Mixture(1, Normal(), 6), rows, (1, 2), num_restarts=1)
+    assert list(dict.fromkeys(answer.table.index.get_level_values(0))) == ["normal with independent columns"]
 
 
 @pytest.mark.parametrize("law", [MultivariateT(1e-2), SkewNormal(1e-2)], ids=lambda law: type(law).__name__)
