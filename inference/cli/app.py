@@ -10,7 +10,7 @@ import csv
 import json
 import logging
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -300,7 +300,7 @@ def write_rows(result: Fit, data: pd.DataFrame | RowBlocks, path: Path, beside: 
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         for part in numbered(data) if isinstance(data, RowBlocks) else [data]:
             table, names, what = _answers(result, part, beside)
-            table.to_csv(stream, index=False, header=not shown)
+            _to_csv(table, stream, header=not shown)
             shown = names
     local = result.structure.local_sites
     given = f", given the {' and '.join(local)} that suit it best" if local else ""
@@ -331,8 +331,36 @@ def write_csv(table: pd.DataFrame, path: Path, index_label: str | None = None) -
     """Replace a file by a table, as a whole; without its index where that has no label."""
     from inference.base.checkpoint import replacing
 
+    if index_label is not None:
+        table = table.reset_index(names=index_label, allow_duplicates=True)
     with replacing(path) as partial:
-        table.to_csv(partial, index=index_label is not None, index_label=index_label)
+        _to_csv(table, partial)
+
+
+def _to_csv(table: pd.DataFrame, file: Any, header: bool = True) -> None:
+    """The columns of a table as csv, in which a spreadsheet takes no text for a formula."""
+    from ppl_models.datasets.files import as_text
+
+    plain = _mapped(table, as_text)
+    words = [*plain.columns, *(word for j in _texts(plain) for word in plain.iloc[:, j].unique())]
+    breaks = any("\r" in word for word in words if isinstance(word, str))  # which csv itself quotes in newer Pythons only
+    quoting = csv.QUOTE_NONNUMERIC if breaks else csv.QUOTE_MINIMAL
+    plain.to_csv(file, index=False, header=header, quoting=quoting)
+
+
+def _mapped(table: pd.DataFrame, function: Callable[[Any], Any]) -> pd.DataFrame:
+    """A table with a function of its names and of the entries of its columns that are no numbers."""
+    new = table.set_axis([function(name) for name in table.columns], axis=1)
+    for j in _texts(table):
+        new.isetitem(j, table.iloc[:, j].map(function))
+    return new
+
+
+def _texts(table: pd.DataFrame) -> list[int]:
+    """Places of the columns that are no numbers."""
+    import pandas as pd
+
+    return [j for j, kind in enumerate(table.dtypes) if not pd.api.types.is_numeric_dtype(kind)]
 
 
 def write_picture(figure: Any, path: Path) -> None:
@@ -423,8 +451,11 @@ def read_csv(path: Path, dtype: Any = None, separator: str = ",") -> pd.DataFram
     """A csv file whose columns may hold texts, as pandas reads it."""
     import pandas as pd
 
+    from ppl_models.datasets.files import own_text
+
     try:
-        return pd.read_csv(path, dtype=dtype, sep=separator, keep_default_na=dtype is not str)
+        table = pd.read_csv(path, dtype=dtype, sep=separator, keep_default_na=dtype is not str)
+        return _mapped(table, own_text)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: a csv file was expected ({error})") from error
 
