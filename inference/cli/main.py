@@ -20,11 +20,12 @@ from inference.cli import (  # noqa: F401  (each registers its command)
     study,
     causal,
 )
-from inference.cli.app import app
+from inference.cli.app import app, interrupted_once
 
 __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Entry point of the console script."""
-    app()
+    """Run the command line, once everything is loaded; ``ppl_models_command`` loads it."""
+    with interrupted_once():
+        app()
