@@ -6,19 +6,15 @@ Everything heavy is imported inside the commands.
 
 from __future__ import annotations
 
-import _thread
 import csv
 import json
 import logging
 import math
-import signal
-import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -50,8 +46,7 @@ study_app = typer.Typer(help="Repeat a published study with data of a known trut
 app.add_typer(study_app, name="study")
 
 USER_ERROR, INTERRUPTED = 2, 130
-AGAIN = 0.05  # seconds after which an interrupt that was dropped is raised again
-_pressed = threading.Event()  # Ctrl-C
+pressed = threading.Event()  # Ctrl-C
 RESPONSES = {
     "bernoulli": "Bernoulli", "poisson": "Poisson", "normal": "Normal", "lognormal": "LogNormal", "negative-binomial": "NegativeBinomial",
 }  # fmt: skip
@@ -258,33 +253,6 @@ def _telling(verbose: bool) -> Iterator[None]:
 
 
 @contextmanager
-def interrupted_once() -> Iterator[None]:
-    """Let Ctrl-C raise one KeyboardInterrupt: again where Python drops it, as in a finaliser; and show no errors of objects that it left half made."""
-
-    def pressed(number: int, frame: FrameType | None) -> None:
-        if not _pressed.is_set():
-            _pressed.set()
-            raise KeyboardInterrupt
-
-    def dropped(what: sys.UnraisableHookArgs) -> None:
-        if what.exc_type is KeyboardInterrupt:
-            _pressed.clear()
-            threading.Timer(AGAIN, _thread.interrupt_main).start()
-        elif not _pressed.is_set():
-            shown(what)
-
-    shown, sys.unraisablehook = sys.unraisablehook, dropped
-    listens = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # what a shell runs in the background does not
-    if listens:
-        signal.signal(signal.SIGINT, pressed)
-    try:
-        yield
-    finally:
-        if listens:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is written, and the interpreter ends
-
-
-@contextmanager
 def one_line_errors(
     checkpoint: Path | None, verbose: bool = False, can_resume: bool = False, out: Path | None = None, overwrite: bool = False
 ) -> Iterator[None]:
@@ -301,7 +269,7 @@ def one_line_errors(
     except BaseException as error:
         saved = "" if out is None or _saved_fit(out) in (None, before) else _how_saved(out)
         code = USER_ERROR
-        if isinstance(error, KeyboardInterrupt) or _pressed.is_set():
+        if isinstance(error, KeyboardInterrupt) or pressed.is_set():
             text, code = f"interrupted; {saved or _how_to_go_on(checkpoint, can_resume, out, overwrite)}", INTERRUPTED
         elif isinstance(error, ValueError | OSError):
             text = f"error: {' '.join(str(error).split())}{saved and f'; {saved}'}"
@@ -354,12 +322,13 @@ def write_rows(result: Fit, data: pd.DataFrame | RowBlocks, path: Path, beside: 
     from inference import RowBlocks
     from inference.base.checkpoint import replacing
     from inference.cli.blocks import numbered
+    from ppl_models.datasets.files import to_csv
 
     shown: list[str] = []
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         for part in numbered(data) if isinstance(data, RowBlocks) else [data]:
             table, names, what = _answers(result, part, beside)
-            _to_csv(table, stream, header=not shown)
+            to_csv(table, stream, header=not shown)
             shown = names
     local = result.structure.local_sites
     given = f", given the {' and '.join(local)} that suit it best" if local else ""
@@ -389,37 +358,12 @@ def _answers(result: Fit, data: pd.DataFrame, beside: pd.DataFrame | None) -> tu
 def write_csv(table: pd.DataFrame, path: Path, index_label: str | None = None) -> None:
     """Replace a file by a table, as a whole; without its index where that has no label."""
     from inference.base.checkpoint import replacing
+    from ppl_models.datasets.files import to_csv
 
     if index_label is not None:
         table = table.reset_index(names=index_label, allow_duplicates=True)
     with replacing(path) as partial:
-        _to_csv(table, partial)
-
-
-def _to_csv(table: pd.DataFrame, file: Any, header: bool = True) -> None:
-    """The columns of a table as csv, in which a spreadsheet takes no text for a formula."""
-    from ppl_models.datasets.files import as_text
-
-    plain = _mapped(table, as_text)
-    words = [*plain.columns, *(word for j in _texts(plain) for word in plain.iloc[:, j].unique())]
-    breaks = any("\r" in word for word in words if isinstance(word, str))  # which csv itself quotes in newer Pythons only
-    quoting = csv.QUOTE_NONNUMERIC if breaks else csv.QUOTE_MINIMAL
-    plain.to_csv(file, index=False, header=header, quoting=quoting)
-
-
-def _mapped(table: pd.DataFrame, function: Callable[[Any], Any]) -> pd.DataFrame:
-    """A table with a function of its names and of the entries of its columns that are no numbers."""
-    new = table.set_axis([function(name) for name in table.columns], axis=1)
-    for j in _texts(table):
-        new.isetitem(j, table.iloc[:, j].map(function))
-    return new
-
-
-def _texts(table: pd.DataFrame) -> list[int]:
-    """Places of the columns that are no numbers."""
-    import pandas as pd
-
-    return [j for j, kind in enumerate(table.dtypes) if not pd.api.types.is_numeric_dtype(kind)]
+        to_csv(table, partial)
 
 
 def write_picture(figure: Any, path: Path) -> None:
@@ -510,11 +454,10 @@ def read_csv(path: Path, dtype: Any = None, separator: str = ",") -> pd.DataFram
     """A csv file whose columns may hold texts, as pandas reads it."""
     import pandas as pd
 
-    from ppl_models.datasets.files import own_text
+    from ppl_models.datasets.files import own_texts
 
     try:
-        table = pd.read_csv(path, dtype=dtype, sep=separator, keep_default_na=dtype is not str)
-        return _mapped(table, own_text)
+        return own_texts(pd.read_csv(path, dtype=dtype, sep=separator, keep_default_na=dtype is not str))
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: a csv file was expected ({error})") from error
 

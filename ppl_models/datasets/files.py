@@ -16,9 +16,10 @@ import numpy as np
 from ppl_models.parts.showing import shows_briefly
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
-__all__ = ["Table", "as_text", "own_text", "read_table"]
+__all__ = ["Table", "as_text", "own_text", "own_texts", "read_table", "to_csv"]
 
 MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "None", "null", "NULL"})  # as pandas reads them
 MOST_NAMED = 12
@@ -163,6 +164,34 @@ def own_text(entry: Any) -> Any:
     if isinstance(entry, str) and entry.startswith(QUOTE) and as_text(entry[1:]) == entry:
         return entry[1:]
     return entry
+
+
+def to_csv(table: pd.DataFrame, file: Any, header: bool = True) -> None:
+    """Write the columns of a table as csv, in which a spreadsheet takes no text for a formula."""
+    plain = _mapped(table, as_text)
+    words = [*plain.columns, *(word for j in _texts(plain) for word in plain.iloc[:, j].unique())]
+    breaks = any("\r" in word for word in words if isinstance(word, str))  # which csv itself quotes in newer Pythons only
+    plain.to_csv(file, index=False, header=header, quoting=csv.QUOTE_NONNUMERIC if breaks else csv.QUOTE_MINIMAL)
+
+
+def own_texts(table: pd.DataFrame) -> pd.DataFrame:
+    """A table that was read, with its names and entries as they were before :func:`to_csv`."""
+    return _mapped(table, own_text)
+
+
+def _mapped(table: pd.DataFrame, function: Callable[[Any], Any]) -> pd.DataFrame:
+    """A table with a function of its names and of the entries of its columns that are no numbers."""
+    new = table.set_axis([function(name) for name in table.columns], axis=1)
+    for j in _texts(table):
+        new.isetitem(j, table.iloc[:, j].map(function))
+    return new
+
+
+def _texts(table: pd.DataFrame) -> list[int]:
+    """Places of the columns that are no numbers."""
+    import pandas as pd
+
+    return [j for j, kind in enumerate(table.dtypes) if not pd.api.types.is_numeric_dtype(kind)]
 
 
 def _check_file(file: Path) -> None:

@@ -95,7 +95,7 @@ def test_csv_is_written_in_one_place() -> None:
         for path in Path(package.__file__).parent.rglob("*.py")
         for call in re.findall(r"\.to_csv\(|csv\.(?:writer|DictWriter)\(|savetxt\(|write_csv\((?=.*pyarrow)", path.read_text(encoding="utf-8"))
     }
-    assert written == {"inference/cli/app.py:.to_csv(", "ppl_models/datasets/files.py:csv.writer("}  # the second into memory, to be read
+    assert written == {"ppl_models/datasets/files.py:.to_csv(", "ppl_models/datasets/files.py:csv.writer("}  # the second into memory, to be read
 
 
 def test_results_are_not_written_through_a_link(tmp_path: Path) -> None:
