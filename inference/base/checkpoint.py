@@ -60,6 +60,7 @@ def replacing(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     try:
+        partial.unlink(missing_ok=True)  # what a killed process left, or a link to another file
         yield partial
         partial.replace(path)
     except BaseException as error:

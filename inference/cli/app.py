@@ -10,6 +10,7 @@ import csv
 import json
 import logging
 import math
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
@@ -45,6 +46,7 @@ study_app = typer.Typer(help="Repeat a published study with data of a known trut
 app.add_typer(study_app, name="study")
 
 USER_ERROR, INTERRUPTED = 2, 130
+pressed = threading.Event()  # Ctrl-C
 RESPONSES = {
     "bernoulli": "Bernoulli", "poisson": "Poisson", "normal": "Normal", "lognormal": "LogNormal", "negative-binomial": "NegativeBinomial",
 }  # fmt: skip
@@ -251,35 +253,60 @@ def _telling(verbose: bool) -> Iterator[None]:
 
 
 @contextmanager
-def one_line_errors(checkpoint: Path | None, verbose: bool = False, can_resume: bool = False) -> Iterator[None]:
+def one_line_errors(
+    checkpoint: Path | None, verbose: bool = False, can_resume: bool = False, out: Path | None = None, overwrite: bool = False
+) -> Iterator[None]:
     """The user's errors as one line and exit code 2, an interrupt as one line and exit code 130.
 
     Args:
         checkpoint: that a fit is kept in; verbose: say what is being done; can_resume: whether the command has ``--checkpoint``.
+        out: folder for the results, None for a command that writes none; overwrite: whether it may replace older ones.
     """
+    before = _saved_fit(out)
     try:
         with _telling(verbose):
             yield
-    except KeyboardInterrupt:
-        if not can_resume:
-            text = "interrupted; the same command starts anew"
-        elif checkpoint is None:
-            text = "interrupted; no checkpoint was kept (with --checkpoint FILE a fit can be resumed)"
-        elif checkpoint.exists() or _stages(checkpoint):
-            text = f"interrupted; the fit so far is in {checkpoint}: the same command resumes from there"
+    except BaseException as error:
+        saved = "" if out is None or _saved_fit(out) in (None, before) else _how_saved(out)
+        code = USER_ERROR
+        if isinstance(error, KeyboardInterrupt) or pressed.is_set():
+            text, code = f"interrupted; {saved or _how_to_go_on(checkpoint, can_resume, out, overwrite)}", INTERRUPTED
+        elif isinstance(error, ValueError | OSError):
+            text = f"error: {' '.join(str(error).split())}{saved and f'; {saved}'}"
+        elif isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error)):
+            text = f"error: the memory of this machine is too small for these data and sizes ({' '.join(str(error).split())[:200]}){saved and f'; {saved}'}"
         else:
-            text = f"interrupted before the first iteration; nothing was written to {checkpoint}"
-        typer.echo(text, err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    except (ValueError, OSError) as error:
-        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(USER_ERROR) from None
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
             raise
-        said = " ".join(str(error).split())[:200]
-        typer.echo(f"error: the memory of this machine is too small for these data and sizes ({said})", err=True)
-        raise typer.Exit(USER_ERROR) from None
+        typer.echo(text, err=True)
+        raise typer.Exit(code) from None
+
+
+def _saved_fit(out: Path | None) -> tuple[int, int] | None:
+    """What tells the fit in a folder of results from another one in its place; None where there is none."""
+    try:
+        found = None if out is None else (out / "fit" / "fit.safetensors").stat()
+    except (OSError, ValueError):  # a path that cannot be, which is said where it is looked at
+        return None
+    return None if found is None else (found.st_ino, found.st_mtime_ns)
+
+
+def _how_saved(out: Path) -> str:
+    from inference.report.results_folder import FIT, REPORT
+
+    if (out / REPORT).exists():
+        return f"the fit is saved in {out / FIT}, and its page is {out / REPORT}"
+    return f"the fit is saved in {out / FIT}: ppl-models report {out / FIT} DATA makes its page"
+
+
+def _how_to_go_on(checkpoint: Path | None, can_resume: bool, out: Path | None, overwrite: bool) -> str:
+    """What an interrupt leaves, where no fit was saved."""
+    if checkpoint is not None and (checkpoint.exists() or _stages(checkpoint)):
+        return f"the fit so far is in {checkpoint}: the same command resumes from there"
+    if checkpoint is not None:
+        return f"nothing was written to {checkpoint} before the first iteration"
+    if out is not None and not overwrite and out.is_dir() and any(out.iterdir()):
+        return f"{out} holds a part of the results: the same command starts anew with --overwrite"
+    return "no checkpoint was kept (with --checkpoint FILE a fit can be resumed)" if can_resume else "the same command starts anew"
 
 
 def write_rows(result: Fit, data: pd.DataFrame | RowBlocks, path: Path, beside: pd.DataFrame | None = None) -> str:
@@ -295,12 +322,13 @@ def write_rows(result: Fit, data: pd.DataFrame | RowBlocks, path: Path, beside: 
     from inference import RowBlocks
     from inference.base.checkpoint import replacing
     from inference.cli.blocks import numbered
+    from ppl_models.datasets.files import to_csv
 
     shown: list[str] = []
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         for part in numbered(data) if isinstance(data, RowBlocks) else [data]:
             table, names, what = _answers(result, part, beside)
-            table.to_csv(stream, index=False, header=not shown)
+            to_csv(table, stream, header=not shown)
             shown = names
     local = result.structure.local_sites
     given = f", given the {' and '.join(local)} that suit it best" if local else ""
@@ -330,9 +358,12 @@ def _answers(result: Fit, data: pd.DataFrame, beside: pd.DataFrame | None) -> tu
 def write_csv(table: pd.DataFrame, path: Path, index_label: str | None = None) -> None:
     """Replace a file by a table, as a whole; without its index where that has no label."""
     from inference.base.checkpoint import replacing
+    from ppl_models.datasets.files import to_csv
 
+    if index_label is not None:
+        table = table.reset_index(names=index_label, allow_duplicates=True)
     with replacing(path) as partial:
-        table.to_csv(partial, index=index_label is not None, index_label=index_label)
+        to_csv(table, partial)
 
 
 def write_picture(figure: Any, path: Path) -> None:
@@ -430,8 +461,10 @@ def read_csv(path: Path, dtype: Any = None, separator: str = ",") -> pd.DataFram
     """A csv file whose columns may hold texts, as pandas reads it."""
     import pandas as pd
 
+    from ppl_models.datasets.files import own_texts
+
     try:
-        return pd.read_csv(path, dtype=dtype, sep=separator, keep_default_na=dtype is not str)
+        return own_texts(pd.read_csv(path, dtype=dtype, sep=separator, keep_default_na=dtype is not str))
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: a csv file was expected ({error})") from error
 

@@ -34,7 +34,7 @@ def compare(
     verbose: Verbose = False,
 ) -> None:
     """Which fit predicts rows it has not seen? Leave-one-out or folds, BIC, misfit of components, identifiability and time, on one page."""
-    with one_line_errors(None, verbose):
+    with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from inference.comparison import compare as compare_fits
         from inference.programs.alone import quiet
         from inference.report.comparison import in_words, write_comparison_report

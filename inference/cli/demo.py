@@ -16,7 +16,7 @@ def demo(
     out: Out = Path("demo"), seed: Seed = 0, no_progress: NoProgress = False, overwrite: Overwrite = False, verbose: Verbose = False
 ) -> None:
     """Fit a two-layer deep discrete encoder to handwritten digits that ship with scikit-learn; under a minute."""
-    with one_line_errors(None, verbose):
+    with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         check_out(out, overwrite)
         import pandas as pd
 

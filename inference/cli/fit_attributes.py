@@ -116,7 +116,7 @@ def fit_attributes(
     verbose: Verbose = False,
 ) -> None:
     """Fit a model of latent attributes (cognitive diagnosis) to answers and a Q-matrix, and write fit, ArviZ file, report and summary."""
-    with one_line_errors(checkpoint, verbose, can_resume=True):
+    with one_line_errors(checkpoint, verbose, can_resume=True, out=out, overwrite=overwrite):
         from inference.cli.blocks import goes_in_blocks, look_through, open_blocks
         from inference.structures.layers.choose_penalty import is_open
 

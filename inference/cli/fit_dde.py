@@ -118,7 +118,7 @@ def fit_dde(
     verbose: Verbose = False,
 ) -> None:
     """Fit a deep discrete encoder (Lee and Gu 2025), its graph found unless given, and write fit, ArviZ file, report and summary."""
-    with one_line_errors(checkpoint, verbose, can_resume=True):
+    with one_line_errors(checkpoint, verbose, can_resume=True, out=out, overwrite=overwrite):
         from inference.cli.blocks import goes_in_blocks, look_through, open_blocks
         from inference.structures.layers.choose_penalty import is_open
         from ppl_models.datasets import read_table

@@ -63,7 +63,7 @@ def fit_hmm(
 
     For example: ppl-models fit hmm tracks.csv --states 3 --sequence animal --time step --out tracks
     """
-    with one_line_errors(checkpoint, verbose, can_resume=True):
+    with one_line_errors(checkpoint, verbose, can_resume=True, out=out, overwrite=overwrite):
         from ppl_models.hidden_markov import HiddenMarkov
 
         check_out(out, overwrite, checkpoint)

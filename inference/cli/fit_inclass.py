@@ -51,7 +51,7 @@ def fit_inclass(
     verbose: Verbose = False,
 ) -> None:
     """Find groups whose columns come in independent parts of any shape: a mixture of independent variates by classifier networks, and a report."""
-    with one_line_errors(checkpoint, verbose, can_resume=True):
+    with one_line_errors(checkpoint, verbose, can_resume=True, out=out, overwrite=overwrite):
         from ppl_models.inclass_net import InClassNet
         from ppl_models.networks.dense import Dense
 

@@ -104,7 +104,7 @@ def fit_mixture(
 
     For example: ppl-models fit mixture data.csv --components 3 --columns age,visits,smokes --out groups
     """
-    with one_line_errors(checkpoint, verbose, can_resume=True):
+    with one_line_errors(checkpoint, verbose, can_resume=True, out=out, overwrite=overwrite):
         from inference.cli.blocks import goes_in_blocks, look_through, open_blocks
         from ppl_models.mixture import Mixture
 

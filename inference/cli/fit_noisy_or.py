@@ -47,7 +47,7 @@ def fit_noisy_or(
     verbose: Verbose = False,
 ) -> None:
     """Fit a noisy-OR network: the number of latents is chosen by description length up to a limit."""
-    with one_line_errors(None, verbose):
+    with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from inference import fit
         from inference.cli.blocks import goes_in_blocks, open_blocks
         from inference.cli.fit_mixture import refuse_texts

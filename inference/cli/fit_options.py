@@ -70,7 +70,7 @@ def fit_options(
 
     For example: ppl-models fit options-hmm walks.csv --options 2 --sequence episode --time step --out walks
     """
-    with one_line_errors(checkpoint, verbose, can_resume=True):
+    with one_line_errors(checkpoint, verbose, can_resume=True, out=out, overwrite=overwrite):
         check_out(out, overwrite, checkpoint)
         tabular = {"--states": states is not None, "--stickiness": stickiness > 0, "--termination": termination}
         names = [state] if features is None else _names(features, tabular, (sequence, time or "time", action))

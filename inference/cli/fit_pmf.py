@@ -68,7 +68,7 @@ def fit_pmf(
 
     For example: ppl-models fit pmf counts.csv --components 4 --out signatures
     """
-    with one_line_errors(checkpoint, verbose, can_resume=True):
+    with one_line_errors(checkpoint, verbose, can_resume=True, out=out, overwrite=overwrite):
         from inference.cli.blocks import open_blocks
         from inference.cli.fit_mixture import refuse_texts
 

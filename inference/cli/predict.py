@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from inference.base.blocks.row_blocks import RowBlocks
     from inference.fitting.result import Fit
 
-__all__ = ["predict"]
+__all__ = ["predict", "rows_of"]
 
 TEXT = {".csv": ",", ".tsv": "\t"}
 
@@ -59,15 +59,19 @@ def predict(
             raise ValueError(f"{file} exists: name another file, or allow to overwrite (--overwrite)")
         fit, _, summary = read_results(folder)
         beside = None if keep is None else _kept(data, keep)
-        rows = _blocks(fit, data, block_rows)
-        if rows is None:
-            rows = _rows(fit, data, summary.get("read_as", {}))
+        rows = rows_of(fit, data, summary.get("read_as", {}), block_rows)
         with listening() as caught:
             file.parent.mkdir(parents=True, exist_ok=True)
             said = write_rows(fit, rows, file, beside)
         for text in dict.fromkeys(str(warning.message) for warning in caught):
             warn(text)
         typer.echo(f"{counted(len(rows), 'time point' if fit.structure.row_columns else 'row')}: {said}")
+
+
+def rows_of(fit: Fit, data: str, read_as: dict[str, Any], block_rows: int | None) -> pd.DataFrame | RowBlocks:
+    """The rows of a file under the columns of a fit; those of a large one in blocks."""
+    blocks = _blocks(fit, data, block_rows)
+    return _rows(fit, data, read_as) if blocks is None else blocks
 
 
 def _blocks(fit: Fit, data: str, block_rows: int | None) -> RowBlocks | None:

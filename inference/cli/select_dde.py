@@ -70,7 +70,7 @@ def select_dde(
     verbose: Verbose = False,
 ) -> None:
     """Compare sizes of one layer of a deep discrete encoder: table, picture, the fit of the chosen size, and a page that says why."""
-    with one_line_errors(None, verbose):
+    with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from inference.programs.alone import listening
         from inference.report.choice_page import write_choice_report
         from inference.selection.dimension import select_dimension

@@ -74,7 +74,7 @@ def select_mixture(
 
     For example: ppl-models select mixture rows.csv --out groups
     """
-    with one_line_errors(None, verbose):
+    with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from ppl_models.mixture import Mixture
 
         sizes = grid_of(k, "--components")
@@ -108,7 +108,7 @@ def select_hmm(
 
     For example: ppl-models select hmm tracks.csv --sequence animal --time step --out states
     """
-    with one_line_errors(None, verbose):
+    with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from ppl_models.hidden_markov import HiddenMarkov
 
         sizes = grid_of(states, "--states")
@@ -141,7 +141,7 @@ def select_options(
 
     For example: ppl-models select options-hmm walks.csv --sequence episode --time step --out options
     """
-    with one_line_errors(None, verbose):
+    with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         sizes = grid_of(options, "--options")
         check_out(out, overwrite)
         frame, codes = read_steps(data, step_places(data, sequence, time, action) | {"state": state}, [])

@@ -74,7 +74,7 @@ def select_pmf(
 
     For example: ppl-models select pmf counts.csv --out signatures
     """
-    with one_line_errors(None, verbose):
+    with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         import pandas as pd
 
         from inference.acdc.choice import taken_beyond

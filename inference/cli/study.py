@@ -73,7 +73,7 @@ def study_overparameterization(
     verbose: Verbose = False,
 ) -> None:
     """How often are all latents of a noisy-OR network found, by the number of latents fitted? (Buhai et al. 2020)"""
-    with one_line_errors(None, verbose):
+    with one_line_errors(None, verbose, out=out, overwrite=overwrite):
         from inference.engines.em import EM
         from inference.selection.overparameterization import overparameterization, study_frame
         from inference.structures.noisy_or.score_svi import ScoreFunctionSVI

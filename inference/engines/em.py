@@ -179,19 +179,21 @@ class EM:
             )
         return state
 
-    def gap(self, old: Params, new: Params, before: Tensor, objective: Tensor) -> Tensor:
+    def gap(self, old: Params, new: Params, before: Tensor, objective: Tensor, extrapolated: bool = False) -> Tensor:
         """The stopping rule of each running restart as a ratio, of its changes to those at which it stops, (A,): it stops below 1.
 
         Args:
             old, new: parameters before and after a step of EM.
             before, objective: at the last accepted point, and at ``old``.
+            extrapolated: whether the last rounds together are looked at too: one that gains less than single precision can tell says little.
         """
         moved = [name for name, value in new.items() if value.numel() and value.data_ptr() != old[name].data_ptr()]  # tables that are handed on as they are, are not read
         change = torch.zeros_like(objective)
         for name in moved:
             change = torch.maximum(change, (new[name] - old[name]).abs().reshape(len(new[name]), -1).amax(-1).to(change))
         gain = (objective - before).abs() / objective.abs().clamp(min=1.0) / self.tolerance
-        return torch.fmin(torch.maximum(gain, change / self.parameter_tolerance), gain / FLAT)
+        settled = torch.maximum(gain, change / self.parameter_tolerance)
+        return settled if extrapolated and _grain(new) > FLAT * self.tolerance else torch.fmin(settled, gain / FLAT)
 
     def _iterate(self, steps: Steps, state: EMState, ahead: Extrapolation | None, progress: Progress, store: Checkpoint | None) -> EMState:
         began = time.monotonic() - state.seconds
@@ -229,7 +231,7 @@ class EM:
         accepted = ahead.accepts(course, objective)
         image = steps.m_step(statistics, params) if bool(accepted.any()) else params
         accepted = ahead.within(course, accepted, params, image)
-        gap = self.gap(params, image, before, objective)
+        gap = self.gap(params, image, before, objective, extrapolated=True)
         gap = torch.where(accepted & ((course.kind == PLAIN) | (course.kind == MIXED)), gap, torch.inf)  # a squared step may lead as high on the other side
         course, new, safe = ahead.advance(course, accepted, objective, params, image, safe)
         gap = torch.fmin(gap, course.flat / course.value.abs().clamp(min=1.0) / self.tolerance / FLAT_COURSE)
@@ -237,6 +239,11 @@ class EM:
         left = state.objective_left.index_copy(0, state.active, course.left)
         state = state.advance(new, course.value, log_likelihood, gap, time.monotonic() - began, safe)
         return replace(state, course=vars(course.kept(~(gap < 1.0))), objective_left=left)
+
+
+def _grain(params: Params) -> float:
+    """The relative gain that rounding hides in an objective of parameters in single precision; 0 in double precision."""
+    return max((torch.finfo(value.dtype).eps for value in params.values() if value.dtype == torch.float32), default=0.0)
 
 
 def _evaluated(steps: Steps, params: Params, like: Tensor) -> tuple[Any, Tensor, Tensor]:

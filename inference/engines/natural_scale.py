@@ -171,8 +171,7 @@ class _Free(Coordinates):
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         transform = biject_to(self.support)
         value = transform(z.to(image.dtype).reshape(transform.inv(image).shape))
-        outside = ~_flat(self.support.check(value)).all(1)
-        return torch.where(restart_wise(same.all(1) | outside, image), image, value)
+        return torch.where(restart_wise(same.all(1), image), image, value)
 
     def weight(self, z: Tensor) -> Tensor:
         return torch.ones_like(z)
@@ -206,6 +205,7 @@ class NaturalScale:
 
     def __init__(self, supports: Mapping[str, constraints.Constraint], like: Params) -> None:
         self.sites: dict[str, tuple[Coordinates, slice]] = {}
+        self.supports = supports
         first, limits = 0, [torch.zeros(4, 0, dtype=torch.float64)]
         for name, support in supports.items():
             value = like[name]
@@ -223,9 +223,13 @@ class NaturalScale:
         return torch.cat([own.of(params[name]) for name, (own, _) in self.sites.items()], 1)
 
     def back(self, z: Tensor, image: Params, image_z: Tensor) -> Params:
-        """Parameters at coordinates z (A, P), from the ``image`` of the M-step, whose coordinates are ``image_z``."""
-        same = z == image_z
-        return image | {name: own.back(z[:, part], image[name], same[:, part]) for name, (own, part) in self.sites.items()}
+        """Parameters at coordinates z (A, P), from the ``image`` of the M-step, whose coordinates are ``image_z``; a site whose value would leave its support is the image's."""
+        same, new = z == image_z, dict(image)
+        for name, (own, part) in self.sites.items():
+            value = own.back(z[:, part], image[name], same[:, part])
+            outside = ~_flat(self.supports[name].check(value)).all(1)  # by rounding, in the dtype of the image
+            new[name] = torch.where(restart_wise(outside, value), image[name], value) if bool(outside.any()) else value
+        return new
 
     def near(self, z: Tensor, image: Tensor, inner: Tensor) -> Tensor:
         """Coordinates no farther from the ``image`` than can be trusted, (A, P).

@@ -48,14 +48,17 @@ def check_output_folder(path: str | Path, overwrite: bool = False, allowed: Sequ
     """The folder results may be written to; it need not exist yet, and is not made.
 
     Args:
-        path: the folder.
+        path: the folder, or a link to it.
         overwrite: let results of the same names be replaced; other files are never touched.
         allowed: files that may lie in it all the same, such as a running fit's checkpoint.
 
     Raises:
-        ValueError: if it is a file, or holds something and ``overwrite`` is False.
+        ValueError: if it is a file, or holds something and ``overwrite`` is False; or if a folder that is to be written in it is a link to another place.
     """
     folder = usable_path("output folder", path, is_folder=True)
+    for link in (folder / FIT, folder / WRITING):
+        if link.is_symlink():
+            raise ValueError(f"output folder {folder}: {link} is a link, and results are not written to where it leads: remove it, or name another folder")
     if folder.is_dir() and not overwrite:
         known = {Path(file).absolute() for file in allowed} | {(folder / WRITING).absolute()}
         held = sorted(entry.name for entry in folder.iterdir() if entry.absolute() not in known)
@@ -147,6 +150,8 @@ def _move(new: Path, folder: Path, names: Sequence[str]) -> None:
         for file in files:
             if file.exists():
                 target = folder / file.relative_to(new)
+                if target.parent != folder and target.parent.is_symlink():  # made since the folder was checked
+                    target.parent.unlink()
                 target.parent.mkdir(exist_ok=True)
                 file.replace(target)
 

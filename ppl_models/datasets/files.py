@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import EXACT, inexact
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
-__all__ = ["Table", "read_table"]
+__all__ = ["Table", "as_text", "own_text", "own_texts", "read_table", "to_csv"]
 
 MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "None", "null", "NULL"})  # as pandas reads them
 MOST_NAMED = 12
@@ -29,6 +30,8 @@ SEPARATORS = {".csv": ",", ".tsv": TAB}
 COLUMNAR = (".parquet", ".arrow", ".feather")
 SHEETS = (".xls", ".xlsx", ".ods")
 KINDS = {",": "comma-separated text", TAB: "tab-separated text"}
+FORMULA = tuple("=+-@\t\r\n")  # what a formula begins with in a spreadsheet
+QUOTE = "'"  # before what stays a text in a spreadsheet
 NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC, ARROW_MAGIC = b"\x93NUMPY", b"PK\x03\x04", b"PAR1", b"ARROW1"
 
 
@@ -57,7 +60,8 @@ def read_table(path: str | Path, row_names: bool = False, columns: Sequence[str]
 
     - ``.csv``, ``.tsv``: UTF-8, separated by commas or tabs. The first line holds the column names; a first line of
       numbers only is taken as data, and columns are then named "0", "1", ..., unless it counts its three or more
-      columns from 0 or from 1, which is a line of names. Empty entries, NA, N/A, n/a, NaN, None and null are missing.
+      columns from 0 or from 1, which is a line of names. An apostrophe that keeps a spreadsheet from taking a
+      text for a formula, as in ``'=a`` or ``'-a``, is no part of the text. Empty entries, NA, N/A, n/a, NaN, None and null are missing.
     - ``.parquet``, ``.arrow``, ``.feather``, a folder of parquet files: numbers and booleans; nulls are missing; an index stored by pandas is left out.
     - ``.npy``: an (N, J) array of numbers or booleans.
     - ``.npz``: the same; of several arrays name one by ``file.npz:name``.
@@ -127,7 +131,7 @@ def read_texts(path: str | Path, columns: Sequence[str] | None = None) -> dict[s
         else:
             separator = SEPARATORS[ending]
             head, *lines = [line for line in csv.reader(io.StringIO(_read_text(file, separator), newline=""), delimiter=separator, strict=True) if line] or [[]]
-            names = tuple(name.strip() for name in head)
+            names = tuple(own_text(name.strip()) for name in head)
             _check_separator(file, names, separator)
             for number, line in enumerate(lines):
                 if len(line) != len(names):
@@ -138,7 +142,7 @@ def read_texts(path: str | Path, columns: Sequence[str] | None = None) -> dict[s
     if not names or not lines:
         raise ValueError(f"{file}: at least one row and one column were expected, got {len(lines)} x {len(names)}")
     chosen = names if columns is None else tuple(columns)
-    return {name: [None if line[j].strip() in MISSING else line[j].strip() for line in lines] for name, j in zip(chosen, _places(file, names, chosen), strict=True)}
+    return {name: [None if line[j].strip() in MISSING else own_text(line[j].strip()) for line in lines] for name, j in zip(chosen, _places(file, names, chosen), strict=True)}
 
 
 def inexact_entry(entry: str) -> str:
@@ -158,6 +162,48 @@ def is_number(entry: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def as_text(entry: Any) -> Any:
+    """A text as a csv file holds it: with an apostrophe before what a spreadsheet would take for a formula."""
+    if not isinstance(entry, str) or is_number(entry):
+        return entry
+    return QUOTE + entry if entry.lstrip(QUOTE)[:1] in FORMULA else entry
+
+
+def own_text(entry: Any) -> Any:
+    """The text that :func:`as_text` wrote so; any other entry as it is."""
+    if isinstance(entry, str) and entry.startswith(QUOTE) and as_text(entry[1:]) == entry:
+        return entry[1:]
+    return entry
+
+
+def to_csv(table: pd.DataFrame, file: Any, header: bool = True) -> None:
+    """Write the columns of a table as csv, in which a spreadsheet takes no text for a formula."""
+    plain = _mapped(table, as_text)
+    words = [*plain.columns, *(word for j in _texts(plain) for word in plain.iloc[:, j].unique())]
+    breaks = any("\r" in word for word in words if isinstance(word, str))  # which csv itself quotes in newer Pythons only
+    plain.to_csv(file, index=False, header=header, quoting=csv.QUOTE_NONNUMERIC if breaks else csv.QUOTE_MINIMAL)
+
+
+def own_texts(table: pd.DataFrame) -> pd.DataFrame:
+    """A table that was read, with its names and entries as they were before :func:`to_csv`."""
+    return _mapped(table, own_text)
+
+
+def _mapped(table: pd.DataFrame, function: Callable[[Any], Any]) -> pd.DataFrame:
+    """A table with a function of its names and of the entries of its columns that are no numbers."""
+    new = table.set_axis([function(name) for name in table.columns], axis=1)
+    for j in _texts(table):
+        new.isetitem(j, table.iloc[:, j].map(function))
+    return new
+
+
+def _texts(table: pd.DataFrame) -> list[int]:
+    """Places of the columns that are no numbers."""
+    import pandas as pd
+
+    return [j for j, kind in enumerate(table.dtypes) if not pd.api.types.is_numeric_dtype(kind)]
 
 
 def _check_file(file: Path) -> None:
@@ -311,7 +357,7 @@ def _float(entry: str) -> float:
 
 def _header(row: list[str]) -> tuple[str, ...] | None:
     """The column names, or None where the row holds data."""
-    names = tuple(entry.strip() for entry in row)
+    names = tuple(own_text(entry.strip()) for entry in row)
     if not all(name in MISSING or is_number(name) for name in names) or not any(map(is_number, names)):
         return names
     counting = [tuple(str(j + start) for j in range(len(names))) for start in (0, 1)]

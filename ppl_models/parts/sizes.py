@@ -54,7 +54,7 @@ def maximise_sizes(x: Tensor, weight: Tensor, sums: Tensor, counts: Tensor, eta:
         s = s.squeeze(-1)
         return s * slope - t / LOG_SIZE_SCALE**2, s * slope + s.square() * bend - 1 / LOG_SIZE_SCALE**2
 
-    return climb_logarithms(size.log(), objective, derivatives, LIMITS, NUM_STEPS).exp()
+    return climb_logarithms(size, objective, derivatives, LIMITS, NUM_STEPS)
 
 
 def tally(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -432,7 +432,7 @@ def test_bad_ranges_of_sizes(table, tmp_path, latents, message):
     assert message in result.stderr
 
 
-def test_records_and_tables_take_the_place_of_files_as_a_whole(tmp_path):
+def test_records_and_tables_take_the_place_of_files_as_a_whole(tmp_path, monkeypatch):
     from inference.cli.app import write_csv, write_json
 
     write_json({"a": [1.0, math.nan], "b": {"c": math.inf, "d": None, "e": "x"}}, tmp_path / "record.json")
@@ -440,12 +440,12 @@ def test_records_and_tables_take_the_place_of_files_as_a_whole(tmp_path):
     write_csv(pd.DataFrame({"a": [1]}), tmp_path / "table.csv")
     assert (tmp_path / "table.csv").read_text() == "a\n1\n"
 
-    class Breaks(pd.DataFrame):
-        def to_csv(self, path, **_):
-            Path(path).write_text("half")
-            raise OSError(28, "No space left on device")
+    def breaks(self, path, **_):
+        Path(path).write_text("half")
+        raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(pd.DataFrame, "to_csv", breaks)
     with pytest.raises(OSError, match="could not be written .*; what was there before is as it was"):
-        write_csv(Breaks(), tmp_path / "table.csv")
+        write_csv(pd.DataFrame({"a": [2]}), tmp_path / "table.csv")
     assert (tmp_path / "table.csv").read_text() == "a\n1\n"
     assert {path.name for path in tmp_path.iterdir()} == {"record.json", "table.csv"}

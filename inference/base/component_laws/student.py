@@ -163,4 +163,4 @@ def maximise_freedom(distance: Tensor, shares: Tensor, freedom: Tensor, num_item
         gradient = t.exp() * (shares * slope).sum(-1) / 2
         return gradient, gradient + t.exp().square() * (shares * bend).sum(-1) / 2
 
-    return climb_logarithms(freedom.log(), objective, derivatives, FREEDOM, NUM_STEPS).exp()
+    return climb_logarithms(freedom, objective, derivatives, FREEDOM, NUM_STEPS)
