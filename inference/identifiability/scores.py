@@ -10,7 +10,9 @@ from torch import Tensor
 
 from inference.base.blocks.row_blocks import RowBlocks
 from inference.fitting.columns import as_fitted
+from inference.fitting.observed import observed_sites
 from inference.fitting.record import FitRecord
+from inference.fitting.rows import simulate_rows
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import (
     data_chunks,
@@ -18,10 +20,22 @@ from inference.programs.curvature import (
 )
 from inference.programs.program import Program
 
-__all__ = ["MOST_PARAMETERS", "MOST_WORK", "coordinates_of", "derivatives", "programs_of", "row_scores", "rows_of_fit"]
+__all__ = [
+    "MOST_PARAMETERS",
+    "MOST_WORK",
+    "coordinates_of",
+    "derivatives",
+    "programs_of",
+    "row_scores",
+    "rows_like",
+    "rows_of_fit",
+    "scores_at",
+    "simulated_data",
+]
 
 MOST_PARAMETERS = 200  # entries up to which derivatives are worked out unasked: one of the likelihood each
 MOST_WORK = 2e7  # rows times entries, likewise
+LEAST_DRAWN, DRAWN_EACH = 2000, 10  # rows drawn to judge the model by, at least, and for each entry
 
 
 def rows_of_fit(fit: FitRecord, data: Any) -> Any:
@@ -51,13 +65,15 @@ def row_scores(fit: FitRecord, data: Any, hold_bounds: bool = False) -> tuple[Te
     """
     coordinates = coordinates_of(fit, data)
     coordinates = coordinates.without(coordinates.at_bound()) if hold_bounds else coordinates
-    free = coordinates.vector()
-    parts = []
-    for program in data_chunks(fit.model, as_fitted(fit, data)):
-        scores = derivatives(program, coordinates, free, "scores")[1]
-        assert scores is not None  # the kind asks for them
-        parts.append(scores)
+    parts = [scores_at(program, coordinates) for program in data_chunks(fit.model, as_fitted(fit, data))]
     return torch.cat(parts), coordinates.names
+
+
+def scores_at(program: Program, coordinates: Coordinates) -> Tensor:
+    """Scores of the rows of a program at the centre of the coordinates, (N, P)."""
+    scores = derivatives(program, coordinates, coordinates.vector(), "scores")[1]
+    assert scores is not None  # the kind asks for them
+    return scores
 
 
 def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
@@ -88,3 +104,39 @@ def derivatives(
         if kind != "scores":
             hessian = minus_second_derivatives((rows if often is None else rows * often[: len(rows)]).sum(), free)
     return len(rows), scores, hessian
+
+
+def simulated_data(fit: FitRecord, num_rows: int, seed: int, like: Any = None) -> Tensor:
+    """Rows of the observed site drawn from the fit, (num_rows, J).
+
+    Raises:
+        ValueError: if the program cannot draw rows, or its data is no single table.
+    """
+    observed = observed_sites(fit, like)
+    if len(observed) != 1:
+        raise ValueError(
+            f"a program with one observed site was expected, got {observed or 'no description of it; pass the data as like'}"
+        )
+    return simulate_rows(fit, num_rows, seed)[observed[0]]
+
+
+def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
+    """Rows drawn from the fit, enough to judge by their scores what its law determines; beside the covariates, and as long, as those of the data where these
+    belong to the rows.
+
+    Raises:
+        ValueError: as :func:`simulated_data`; for more rows or entries than are worked through unasked.
+    """
+    size = sum(value.numel() for value in fit.params.values())
+    num_rows = max(LEAST_DRAWN, DRAWN_EACH * size)
+    if size > MOST_PARAMETERS or size * num_rows > MOST_WORK:
+        raise ValueError(f"rows_like: at most {MOST_PARAMETERS} entries were expected, got {size}")
+    data = as_fitted(fit, data)
+    parts: list[Tensor] = []
+    while not parts or sum(map(len, parts)) < num_rows:
+        drawn = fit.structure.simulate_like(fit.params, data, seed + len(parts))
+        if drawn is None:
+            return simulated_data(fit, num_rows, seed, data)
+        (part,) = drawn.values()
+        parts.append(part)
+    return torch.cat(parts)

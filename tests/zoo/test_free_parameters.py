@@ -33,7 +33,7 @@ from ppl_models import (
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.measurement import ExpGDM
 
-SMALL, LARGE = 1e-10, 1e-8  # singular values beside the largest: zero below the one, not zero above the other, none between
+SMALL, LARGE = 1e-13, 1e-11  # singular values beside the largest: zero below the one, not zero above the other, none between
 COUNTED = tuple(row for row in ZOO if not isinstance(structure_of(row.model), ClassifierStructure))  # whose weights are counted as they are, and no price
 
 
