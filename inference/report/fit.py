@@ -148,10 +148,11 @@ def _price(subject: Subject) -> Iterator[list[str]]:
     fit, local = subject.fit, subject.once(locally)
     yield ["free parameters", f"{fit.num_parameters:,}", "numbers that were estimated"]
     bic = "weighs likelihood against free parameters, among fits to the same data"
-    if local is not None and local.rank is not None and fit.bic_price is None and local.rank < fit.num_parameters:
+    rank = None if local is None or fit.bic_price is not None else local.rank
+    if local is not None and rank is not None and rank < fit.num_parameters and (local.num_open or not local.is_flat):
         reasons = [f"{counted(local.num_open, 'direction')} left open by the data"] if local.num_open else []
         reasons += [f"{counted(local.num_held, 'number')} held on the end of the range"] if local.num_held else []
-        yield ["of these, told by the data", f"{local.rank:,}", ", ".join(reasons)]
+        yield ["of these, told by the data", f"{rank:,}", ", ".join(reasons)]
         if local.num_open:
             size = fit.num_parameters - local.num_open
             less = fit.bic - local.num_open * math.log(fit.num_observations or fit.num_rows)

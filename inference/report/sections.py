@@ -166,7 +166,8 @@ class Local:
             along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
             return f"Near this estimate the data tell {self.rank:,} of {size} apart; others can change together without any change of the law of the data{along}.{held}"
         if self.is_flat:
-            return f"Whether these rows tell {size} apart near this estimate is open: {self.note}.{held}"
+            law = "" if self.rank is None else f"The law of the data changes with all of {size} near this estimate. "
+            return f"{law}These rows leave some of them open: {self.note}.{held}" if law else f"These rows leave some of {size} open: {self.note}.{held}"
         return f"Near this estimate the data tell all of {size} apart.{held}"
 
 

@@ -164,7 +164,11 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
     Args:
         finding: by the theorems alone; theory: what it says where the rows leave the estimate open.
     """
-    local = subject.once(locally)
+    local, fit = subject.once(locally), subject.fit
+    seen, size = fit.num_observations or fit.num_rows, fit.num_parameters
+    if local is None and finding.mark == "good" and seen < size and fit.draws is None:
+        words = f"Whether these rows do is not shown: they are fewer ({seen:,.0f}) than the free numbers ({size:,}). {theory}"
+        return Finding("care", finding.question, words, "Take more rows, or a model of fewer numbers, before single estimates are read.")
     if local is None:
         return finding
     if local.num_open:
@@ -174,7 +178,7 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
     if local.is_flat:
         step = "Read no single number without an interval; let the fit run on, or ask for less."
         mark = "care" if finding.mark in ("good", "") else finding.mark
-        words = f"That is open: {with_names(subject.fit, local.note, subject.names)}. {theory}"
+        words = f"Not at this estimate: {with_names(subject.fit, local.note, subject.names)}. {theory}"
         return Finding(mark, finding.question, words.strip(), finding.step or step)
     if finding.mark == "good":
         return finding
