@@ -43,7 +43,7 @@ from inference.identifiability.scores import (
     row_scores,
     rows_like,
     rows_of_fit,
-    scores_at,
+    scores_along,
     simulated_data,
 )
 from inference.programs.coordinates import Coordinates
@@ -185,12 +185,12 @@ def _refuse_undetermined(fit: FitRecord, data: Any, coordinates: Coordinates, si
     parameters that can change together without any change of the law are not, and their curvature is that of the way that they take together.
     """
     try:
-        rows = rows_like(fit, data)
+        rows = rows_like(fit, next(iter(data)) if isinstance(data, RowBlocks) else data)
         if rows.dim() == 2:  # rows that are as good as never drawn have a score too
             generator = torch.Generator().manual_seed(0)
             columns = [column[torch.randperm(len(rows), generator=generator)] for column in rows.mT]
             rows = torch.cat([rows, torch.stack(columns, -1)])
-        drawn = torch.cat([scores_at(part, coordinates) for part in data_chunks(fit.model, rows)])
+        drawn = scores_along(fit, rows, coordinates)
     except (ValueError, RuntimeError):  # a program that cannot draw rows, or too many entries
         return
     lengths = drawn.norm(dim=0)

@@ -29,7 +29,7 @@ __all__ = [
     "row_scores",
     "rows_like",
     "rows_of_fit",
-    "scores_at",
+    "scores_along",
     "simulated_data",
 ]
 
@@ -65,15 +65,17 @@ def row_scores(fit: FitRecord, data: Any, hold_bounds: bool = False) -> tuple[Te
     """
     coordinates = coordinates_of(fit, data)
     coordinates = coordinates.without(coordinates.at_bound()) if hold_bounds else coordinates
-    parts = [scores_at(program, coordinates) for program in data_chunks(fit.model, as_fitted(fit, data))]
-    return torch.cat(parts), coordinates.names
+    return scores_along(fit, data, coordinates), coordinates.names
 
 
-def scores_at(program: Program, coordinates: Coordinates) -> Tensor:
-    """Scores of the rows of a program at the centre of the coordinates, (N, P)."""
-    scores = derivatives(program, coordinates, coordinates.vector(), "scores")[1]
-    assert scores is not None  # the kind asks for them
-    return scores
+def scores_along(fit: FitRecord, data: Any, coordinates: Coordinates) -> Tensor:
+    """The same for given coordinates, (N, P)."""
+    parts, free = [], coordinates.vector()
+    for program in data_chunks(fit.model, as_fitted(fit, data)):
+        scores = derivatives(program, coordinates, free, "scores")[1]
+        assert scores is not None  # the kind asks for them
+        parts.append(scores)
+    return torch.cat(parts)
 
 
 def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
