@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,10 +22,12 @@ from inference.programs.curvature import (
 from inference.programs.program import Program
 
 __all__ = [
+    "MOST_BITS",
     "MOST_PARAMETERS",
     "MOST_WORK",
     "coordinates_of",
     "derivatives",
+    "latent_bits",
     "programs_of",
     "row_scores",
     "rows_like",
@@ -35,7 +38,9 @@ __all__ = [
 
 MOST_PARAMETERS = 200  # entries up to which derivatives are worked out unasked: one of the likelihood each
 MOST_WORK = 2e7  # rows times entries, likewise
-LEAST_DRAWN, DRAWN_EACH = 2000, 10  # rows drawn to judge the model by, at least, and for each entry
+MOST_BITS = 32  # logarithm of numbers times rows times configurations of latents, up to which standard errors are worked out unasked
+LEAST_DRAWN, DRAWN_EACH = 2000, 10  # rows, or steps of sequences, drawn to judge the model by, at least, and for each entry
+LEAST_ROWS_EACH = 2  # of sequences, for each entry
 
 
 def rows_of_fit(fit: FitRecord, data: Any) -> Any:
@@ -130,9 +135,11 @@ def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
         ValueError: as :func:`simulated_data`; for more rows or entries than are worked through unasked.
     """
     size = sum(value.numel() for value in fit.params.values())
-    num_rows = max(LEAST_DRAWN, DRAWN_EACH * size)
-    if size > MOST_PARAMETERS or size * num_rows > MOST_WORK:
-        raise ValueError(f"rows_like: at most {MOST_PARAMETERS} entries were expected, got {size}")
+    steps = max(1.0, (fit.num_observations or fit.num_rows) / fit.num_rows) if fit.structure.row_columns else 1.0
+    num_rows = max(LEAST_ROWS_EACH * size, math.ceil(max(LEAST_DRAWN, DRAWN_EACH * size) / steps))
+    work = size * num_rows * steps
+    if size > MOST_PARAMETERS or work > MOST_WORK or math.log2(work) + latent_bits(fit) > MOST_BITS:
+        raise ValueError(f"rows_like: {num_rows:,} rows for {size:,} entries, over all values of a row's latents, would take a while")
     data = as_fitted(fit, data)
     parts: list[Tensor] = []
     while not parts or sum(map(len, parts)) < num_rows:
@@ -142,3 +149,10 @@ def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
         (part,) = drawn.values()
         parts.append(part)
     return torch.cat(parts)
+
+
+def latent_bits(fit: FitRecord) -> float:
+    """The logarithm of the number of configurations of a row's latents that are summed over, to base 2; chains are summed state by state."""
+    if fit.structure.row_columns:
+        return 0.0
+    return max((count * math.log2(values) for count, values in (fit.latents or {}).values()), default=0.0)
