@@ -35,7 +35,7 @@ CONDITIONS = {  # mark, answer, and what is said in its place beside rows that d
     "strict": ("good", "Yes: the data of a large sample would determine every parameter.", "A large sample from another point of the model would."),
     "generic": ("good", "Yes, but for special values of the parameters (generic identifiability).", "Almost all other values of the parameters would be determined by a large sample."),
     "not established": ("care", "That is not shown: no known condition holds.", "No known condition says that more rows would."),
-    "not identified": ("bad", "No: different parameters give the same data.", "No number of rows would: different parameters give the same data."),
+    "not identified": ("bad", "No: different parameters give the same data.", ""),
 }
 
 
@@ -171,18 +171,20 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
         return Finding("care", finding.question, words, "Take more rows, or a model of fewer numbers, before single estimates are read.")
     if local is None:
         return finding
+    if finding.mark == "bad" and (local.num_open or local.is_flat):
+        words = with_names(fit, local.text(), subject.names)
+        return Finding("bad", finding.question, f"{finding.answer} {words}", finding.step)
     if local.num_open:
         words = f"No. {with_names(subject.fit, local.text(), subject.names)} {theory}"
         step = "Read no single one of these estimates. Fit fewer latents, or add columns or rows, until the data determine them."
         return Finding("bad", finding.question, words.strip(), finding.step or step)
     if local.is_flat:
         step = "Read no single number without an interval; let the fit run on, or ask for less."
-        mark = "care" if finding.mark in ("good", "") else finding.mark
         words = f"Not at this estimate: {with_names(subject.fit, local.note, subject.names)}. {theory}"
-        return Finding(mark, finding.question, words.strip(), finding.step or step)
+        return Finding("care", finding.question, words.strip(), finding.step or step)
     if finding.mark == "good":
         return finding
-    near = "Near this estimate every free number has a standard error; other solutions, if there are any, are elsewhere."
+    near = f"{with_names(fit, local.text(), subject.names)} Other solutions, if there are any, are elsewhere."
     return Finding(finding.mark, finding.question, f"{finding.answer} {near}", finding.step)
 
 
