@@ -19,7 +19,13 @@ from inference.base.blocks.row_blocks import RowBlocks
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.record import FitRecord
-from inference.identifiability.scores import MOST_BITS, MOST_PARAMETERS, MOST_WORK, latent_bits, rows_of_fit
+from inference.identifiability.scores import (
+    MOST_BITS,
+    MOST_PARAMETERS,
+    MOST_WORK,
+    latent_bits,
+    rows_of_fit,
+)
 from inference.programs.curvature import Undetermined
 from inference.programs.data import checked, checks_data, first_tensor
 from inference.uncertainty import ToOptimum, distance_to_optimum, standard_errors

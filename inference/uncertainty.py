@@ -178,11 +178,15 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     return Uncertainty(coordinates.names, coordinates, coordinates.vector(), covariance, kind, num_rows)
 
 
-def _refuse_undetermined(fit: FitRecord, data: Any, coordinates: Coordinates, silent: Tensor) -> None:
-    """Refuse directions (P, F) along which the law of the data does not change, by the scores of rows drawn from the fit.
+def _refuse_undetermined(
+    fit: FitRecord, data: Any, coordinates: Coordinates, silent: Tensor
+) -> None:
+    """Refuse directions (P, F) along which the law of the data does not change, by the scores of
+    rows drawn from the fit.
 
-    No row of the data has a score along them, and yet the log-likelihood is bent: items that are equal in all of these rows are determined all the same,
-    parameters that can change together without any change of the law are not, and their curvature is that of the way that they take together.
+    No row of the data has a score along them, and yet the log-likelihood is bent: items that are
+    equal in all of these rows are determined all the same, parameters that can change together
+    without any change of the law are not, and their curvature is that of the way that they take.
     """
     try:
         rows = rows_like(fit, next(iter(data)) if isinstance(data, RowBlocks) else data)
@@ -195,7 +199,10 @@ def _refuse_undetermined(fit: FitRecord, data: Any, coordinates: Coordinates, si
         return
     lengths = drawn.norm(dim=0)
     values, turns = torch.linalg.eigh((drawn @ silent).mT @ (drawn @ silent))
-    flat = silent @ turns[:, values <= SILENT * float((lengths.unsqueeze(-1) * silent).square().sum(0).max())]
+    flat = (
+        silent
+        @ turns[:, values <= SILENT * float((lengths.unsqueeze(-1) * silent).square().sum(0).max())]
+    )
     if flat.shape[1]:
         raise Undetermined(
             f"standard_errors: the law of the data does not change along {involved(coordinates.names, flat * lengths.unsqueeze(-1))}: no data determine them, "

@@ -66,8 +66,9 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
 
 
 def information_of_law(fit: FitRecord, data: Any) -> InformationReport | None:
-    """Rank and conditioning by the scores of rows drawn from the fit, which differ where those of the data happen to agree (a column that is there twice);
-    None where none can be drawn at a reasonable cost.
+    """Rank and conditioning by the scores of rows drawn from the fit, which differ where those of
+    the data happen to agree (a column that is there twice); None where none can be drawn at a
+    reasonable cost.
     """
     try:
         scores, names = row_scores(fit, rows_like(fit, data), hold_bounds=True)

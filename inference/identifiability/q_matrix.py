@@ -336,7 +336,9 @@ def _against(
                 )
     if binary.all() and graph.shape[0] < 60:
         num_profiles = 2 ** graph.shape[1] if profiles is None else len(profiles)
-        own = sum(_num_coefficients(row, kind, profiles) for row, kind in zip(graph, kinds, strict=True))
+        own = sum(
+            _num_coefficients(row, kind, profiles) for row, kind in zip(graph, kinds, strict=True)
+        )
         free_shares = 2 ** graph.shape[0] - 1
         if num_profiles - 1 + own > free_shares:
             out.append(
@@ -346,7 +348,9 @@ def _against(
 
 
 def _num_coefficients(row: np.ndarray, kind: ItemKind, profiles: np.ndarray | None) -> int:
-    """Of an item, its intercept among them: a saturated one has one for each profile of its attributes that there is."""
+    """Of an item, its intercept among them: a saturated one has one for each profile of its
+    attributes that there is.
+    """
     size = int(row.sum())
     if kind == "additive":
         return 1 + size

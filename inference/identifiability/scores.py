@@ -39,7 +39,8 @@ __all__ = [
 MOST_PARAMETERS = 200  # entries up to which derivatives are worked out unasked: one of the likelihood each
 MOST_WORK = 2e7  # rows times entries, likewise
 MOST_BITS = 32  # logarithm of numbers times rows times configurations of latents, up to which standard errors are worked out unasked
-LEAST_DRAWN, DRAWN_EACH = 2000, 10  # rows, or steps of sequences, drawn to judge the model by, at least, and for each entry
+LEAST_DRAWN = 2000  # rows, or steps of sequences, drawn to judge the model by
+DRAWN_EACH = 10  # of them for each entry, at least
 LEAST_ROWS_EACH = 2  # of sequences, for each entry
 
 
@@ -128,18 +129,25 @@ def simulated_data(fit: FitRecord, num_rows: int, seed: int, like: Any = None) -
 
 
 def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
-    """Rows drawn from the fit, enough to judge by their scores what its law determines; beside the covariates, and as long, as those of the data where these
-    belong to the rows.
+    """Rows drawn from the fit, enough to judge by their scores what its law determines; beside the
+    covariates, and as long, as those of the data where these belong to the rows.
 
     Raises:
-        ValueError: as :func:`simulated_data`; for more rows or entries than are worked through unasked.
+        ValueError: as :func:`simulated_data`; for more rows or entries than are worked through
+        unasked.
     """
     size = sum(value.numel() for value in fit.params.values())
-    steps = max(1.0, (fit.num_observations or fit.num_rows) / fit.num_rows) if fit.structure.row_columns else 1.0
+    steps = (
+        max(1.0, (fit.num_observations or fit.num_rows) / fit.num_rows)
+        if fit.structure.row_columns
+        else 1.0
+    )
     num_rows = max(LEAST_ROWS_EACH * size, math.ceil(max(LEAST_DRAWN, DRAWN_EACH * size) / steps))
     work = size * num_rows * steps
     if size > MOST_PARAMETERS or work > MOST_WORK or math.log2(work) + latent_bits(fit) > MOST_BITS:
-        raise ValueError(f"rows_like: {num_rows:,} rows for {size:,} entries, over all values of a row's latents, would take a while")
+        raise ValueError(
+            f"rows_like: {num_rows:,} rows for {size:,} entries, over all values of a row's latents, would take a while"
+        )
     data = as_fitted(fit, data)
     parts: list[Tensor] = []
     while not parts or sum(map(len, parts)) < num_rows:
@@ -152,7 +160,11 @@ def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
 
 
 def latent_bits(fit: FitRecord) -> float:
-    """The logarithm of the number of configurations of a row's latents that are summed over, to base 2; chains are summed state by state."""
+    """The logarithm of the number of configurations of a row's latents that are summed over, to
+    base 2; chains are summed state by state.
+    """
     if fit.structure.row_columns:
         return 0.0
-    return max((count * math.log2(values) for count, values in (fit.latents or {}).values()), default=0.0)
+    return max(
+        (count * math.log2(values) for count, values in (fit.latents or {}).values()), default=0.0
+    )

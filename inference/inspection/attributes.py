@@ -78,7 +78,8 @@ class Rise:
 
 
 def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
-    """What each attribute adds to the items that ask for it, whatever they have of the others, at the profiles that the law allows.
+    """What each attribute adds to the items that ask for it, whatever they have of the others, at
+    the profiles that the law allows.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`; owner: who asks, for messages.
@@ -101,7 +102,8 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
         codes = (2 ** torch.arange(len(asked) - 1, -1, -1)).to(values)
         numbers = values @ codes
         for place, attribute in enumerate(asked):
-            steps = numbers.unsqueeze(-1) + codes[place] == numbers  # the attribute comes in, all others stay
+            # pairs of profiles between which the attribute comes in, and all others stay
+            steps = numbers.unsqueeze(-1) + codes[place] == numbers
             low, high = (steps & (values[:, place] == 0).unsqueeze(-1)).nonzero().unbind(-1)
             others = [k for k in range(len(asked)) if k != place]
             yield Rise(

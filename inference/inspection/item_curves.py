@@ -118,7 +118,8 @@ class ProfileShares:
 
 
 def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
-    """The expected answer of each item at each profile of its own attributes that the law allows, with standard errors and intervals.
+    """The expected answer of each item at each profile of its own attributes that the law allows,
+    with standard errors and intervals.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty.

@@ -21,7 +21,8 @@ With C the item's block of the inverse of the information of all parameters (ite
 is about :math:`\chi^2` under the rule, with as many degrees of freedom as restrictions. Blocks of the inverse that leave other items, or the law of the
 attributes, out understate C, and the test then rejects too often. Where all or none of a profile's rows solve an item and nothing else holds the chance
 (``bound=15.0`` asks for no prior), the data do not say how far out its predictor lies: restrictions that need it are left out, and the degrees of freedom
-say so. Under a hierarchy the profiles are those that it allows, and a rule that restricts none of their predictors is the saturated one and has no test.
+say so. Under a hierarchy the profiles are those that it allows, and a rule that restricts none of
+their predictors is the saturated one and has no test.
 
 The suggestion is the rule with the fewest parameters among those that are not rejected, of these the one with the largest p; the saturated rule where all
 are rejected. A rule that is kept is one that these rows cannot tell from the saturated one, which with few rows is no proof.
@@ -158,7 +159,9 @@ def item_rules(fit: FitRecord, data: Any, level: float = 0.05, corrected: bool =
     for j, (cell, places) in enumerate(zip(cells, own, strict=True)):
         if cell.size > 1:
             eta = cell.features @ found.estimate[places]
-            for rule, (value, slope, restrictions) in _rules(families[j], cell.profiles, eta).items():
+            for rule, (value, slope, restrictions) in _rules(
+                families[j], cell.profiles, eta
+            ).items():
                 statistic, degrees = _wald(restrictions, value, slope, covariance[places.unsqueeze(-1), places], known[places])
                 raw.append((j, rule, statistic, degrees, 2 if rule in ("dina", "dino") else 1 + cell.size))
     p_values = np.array([chi2.sf(statistic, degrees) for _, _, statistic, degrees, _ in raw])
@@ -177,7 +180,8 @@ def item_rules(fit: FitRecord, data: Any, level: float = 0.05, corrected: bool =
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """The profiles that an item tells apart: of its attributes those that there are, in lexicographic order.
+    """The profiles that an item tells apart: of its attributes those that there are, in
+    lexicographic order.
 
     Args:
         profiles: (L, q); names: of the intercept and the loadings that the item uses.
@@ -213,8 +217,12 @@ class _Cells:
         return cls(own, names, features)
 
 
-def _rules(family: ResponseFamily, cells: Tensor, eta: Tensor) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
-    """By rule: f, its derivative by the predictor of the same cell, and R; of rules that restrict the cells (L, q) that there are."""
+def _rules(
+    family: ResponseFamily, cells: Tensor, eta: Tensor
+) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+    """By rule: f, its derivative by the predictor of the same cell, and R; of rules that restrict
+    the cells (L, q) that there are.
+    """
     one, eye = torch.ones_like(eta), torch.eye(len(eta), dtype=eta.dtype)
     design = torch.nn.functional.pad(cells, (1, 0), value=1.0).to(eta)
     interactions = torch.from_numpy(null_space(design.mT.numpy())).mT  # what no sum of effects has

@@ -22,7 +22,18 @@ from torch import Tensor
 from inference.programs.data import checked, checks_data, first_tensor, map_tensors
 from inference.programs.program import Program
 
-__all__ = ["Colouring", "Undetermined", "climb", "data_chunks", "generalised_inverse", "inverse_information", "involved", "minus_hessian", "refuse_flat", "some_names"]
+__all__ = [
+    "Colouring",
+    "Undetermined",
+    "climb",
+    "data_chunks",
+    "generalised_inverse",
+    "inverse_information",
+    "involved",
+    "minus_hessian",
+    "refuse_flat",
+    "some_names",
+]
 
 
 LEAST_SHARE = 0.75  # of the log-likelihood in the curvature of the log-posterior, where rows are silent

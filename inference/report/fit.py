@@ -91,7 +91,14 @@ def write_report(
         Section("latents", "Latents", latents(subject)),
         Section("predictive", "Posterior predictive check", predictive(structure, subject)),
         Section("convergence", "Convergence", _convergence(fit)),
-        Section("identifiability", "Identifiability", [*_identifiability(subject, identified(structure, subject)), *explained(structure, subject)]),
+        Section(
+            "identifiability",
+            "Identifiability",
+            [
+                *_identifiability(subject, identified(structure, subject)),
+                *explained(structure, subject),
+            ],
+        ),
     ]
     return write_page(file, f"{fit.model_name}: fit report", sections)
 
@@ -149,9 +156,22 @@ def _price(subject: Subject) -> Iterator[list[str]]:
     yield ["free parameters", f"{fit.num_parameters:,}", "numbers that were estimated"]
     bic = "weighs likelihood against free parameters, among fits to the same data"
     rank = None if local is None or fit.bic_price is not None else local.rank
-    if local is not None and rank is not None and rank < fit.num_parameters and (local.num_open or not local.is_flat):
-        reasons = [f"{counted(local.num_open, 'direction')} left open by the data"] if local.num_open else []
-        reasons += [f"{counted(local.num_held, 'number')} held on the end of the range"] if local.num_held else []
+    if (
+        local is not None
+        and rank is not None
+        and rank < fit.num_parameters
+        and (local.num_open or not local.is_flat)
+    ):
+        reasons = (
+            [f"{counted(local.num_open, 'direction')} left open by the data"]
+            if local.num_open
+            else []
+        )
+        reasons += (
+            [f"{counted(local.num_held, 'number')} held on the end of the range"]
+            if local.num_held
+            else []
+        )
         yield ["of these, told by the data", f"{rank:,}", ", ".join(reasons)]
         if local.num_open:
             size = fit.num_parameters - local.num_open
@@ -192,9 +212,15 @@ def _convergence(fit: Fit) -> Iterator[Part]:
 def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[Part]:
     local = subject.once(locally)
     if found is None and local is None:
-        yield Note("Not decided: the rows of the fit are missing here, or too few for so many parameters, or cannot be judged one by one. A good fit does not by itself mean that its latents are determined.")
+        yield Note(
+            "Not decided: the rows of the fit are missing here, or too few for so many parameters, or cannot be judged one by one. A good fit does not by itself mean that its latents are determined."
+        )
         return
     if found is not None:
-        yield Verbatim(with_names(subject.fit, found if isinstance(found, str) else found.text(), subject.names))
+        yield Verbatim(
+            with_names(
+                subject.fit, found if isinstance(found, str) else found.text(), subject.names
+            )
+        )
     if local is not None:
         yield Paragraph(with_names(subject.fit, local.text(), subject.names))

@@ -137,9 +137,11 @@ class Local:
 
     Args:
         num_written: free parameters, as the fit counts them.
-        num_held: of these as many lie on the end of their range; they are held there, and not judged.
+        num_held: of these as many lie on the end of their range; they are held there, and not
+            judged.
         num_judged: directions of the others.
-        rank: of these directions as many as the law of the data changes with; None where that was not worked out.
+        rank: of these directions as many as the law of the data changes with; None where that was
+            not worked out.
         is_flat: whether the likelihood of the rows does not fall in every direction.
         entries: what takes part in a direction that the law does not change with.
         note: why there are no standard errors, in words; "" where there are.
@@ -161,19 +163,32 @@ class Local:
     def text(self) -> str:
         """What it says, in sentences."""
         size = counted(self.num_judged, "free number")
-        held = f" Beside them {counted(self.num_held, 'number')} on the end of the range {'is' if self.num_held == 1 else 'are'} held." if self.num_held else ""
+        held = (
+            f" Beside them {counted(self.num_held, 'number')} on the end of the range {'is' if self.num_held == 1 else 'are'} held."
+            if self.num_held
+            else ""
+        )
         if self.num_open:
             along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
             return f"Near this estimate the data tell {self.rank:,} of {size} apart; others can change together without any change of the law of the data{along}.{held}"
         if self.is_flat:
-            law = "" if self.rank is None else f"The law of the data changes with all of {size} near this estimate. "
-            return f"{law}These rows leave some of them open: {self.note}.{held}" if law else f"These rows leave some of {size} open: {self.note}.{held}"
+            law = (
+                ""
+                if self.rank is None
+                else f"The law of the data changes with all of {size} near this estimate. "
+            )
+            return (
+                f"{law}These rows leave some of them open: {self.note}.{held}"
+                if law
+                else f"These rows leave some of {size} open: {self.note}.{held}"
+            )
         return f"Near this estimate the data tell all of {size} apart.{held}"
 
 
 def locally(subject: Subject) -> Local | None:
-    """How many of the free numbers the data tell, by what the sections of the page found: the report on identifiability where it has a rank, the standard
-    errors where theorems agree with them, and else the scores of rows drawn from the fit; None where none of these could be worked out.
+    """How many of the free numbers the data tell, by what the sections of the page found: the
+    report on identifiability where it has a rank, the standard errors where theorems agree with
+    them, and else the scores of rows drawn from the fit; None where none could be worked out.
     """
     fit, found, report = subject.fit, subject.estimates, subject.once(determined)
     if fit.draws is not None or subject.data is None or fit.structure.local_sites:
@@ -189,7 +204,10 @@ def locally(subject: Subject) -> Local | None:
     num_judged = len(coordinates.without(coordinates.at_bound()).names)
     rank, entries = (num_judged if found.source else None), tuple[str, ...]()
     if information is not None:
-        rank, entries = information.rank, information.null_directions[0].names if information.null_directions else ()
+        rank, entries = (
+            information.rank,
+            information.null_directions[0].names if information.null_directions else (),
+        )
     held = max(0, fit.num_parameters - num_judged)
     return Local(fit.num_parameters, held, num_judged, rank, found.is_flat, entries, found.note)
 
@@ -298,7 +316,9 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         yield Paragraph("Entries without an interval lie on a bound and are held there; the intervals of the others are given these.")
     local = subject.once(locally)
     if found.source and local is not None and local.num_open:
-        yield Paragraph("What takes part in directions that the data leave open (see identifiability) can be elsewhere altogether: of these entries the intervals say nothing.")
+        yield Paragraph(
+            "What takes part in directions that the data leave open (see identifiability) can be elsewhere altogether: of these entries the intervals say nothing."
+        )
     if found.source:
         yield picture(lambda: plot_estimates(found), "estimates and their intervals, a panel a site")
     head = ("estimate", "value", "error", f"{level} from", "to") if found.source else ("estimate", "value")

@@ -234,7 +234,9 @@ def _refit(fit: Fit, model: Any, data: Any, seed: int) -> Fit:
 
 
 def _items_under(fit: Fit, structure: AttributeStructure) -> Params:
-    """The items of a fit in the coefficients that are free under another law: the same predictors at the profiles that it allows."""
+    """The items of a fit in the coefficients that are free under another law: the same predictors
+    at the profiles that it allows.
+    """
     layer, profiles = structure.layers[0], structure.root.profiles
     items = {name: value for name, value in fit.params.items() if name not in _root(fit).sites()}
     if profiles is None or layer.graph is None:

@@ -8,10 +8,13 @@ predictor of an item is linear in products of its attributes,
 and a bottom layer is a choice of the families of subsets :math:`\mathcal{S}_j`. Column S of the loadings belongs to the
 same product in every item that uses it. A disjunctive item has :math:`1 - \prod_{k \in S} (1 - a_k)` in the place of its product.
 
-Where the law of the attributes leaves some profiles out, products of an item may be linearly dependent over the profiles that there are, and no data tell their
-coefficients apart. Such an item keeps as many as it has distinct predictors, less its intercept; the others are fixed at zero. Under a hierarchy products are dependent
-where they are equal, and the one with all attributes that its members need stays: with A before B a saturated item of both has the main effect of A and the interaction
-of A and B, which is the effect of B nested in A, and no main effect of B. That is the hierarchical diagnostic classification model.
+Where the law of the attributes leaves some profiles out, products of an item may be linearly
+dependent over the profiles that there are, and no data tell their coefficients apart. Such an item
+keeps as many as it has distinct predictors, less its intercept; the others are fixed at zero. Under
+a hierarchy products are dependent where they are equal, and the one with all attributes that its
+members need stays: with A before B a saturated item of both has the main effect of A and the
+interaction of A and B, which is the effect of B nested in A, and no main effect of B. That is the
+hierarchical diagnostic classification model.
 
 Source: J. Templin and L. Bradshaw (2014), doi:10.1007/s11336-013-9362-0 (the nested effects).
 """
@@ -186,8 +189,8 @@ def layout_of_items(
         bottoms: the form of each item, J.
         graph: Q, (J, K) of 0 and 1.
         owner: of the message.
-        profiles: the profiles that there are, (C, K) of 0 and 1; None for all. Items without a curve use no product that
-            depends on others over these.
+        profiles: the profiles that there are, (C, K) of 0 and 1; None for all. Items without a
+            curve use no product that depends on others over these.
 
     Raises:
         ValueError: where an item has no attribute, or too many.
@@ -207,8 +210,15 @@ def layout_of_items(
     place = {term: t for t, term in enumerate(every)}
     if profiles is not None:
         bits = profiles.cpu().numpy() > 0
-        kept = {tuple(own): _independent(own, bits) for bottom, own in zip(bottoms, used, strict=True) if bottom.curve is None}
-        used = [kept[tuple(own)] if bottom.curve is None else own for bottom, own in zip(bottoms, used, strict=True)]
+        kept = {
+            tuple(own): _independent(own, bits)
+            for bottom, own in zip(bottoms, used, strict=True)
+            if bottom.curve is None
+        }
+        used = [
+            kept[tuple(own)] if bottom.curve is None else own
+            for bottom, own in zip(bottoms, used, strict=True)
+        ]
     terms = torch.zeros(len(every), len(graph[0]), dtype=torch.bool)
     uses = torch.zeros(len(graph), len(every), dtype=torch.bool)
     for t, (subset, _) in enumerate(every):
@@ -219,8 +229,11 @@ def layout_of_items(
     return Layout(terms, uses, kinds if bool(kinds.any()) else None)
 
 
-def _independent(terms: list[tuple[Subset, bool]], profiles: np.ndarray) -> list[tuple[Subset, bool]]:
-    """The features of an item that are linearly independent over the profiles beside a one, the largest first.
+def _independent(
+    terms: list[tuple[Subset, bool]], profiles: np.ndarray
+) -> list[tuple[Subset, bool]]:
+    """The features of an item that are linearly independent over the profiles beside a one, the
+    largest first.
 
     Args:
         terms: members, and whether one of them is enough.

@@ -10,7 +10,8 @@ Where each coefficient belongs to a feature of its own (additive, conjunctive an
 .. math:: \eta_\emptyset = 0, \qquad \eta_S = \max_{k \in S} \eta_{S \setminus k} + e^{u_S},
 
 a map of all of :math:`\mathbb{R}^{2^q - 1}` onto the inside of the cone, triangular in the order of the sizes of S, so its log-determinant is :math:`\sum_S u_S`.
-The same holds where a hierarchy leaves some of the subsets only, those that hold what their members need: S then rises above the largest of them inside it.
+The same holds where a hierarchy leaves some of the subsets only, those that hold what their members
+need: S then rises above the largest of them inside it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class MonotoneItems:
         items: their numbers, long (n,).
         columns: those of the loadings that they use, long (m,), by size.
         steps: A, (E, m).
-        below: for each column of a saturated item, the columns (by place among these) of the largest subsets inside its own, () where there are none; None
+        below: for each column of a saturated item, the columns (by place among these) of the
+            largest subsets inside its own, () where there are none; None
             where every coefficient is nonnegative by itself.
         design: the predictors of the subsets above that of none, of the coefficients, (m, m).
     """
@@ -114,15 +116,21 @@ def monotone_items(
         if bool(((steps != 0).sum(-1) > 1).any()):
             codes = {tuple(row) for row in own.tolist()}
             unions = own.unsqueeze(1) | own
-            is_whole = len(columns) == len(profiles) - 1 or codes >= set(map(tuple, unions.flatten(0, 1).tolist()))
+            is_whole = len(columns) == len(profiles) - 1 or codes >= set(
+                map(tuple, unions.flatten(0, 1).tolist())
+            )
             if bool(either.any()) or not is_whole:
                 raise ValueError(
                     f"{owner}item {items[0]} has some interactions of its attributes and not all; "
                     "'additive', 'dina', 'dino' or 'gdm' was expected"
                 )
-            design = (members @ members.mT == members.sum(-1)).double()  # of each subset the subsets inside it
+            design = (
+                members @ members.mT == members.sum(-1)
+            ).double()  # of each subset the subsets inside it
             less = design - torch.eye(len(design), dtype=torch.float64)
-            below = tuple(tuple(row.nonzero().ravel().tolist()) for row in (less > 0) & (less @ less == 0))
+            below = tuple(
+                tuple(row.nonzero().ravel().tolist()) for row in (less > 0) & (less @ less == 0)
+            )
         out.append(MonotoneItems(torch.tensor(items), columns, steps, below, design))
     return tuple(out)
 

@@ -12,7 +12,11 @@ from torch import Tensor
 from torch.func import jacrev
 
 from inference import EM, fit
-from inference.identifiability import identifiability_of, information_from_jacobian, information_from_scores
+from inference.identifiability import (
+    identifiability_of,
+    information_from_jacobian,
+    information_from_scores,
+)
 from inference.identifiability.fisher import InformationReport
 from inference.programs import entry_names
 from inference.uncertainty import row_scores
@@ -159,7 +163,9 @@ def test_bad_input_is_refused_by_name() -> None:
 
 
 def test_a_column_that_is_there_twice_leaves_the_law_as_it_is() -> None:
-    """Failed before: the scores of the rows agree for both columns, and the estimates were said to change together without any change of the law."""
+    """Failed before: the scores of the rows agree for both columns, and the estimates were said to
+    change together without any change of the law.
+    """
     rng = np.random.default_rng(0)
     counts = rng.poisson(np.where(rng.random((400, 1)) < 0.4, 1.0, 6.0), (400, 3)).astype(float)
     data = np.column_stack([counts, counts[:, 2]])

@@ -1,4 +1,6 @@
-"""Pages against themselves: what the sections of a page find of one question, over the zoo and over fits that something is wrong with."""
+"""Pages against themselves: what the sections of a page find of one question, over the zoo and over
+fits that something is wrong with.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,20 @@ from ppl_models import (
 
 F64 = torch.float64
 NUM_ROWS = 150
-YES = ("determine every parameter", "every free number has a standard error", "no small change of it leaves", "tell all of", "every small change")
-NO = ("singular along", "not locally identified", "can change together", "can be changed together", "do not determine")
+YES = (
+    "determine every parameter",
+    "every free number has a standard error",
+    "no small change of it leaves",
+    "tell all of",
+    "every small change",
+)
+NO = (
+    "singular along",
+    "not locally identified",
+    "can change together",
+    "can be changed together",
+    "do not determine",
+)
 load_modules("inference.report.kinds")
 
 
@@ -44,7 +58,9 @@ def texts(parts: Any) -> list[str]:
 
 
 def assert_agreement(found: Fit, data: Any) -> None:
-    """No section denies another: verdict, identifiability, standard errors, number of parameters, convergence."""
+    """No section denies another: verdict, identifiability, standard errors, number of parameters,
+    convergence.
+    """
     subject = Subject(found, data, None, None)
     findings = verdict(found.structure, subject).findings
     answers = [finding for finding in findings if "determine" in finding.question]
@@ -53,7 +69,12 @@ def assert_agreement(found: Fit, data: Any) -> None:
     numbers = {row[0]: row for row in table.rows}
     section = " ".join(texts(_identifiability(subject, identified(found.structure, subject))))
     is_open = local is not None and local.num_open > 0
-    doubted = is_open or estimates.is_flat or record.get("is_full_rank") is False or record.get("verdict") == "not identified"
+    doubted = (
+        is_open
+        or estimates.is_flat
+        or record.get("is_full_rank") is False
+        or record.get("verdict") == "not identified"
+    )
 
     # what is determined
     marks = {finding.mark for finding in answers}
@@ -68,27 +89,39 @@ def assert_agreement(found: Fit, data: Any) -> None:
         assert not estimates.source or "standard errors" not in section
         assert f"{local.rank:,} of {local.num_judged:,}" in section, section
     for answer in answers:  # and in its own words
-        said = f"{answer.answer} {section if record.get('verdict') is None else ''} {estimates.note}"
-        assert not (any(words in said for words in YES) and any(words in said for words in NO)), said
+        said = (
+            f"{answer.answer} {section if record.get('verdict') is None else ''} {estimates.note}"
+        )
+        assert not (any(words in said for words in YES) and any(words in said for words in NO)), (
+            said
+        )
 
     # how many they are
     if "free parameters" in numbers:
         assert numbers["free parameters"][1] == f"{found.num_parameters:,}"
         assert "of these, told by the data" not in numbers or is_open or not estimates.is_flat
         if local is not None and not estimates.is_flat and found.bic_price is None:
-            assert ("of these, told by the data" in numbers) == (local.rank is not None and local.rank < found.num_parameters)
+            assert ("of these, told by the data" in numbers) == (
+                local.rank is not None and local.rank < found.num_parameters
+            )
     if local is not None and found.bic_price is None:
         assert local.num_judged + local.num_held == found.num_parameters, local
         if is_open:
             assert numbers["of these, told by the data"][1] == f"{local.rank:,}"
             assert f"{local.num_open:,} direction" in numbers["of these, told by the data"][2]
-            assert f"for {found.num_parameters:,} parameters" in numbers["BIC (smaller is better)"][2] if found.why_no_criteria is None else True
+            assert (
+                f"for {found.num_parameters:,} parameters" in numbers["BIC (smaller is better)"][2]
+                if found.why_no_criteria is None
+                else True
+            )
         if local.num_held:
             assert f"{local.num_held:,} number" in section
 
     # whether it converged
     assert numbers["converged"][1] == ("yes" if found.converged else "no")
-    (ended,) = [finding for finding in findings if finding.question == "Did the fit converge?"] or [None]
+    (ended,) = [finding for finding in findings if finding.question == "Did the fit converge?"] or [
+        None
+    ]
     if ended is not None:
         assert not (ended.mark == "good" and not found.converged)
         assert ended.answer.startswith(("No", "Nearly")) == (not found.converged)
@@ -97,24 +130,41 @@ def assert_agreement(found: Fit, data: Any) -> None:
 def fitted(model: Any, data: Any, method: Any = None, **settings: Any) -> Fit:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return fit(model, data, method or EM(max_iterations=300), **({"num_restarts": 1, "seed": 3} | settings))
+        return fit(
+            model,
+            data,
+            method or EM(max_iterations=300),
+            **({"num_restarts": 1, "seed": 3} | settings),
+        )
 
 
 # ---------------------------------------------------------------- the zoo
 
 
 def of_row(row: Row) -> tuple[Fit, Tensor]:
-    """A short fit to more rows than the laws of the table take; what they have where rows have latents of their own."""
+    """A short fit to more rows than the laws of the table take; what they have where rows have
+    latents of their own.
+    """
     if row.local:
         return quick_fit(row), data_of(row)
     data = simulated(row, NUM_ROWS, 5)
     return fitted(row.model, data, row.method or EM(max_iterations=100)), data
 
 
-FEW = ("encoder-confirmatory", "dina-Poisson-2-missing", "encoder-recovers-missing", "hidden-markov-one-step", "options-one-step")
+FEW = (
+    "encoder-confirmatory",
+    "dina-Poisson-2-missing",
+    "encoder-recovers-missing",
+    "hidden-markov-one-step",
+    "options-one-step",
+)
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, marks=[] if row.name in FEW else [pytest.mark.slow]) for row in WITH_LOCAL], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, marks=[] if row.name in FEW else [pytest.mark.slow]) for row in WITH_LOCAL],
+    ids=lambda row: row.name,
+)
 @pytest.mark.filterwarnings("ignore")
 def test_no_section_of_a_page_denies_another(row: Row) -> None:
     assert_agreement(*of_row(row))
@@ -133,12 +183,17 @@ def skills() -> np.ndarray:
 
 def one_item_each() -> tuple[Fit, Any]:
     model = DeepDiscreteEncoder(4, (4,), Bernoulli(), graphs=(np.eye(4, dtype=int).tolist(),))
-    return fitted(model, skills()[:, ::2][:, [0, 1, 2, 0]].copy()), skills()[:, ::2][:, [0, 1, 2, 0]].copy()
+    return fitted(model, skills()[:, ::2][:, [0, 1, 2, 0]].copy()), skills()[:, ::2][
+        :, [0, 1, 2, 0]
+    ].copy()
 
 
 def one_count_each() -> tuple[Fit, Any]:
     data = np.random.default_rng(1).poisson(1 + 4 * skills()[:, :3]).astype(float)
-    return fitted(DeepDiscreteEncoder(3, (3, 2), Poisson(), graphs=(np.eye(3, dtype=int).tolist(), None)), data), data
+    return fitted(
+        DeepDiscreteEncoder(3, (3, 2), Poisson(), graphs=(np.eye(3, dtype=int).tolist(), None)),
+        data,
+    ), data
 
 
 def a_hierarchy_of_saturated_items() -> tuple[Fit, Any]:
@@ -147,8 +202,12 @@ def a_hierarchy_of_saturated_items() -> tuple[Fit, Any]:
     matrix = [[1, 0], [0, 1]] * 3 + [[1, 1], [1, 1]]
     rng = np.random.default_rng(2)
     bits = np.array([[0, 0], [1, 0], [1, 1]])[rng.integers(0, 3, 300)]
-    data = (rng.random((300, 8)) < 0.15 + 0.7 * (bits @ np.transpose(matrix)) / np.sum(matrix, 1)).astype(float)
-    return fitted(LatentAttributeModel(matrix, items="saturated", root=Hierarchy(((0, 1),))), data), data
+    data = (
+        rng.random((300, 8)) < 0.15 + 0.7 * (bits @ np.transpose(matrix)) / np.sum(matrix, 1)
+    ).astype(float)
+    return fitted(
+        LatentAttributeModel(matrix, items="saturated", root=Hierarchy(((0, 1),))), data
+    ), data
 
 
 def too_few_rows() -> tuple[Fit, Any]:
@@ -159,7 +218,9 @@ def too_few_rows() -> tuple[Fit, Any]:
 
 def few_different_rows() -> tuple[Fit, Any]:
     data = np.tile(skills()[:4], (30, 1))
-    return fitted(LatentAttributeModel(np.eye(3, dtype=int).repeat(2, 0).tolist(), items="dina"), data), data
+    return fitted(
+        LatentAttributeModel(np.eye(3, dtype=int).repeat(2, 0).tolist(), items="dina"), data
+    ), data
 
 
 def a_column_twice() -> tuple[Fit, Any]:
@@ -178,7 +239,17 @@ def stopped_early() -> tuple[Fit, Any]:
 
 
 def stopped_early_in_layers() -> tuple[Fit, Any]:
-    return fitted(DeepDiscreteEncoder(6, (3,), Bernoulli(), graphs=(np.eye(3, dtype=int).repeat(2, 0).tolist(),), bottom=ExpDINA()), skills(), EM(max_iterations=2)), skills()
+    return fitted(
+        DeepDiscreteEncoder(
+            6,
+            (3,),
+            Bernoulli(),
+            graphs=(np.eye(3, dtype=int).repeat(2, 0).tolist(),),
+            bottom=ExpDINA(),
+        ),
+        skills(),
+        EM(max_iterations=2),
+    ), skills()
 
 
 def idle_causes() -> tuple[Fit, Any]:
@@ -207,5 +278,7 @@ DAMAGED: tuple[Callable[[], tuple[Fit, Any]], ...] = (
 
 @pytest.mark.parametrize("damaged", DAMAGED, ids=lambda make: make.__name__)
 @pytest.mark.filterwarnings("ignore")
-def test_no_section_of_a_page_of_a_damaged_fit_denies_another(damaged: Callable[[], tuple[Fit, Any]]) -> None:
+def test_no_section_of_a_page_of_a_damaged_fit_denies_another(
+    damaged: Callable[[], tuple[Fit, Any]],
+) -> None:
     assert_agreement(*damaged())

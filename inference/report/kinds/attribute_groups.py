@@ -68,7 +68,14 @@ def classified(subject: Subject) -> list[Classification] | Refused:
 
 @verdict.register
 def _(structure: AttributeGroupsStructure, subject: Subject) -> Verdict:
-    questions = (_on_model, on_convergence, on_determination, _on_groups, _on_items, _on_classification)
+    questions = (
+        _on_model,
+        on_convergence,
+        on_determination,
+        _on_groups,
+        _on_items,
+        _on_classification,
+    )
     step = "Whether the model fits is not looked at here: fit it to the rows of one group by themselves, and read that page."
     return verdict_of((ask(subject) for ask in questions), step)
 

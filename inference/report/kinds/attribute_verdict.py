@@ -26,7 +26,15 @@ from inference.report.attribute_findings import (
 from inference.report.causal import verdict_in_words
 from inference.report.parts import Finding, Verdict
 from inference.report.sections import Subject
-from inference.report.verdicts import CONDITIONS, beside_rows, listed, on_convergence, record_of, verdict, verdict_of
+from inference.report.verdicts import (
+    CONDITIONS,
+    beside_rows,
+    listed,
+    on_convergence,
+    record_of,
+    verdict,
+    verdict_of,
+)
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.parts.showing import counted
 
@@ -76,7 +84,9 @@ def _on_identifiability(subject: Subject) -> Finding | None:
         more = " No item tells some profiles apart, so shares of single profiles, and who has which of them, rest on the start and not on the data."
     step = "Give every attribute items that ask for it alone (the section on identifiability names them), or join attributes; until then read no single profile."
     more = f"{more} {reasons}".rstrip()
-    return beside_rows(subject, Finding("bad" if alike else mark, question, words + more, step), theory + more)
+    return beside_rows(
+        subject, Finding("bad" if alike else mark, question, words + more, step), theory + more
+    )
 
 
 def _on_fit(subject: Subject) -> Finding | None:

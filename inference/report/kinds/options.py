@@ -66,7 +66,9 @@ def _on_theorem(subject: Subject) -> Finding:
     question = "Do the data determine the options?"
     if record["identified"]:
         words = "Yes: the law of three successive steps, which a large sample tells, determines them up to their names."
-        return beside_rows(subject, Finding("good", question, words), "The law of three successive steps would.")
+        return beside_rows(
+            subject, Finding("good", question, words), "The law of three successive steps would."
+        )
     words = f"That is not shown: {record['reason']}. The argument looks at three successive steps; longer stretches may determine the options."
     step = "Compare the options of several starts before you interpret them."
     return beside_rows(subject, Finding("care", question, words, step), words)

@@ -52,7 +52,9 @@ class AttributeStructure(LayeredStructure):
         return expected
 
     def allowed(self, attributes: Sequence[int]) -> Tensor:
-        """The values of some attributes together that the law allows, (L, q) of 0 and 1 in lexicographic order."""
+        """The values of some attributes together that the law allows, (L, q) of 0 and 1 in
+        lexicographic order.
+        """
         profiles = self.root.profiles
         if profiles is None:
             return binary_configurations(len(attributes))

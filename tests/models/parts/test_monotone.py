@@ -55,7 +55,10 @@ def falls(model: LatentAttributeModel, loadings: Tensor) -> Tensor:
     return torch.cat(steps, -2).flatten(-2).amin(-1)
 
 
-@pytest.mark.parametrize(("rule", "root"), [*((rule, Saturated()) for rule in RULES), ("gdm", Hierarchy(((0, 1), (1, 2))))])
+@pytest.mark.parametrize(
+    ("rule", "root"),
+    [*((rule, Saturated()) for rule in RULES), ("gdm", Hierarchy(((0, 1), (1, 2))))],
+)
 def test_coordinates_go_there_and_back(rule: str, root: Any) -> None:
     model = model_of(rule, root=root)
     with pyro.plate("draws", 30), torch.random.fork_rng():
