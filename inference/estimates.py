@@ -19,7 +19,13 @@ from inference.base.blocks.row_blocks import RowBlocks
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.names import Names, dims_of, labels_of
 from inference.fitting.record import FitRecord
-from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, rows_of_fit
+from inference.identifiability.scores import (
+    MOST_BITS,
+    MOST_PARAMETERS,
+    MOST_WORK,
+    latent_bits,
+    rows_of_fit,
+)
 from inference.programs.curvature import Undetermined
 from inference.programs.data import checked, checks_data, first_tensor
 from inference.uncertainty import ToOptimum, distance_to_optimum, standard_errors
@@ -29,7 +35,6 @@ from ppl_models.parts.validation import is_number
 __all__ = ["Estimate", "EstimateTable", "Summary", "estimates_of", "summary_of"]
 
 NUMBERS = ("estimate", "error", "low", "high")
-MOST_BITS = 32  # logarithm of numbers times rows times configurations of latents, up to which standard errors are worked out unasked
 FEW_BITS = 10  # of the latents of a row, up to which their number is no reason
 MOST_WORDS = 100  # of a line
 MOST_STEP = 0.5  # standard errors to the maximum of the likelihood, beyond which those mean nothing
@@ -228,7 +233,7 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
     """Standard errors and limits by site, or why there are none; whether the likelihood is flat, and how far the optimum is."""
     rest = None
     seen, what = fit.num_observations or fit.num_rows, "rows" if fit.num_observations in (None, fit.num_rows) else "steps"
-    reason, bits = fit.structure.why_no_standard_errors(fit.params), _bits(fit)
+    reason, bits = fit.structure.why_no_standard_errors(fit.params), latent_bits(fit)
     size = sum(value.numel() for value in fit.params.values())
     if reason is None:
         size = min(size, fit.num_parameters)  # what is held at zero needs no error
@@ -255,13 +260,6 @@ def _standard_errors(fit: FitRecord, data: Any, level: float, always: bool) -> t
         except (ValueError, RuntimeError) as error:  # RuntimeError: an operation of the program without second derivatives
             return {}, {}, str(error).removeprefix("standard_errors: "), isinstance(error, Undetermined), None
     return {}, {}, reason, False, rest
-
-
-def _bits(fit: FitRecord) -> float:
-    """The logarithm of the number of configurations of a row's latents that are summed over, to base 2; chains are summed state by state."""
-    if fit.structure.row_columns:
-        return 0.0
-    return max((count * math.log2(values) for count, values in (fit.latents or {}).values()), default=0.0)
 
 
 def _rows(

@@ -34,16 +34,25 @@ from torch import Tensor
 
 from inference.base.blocks.row_blocks import RowBlocks
 from inference.base.contents import digest_of
-from inference.fitting.observed import observed_sites
 from inference.fitting.record import FitRecord
-from inference.fitting.rows import simulate_rows
 from inference.identifiability.fisher import InformationReport, information_from_scores
-from inference.identifiability.scores import coordinates_of, derivatives, programs_of, row_scores, rows_of_fit
+from inference.identifiability.scores import (
+    coordinates_of,
+    derivatives,
+    programs_of,
+    row_scores,
+    rows_like,
+    rows_of_fit,
+    scores_along,
+    simulated_data,
+)
 from inference.programs.coordinates import Coordinates, NormalScales
 from inference.programs.curvature import (
+    Undetermined,
     data_chunks,
     generalised_inverse,
     inverse_information,
+    involved,
     minus_hessian,
     refuse_flat,
     some_names,
@@ -68,6 +77,7 @@ __all__ = [
     "standard_errors",
 ]
 
+SILENT = 1e-9  # share of the squared scores of single entries, below which a direction has none
 KINDS = ("hessian", "scores", "sandwich")
 T = TypeVar("T")
 
@@ -169,11 +179,45 @@ def standard_errors(fit: FitRecord, data: Any, kind: str = "hessian", hold_bound
     if information is None:
         raise ValueError("standard_errors: data without rows")
     if not is_flat and scores is not None:
-        refuse_flat(scores, information, prior, coordinates.names)
+        silent = refuse_flat(scores, information, prior, coordinates.names)
+        if silent.shape[1]:
+            _refuse_undetermined(fit, data, coordinates, silent)
     covariance = inverse_information(information + prior, coordinates.names)
     if kind == "sandwich" and scores is not None:
         covariance = covariance @ scores @ covariance
     return Uncertainty(coordinates.names, coordinates, coordinates.vector(), covariance, kind, num_rows, fit.structure.normal_scales(fit.params))
+
+
+def _refuse_undetermined(
+    fit: FitRecord, data: Any, coordinates: Coordinates, silent: Tensor
+) -> None:
+    """Refuse directions (P, F) along which the law of the data does not change, by the scores of
+    rows drawn from the fit.
+
+    No row of the data has a score along them, and yet the log-likelihood is bent: items that are
+    equal in all of these rows are determined all the same, parameters that can change together
+    without any change of the law are not, and their curvature is that of the way that they take.
+    """
+    try:
+        rows = rows_like(fit, next(iter(data)) if isinstance(data, RowBlocks) else data)
+        if rows.dim() == 2:  # rows that are as good as never drawn have a score too
+            generator = torch.Generator().manual_seed(0)
+            columns = [column[torch.randperm(len(rows), generator=generator)] for column in rows.mT]
+            rows = torch.cat([rows, torch.stack(columns, -1)])
+        drawn = scores_along(fit, rows, coordinates)
+    except (ValueError, RuntimeError):  # a program that cannot draw rows, or too many entries
+        return
+    lengths = drawn.norm(dim=0)
+    values, turns = torch.linalg.eigh((drawn @ silent).mT @ (drawn @ silent))
+    flat = (
+        silent
+        @ turns[:, values <= SILENT * float((lengths.unsqueeze(-1) * silent).square().sum(0).max())]
+    )
+    if flat.shape[1]:
+        raise Undetermined(
+            f"standard_errors: the law of the data does not change along {involved(coordinates.names, flat * lengths.unsqueeze(-1))}: no data determine them, "
+            "and the prior alone would be reported"
+        )
 
 
 @shows_briefly
@@ -356,13 +400,3 @@ def check_information(fit: FitRecord, like: Any = None, num_rows: int | None = N
     rows = num_rows or max(2000, 10 * sum(value.numel() for value in fit.params.values()))
     scores, names = row_scores(fit, simulated_data(fit, rows, seed, like))
     return information_from_scores(scores, names)
-
-
-def simulated_data(fit: FitRecord, num_rows: int, seed: int, like: Any = None) -> Tensor:
-    """Rows of the observed site drawn from the fit, (num_rows, J); errors as :func:`check_information`."""
-    observed = observed_sites(fit, like)
-    if len(observed) != 1:
-        raise ValueError(
-            f"a program with one observed site was expected, got {observed or 'no description of it; pass the data as like'}"
-        )
-    return simulate_rows(fit, num_rows, seed)[observed[0]]

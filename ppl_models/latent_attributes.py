@@ -85,6 +85,10 @@ class LatentAttributeModel:
     ``"gdm"`` (``"saturated"``)
         Every product of some of them: a mean of its own for each of the item's profiles.
 
+    Under ``root=Hierarchy(pairs)`` coefficients that only profiles without anybody would tell are zero
+    and not counted: with a before b a saturated item of both has an intercept, the effect of a and that
+    of b nested in a, their product (the hierarchical diagnostic classification model, HDCM).
+
     :math:`\eta` is the mean of a Normal item, the mean logarithm of a LogNormal one, the logarithm of the mean of a Poisson or NegativeBinomial one and the
     log-odds of a Bernoulli item. So ``"additive"`` is the additive model of continuous responses (ExpACDM), and for right-wrong
     items the linear logistic model (LLM, also compensatory RUM); the conjunctive, disjunctive and saturated rules are the
@@ -103,9 +107,6 @@ class LatentAttributeModel:
 
     and in the place of the proportions there are ``coefficients`` :math:`\beta` (K, Q), log-odds, an intercept and one for each term, with the prior that
     :class:`~ppl_models.Covariates` says. Given the covariates the attributes are independent, and given the attributes the items do not depend on them.
-
-    The layers of :class:`~ppl_models.DeepDiscreteEncoder` with one layer serve this family: what differs is the law of the
-    attributes, of which that model knows only the independent one.
 
     Sites: those of the root (``profiles`` of :class:`~ppl_models.Saturated` and :class:`~ppl_models.Hierarchy`,
     ``proportions`` of :class:`~ppl_models.Independent`, ``trait_slopes`` and ``trait_intercepts`` of
@@ -168,7 +169,8 @@ class LatentAttributeModel:
 
     Source: S. Lee and Y. Gu (2024), doi:10.1007/s11336-024-09983-4 (general responses); B. W. Junker and K. Sijtsma (2001),
     doi:10.1177/01466210122032064 (DINA); J. L. Templin and R. A. Henson (2006), doi:10.1037/1082-989X.11.3.287 (DINO); J. de la
-    Torre (2011), doi:10.1007/s11336-011-9207-7 (the saturated model and its reductions).
+    Torre (2011), doi:10.1007/s11336-011-9207-7 (saturated); Templin and Bradshaw (2014),
+    doi:10.1007/s11336-013-9362-0 (HDCM).
     """
 
     q_matrix: Any = None
@@ -205,11 +207,10 @@ class LatentAttributeModel:
         self._check_covariates()
         if self.bound is not None:
             check_number(OWNER, "bound", self.bound, "be positive and finite, or None", above=0)
-        self._take_rules()
         if isinstance(self.root, type) or not hasattr(self.root, "root"):
-            raise ValueError(
-                f"{OWNER}: root must be Saturated(), Independent(), HigherOrder(), Hierarchy(pairs) or Dag(edges), got {self.root!r}"
-            )
+            laws = "Saturated(), Independent(), HigherOrder(), Hierarchy(pairs) or Dag(edges)"
+            raise ValueError(f"{OWNER}: root must be {laws}, got {self.root!r}")
+        self._take_rules()
         if self.q_estimated and self.q_matrix is None:
             raise ValueError(f"{OWNER}: q_estimated=True says where a q_matrix comes from, and there is none")
         if (self.q_matrix is None or self.q_estimated) and isinstance(self.root, Hierarchy | Dag):
@@ -313,7 +314,10 @@ class LatentAttributeModel:
         return tuple(RULES[rule] if isinstance(rule, str) else rule for rule in given)
 
     def _layout(self) -> Layout | None:
-        return None if self.q_matrix is None else layout_of_items(self.rules, self.q_matrix, f"{OWNER}: q_matrix")
+        if self.q_matrix is None:
+            return None
+        profiles = self.root_law().profiles
+        return layout_of_items(self.rules, self.q_matrix, f"{OWNER}: q_matrix", profiles)
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         """The one layer, as engines see it."""
@@ -326,10 +330,7 @@ class LatentAttributeModel:
             left_out = torch.zeros(num_items, dtype=torch.bool)
             for group in curved:
                 left_out[group.items] = True
-            try:
-                rising = monotone_items(terms, graph, disjunctive, left_out)
-            except ValueError as error:
-                raise ValueError(f"{OWNER}: monotone=True: {error}") from None
+            rising = monotone_items(terms, graph, disjunctive, left_out, f"{OWNER}: monotone=True: ")
         if self.q_estimated:  # attributes without names: main effects, as of any layer
             terms, graph = None, torch.tensor(self.q_matrix).bool()
         own = GeneralizedLinearLayer(

@@ -13,6 +13,7 @@ import torch
 from pyro.ops.indexing import Vindex
 from scipy import stats
 from support.two_skills import GRAPH, TIGHT, answers, encoder
+from zoo.table import ZOO, simulated
 
 from inference import EM, ConvergenceWarning, fit
 from inference.programs.program import Program
@@ -290,6 +291,21 @@ def test_separated_items_have_finite_intervals_from_the_prior():
     errors = standard_errors(result, data).standard_errors["loadings_1"][:2, 0]
     assert (errors > 1).all()  # weakly determined, and it says so
     assert torch.isfinite(errors).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_no_data_determine_has_no_standard_error_however_bent_the_likelihood_is():
+    """Failed before: of 17 parameters the law has 16, and all 17 got errors, one of them from the
+    curve of the way that several take together.
+    """
+    row = next(row for row in ZOO if row.name == "dina-Poisson-2-missing")
+    data = simulated(row, 400, 5)
+    result = fit(row.model, data, EM(max_iterations=200), num_restarts=2, seed=3)
+    assert check_information(result).rank == 16
+    with pytest.raises(
+        ValueError, match=r"the law of the data does not change along .*proportions\[0\]"
+    ):
+        standard_errors(result, data)
 
 
 @pytest.mark.parametrize("kind", ["hessian", "scores", "sandwich"])

@@ -243,7 +243,9 @@ class FitRecord:
 
     @property
     def num_parameters(self) -> int:
-        """Free parameters: loadings that are exactly zero are not counted."""
+        """Free parameters as the model is written: loadings that are exactly zero are not counted.
+        Where the data determine fewer, see :attr:`bic`.
+        """
         if self.num_free is not None:
             return self.num_free
         return self.structure.num_free(self.params | (self.local or {}))
@@ -277,5 +279,14 @@ class FitRecord:
 
     @property
     def bic(self) -> float:
-        """-2 log-likelihood + :attr:`price`; smaller is better."""
+        """-2 log-likelihood + :attr:`price`; smaller is better.
+
+        The price that Schwarz derived is of the dimension of the family of laws, which is the rank
+        of the derivatives of the likelihood at almost all parameters (Geiger, Heckerman, King and
+        Meek 2001, doi:10.1214/aos/1009210550). Where several parameters give one law, it is less
+        than ``num_parameters``, and BIC as it stands here charges too much, never too little. The
+        rank needs derivatives of every row and may be less at single estimates, so that it is no
+        number of the fit: :func:`inference.uncertainty.check_information` works it out, and a page
+        of the fit says both.
+        """
         return -2 * self.log_likelihood + self.price

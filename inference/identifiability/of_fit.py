@@ -9,13 +9,13 @@ from inference.base.plugins import load_modules
 from inference.base.structure import Structure
 from inference.fitting.columns import as_fitted
 from inference.fitting.record import FitRecord
-from inference.identifiability.fisher import information_from_scores
-from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores
+from inference.identifiability.fisher import InformationReport, information_from_scores
+from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores, rows_like
 from inference.programs.data import checked, checks_data, first_tensor
 from inference.programs.program import Program
 from inference.programs.sites import is_large
 
-__all__ = ["IdentifiabilityText", "identifiability_of", "report_of"]
+__all__ = ["IdentifiabilityText", "identifiability_of", "information_of_law", "report_of"]
 
 ROWS_EACH = 2  # rows a parameter, below which their scores say nothing of its rank
 
@@ -59,6 +59,19 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
         return None
     try:
         scores, names = row_scores(fit, data, hold_bounds=True)
-        return information_from_scores(scores, names) if names else None
+        found = information_from_scores(scores, names) if names else None
     except (ValueError, RuntimeError):  # latents that cannot be summed out, rows outside a single plate, no derivative
+        return None
+    return found if found is None or found.is_full_rank else information_of_law(fit, data) or found
+
+
+def information_of_law(fit: FitRecord, data: Any) -> InformationReport | None:
+    """Rank and conditioning by the scores of rows drawn from the fit, which differ where those of
+    the data happen to agree (a column that is there twice); None where none can be drawn at a
+    reasonable cost.
+    """
+    try:
+        scores, names = row_scores(fit, rows_like(fit, data), hold_bounds=True)
+        return information_from_scores(scores, names)
+    except (ValueError, RuntimeError):
         return None

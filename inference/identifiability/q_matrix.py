@@ -336,14 +336,27 @@ def _against(
                 )
     if binary.all() and graph.shape[0] < 60:
         num_profiles = 2 ** graph.shape[1] if profiles is None else len(profiles)
-        counts = {"additive": lambda n: 1 + n, "general": lambda n: 2**n}
-        own = sum(counts.get(kind, lambda n: 2)(int(n)) for kind, n in zip(kinds, graph.sum(1), strict=True))
+        own = sum(
+            _num_coefficients(row, kind, profiles) for row, kind in zip(graph, kinds, strict=True)
+        )
         free_shares = 2 ** graph.shape[0] - 1
         if num_profiles - 1 + own > free_shares:
             out.append(
                 f"There are {num_profiles - 1 + own:,} parameters, and {graph.shape[0]} right-wrong items have only {free_shares:,} free shares of patterns."
             )
     return out
+
+
+def _num_coefficients(row: np.ndarray, kind: ItemKind, profiles: np.ndarray | None) -> int:
+    """Of an item, its intercept among them: a saturated one has one for each profile of its
+    attributes that there is.
+    """
+    size = int(row.sum())
+    if kind == "additive":
+        return 1 + size
+    if kind != "general":
+        return 2
+    return 2**size if profiles is None else len(np.unique(profiles[:, row], axis=0))
 
 
 def _conjunctive(graph: np.ndarray, pure: Sequence[Sequence[int]], names: tuple[str, ...]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,9 @@ from torch import Tensor
 
 from inference.base.blocks.row_blocks import RowBlocks
 from inference.fitting.columns import as_fitted
+from inference.fitting.observed import observed_sites
 from inference.fitting.record import FitRecord
+from inference.fitting.rows import simulate_rows
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import (
     data_chunks,
@@ -18,10 +21,27 @@ from inference.programs.curvature import (
 )
 from inference.programs.program import Program
 
-__all__ = ["MOST_PARAMETERS", "MOST_WORK", "coordinates_of", "derivatives", "programs_of", "row_scores", "rows_of_fit"]
+__all__ = [
+    "MOST_BITS",
+    "MOST_PARAMETERS",
+    "MOST_WORK",
+    "coordinates_of",
+    "derivatives",
+    "latent_bits",
+    "programs_of",
+    "row_scores",
+    "rows_like",
+    "rows_of_fit",
+    "scores_along",
+    "simulated_data",
+]
 
 MOST_PARAMETERS = 200  # entries up to which derivatives are worked out unasked: one of the likelihood each
 MOST_WORK = 2e7  # rows times entries, likewise
+MOST_BITS = 32  # logarithm of numbers times rows times configurations of latents, up to which standard errors are worked out unasked
+LEAST_DRAWN = 2000  # rows, or steps of sequences, drawn to judge the model by
+DRAWN_EACH = 10  # of them for each entry, at least
+LEAST_ROWS_EACH = 2  # of sequences, for each entry
 
 
 def rows_of_fit(fit: FitRecord, data: Any) -> Any:
@@ -51,13 +71,17 @@ def row_scores(fit: FitRecord, data: Any, hold_bounds: bool = False) -> tuple[Te
     """
     coordinates = coordinates_of(fit, data)
     coordinates = coordinates.without(coordinates.at_bound()) if hold_bounds else coordinates
-    free = coordinates.vector()
-    parts = []
+    return scores_along(fit, data, coordinates), coordinates.names
+
+
+def scores_along(fit: FitRecord, data: Any, coordinates: Coordinates) -> Tensor:
+    """The same for given coordinates, (N, P)."""
+    parts, free = [], coordinates.vector()
     for program in data_chunks(fit.model, as_fitted(fit, data)):
         scores = derivatives(program, coordinates, free, "scores")[1]
         assert scores is not None  # the kind asks for them
         parts.append(scores)
-    return torch.cat(parts), coordinates.names
+    return torch.cat(parts)
 
 
 def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
@@ -88,3 +112,59 @@ def derivatives(
         if kind != "scores":
             hessian = minus_second_derivatives((rows if often is None else rows * often[: len(rows)]).sum(), free)
     return len(rows), scores, hessian
+
+
+def simulated_data(fit: FitRecord, num_rows: int, seed: int, like: Any = None) -> Tensor:
+    """Rows of the observed site drawn from the fit, (num_rows, J).
+
+    Raises:
+        ValueError: if the program cannot draw rows, or its data is no single table.
+    """
+    observed = observed_sites(fit, like)
+    if len(observed) != 1:
+        raise ValueError(
+            f"a program with one observed site was expected, got {observed or 'no description of it; pass the data as like'}"
+        )
+    return simulate_rows(fit, num_rows, seed)[observed[0]]
+
+
+def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
+    """Rows drawn from the fit, enough to judge by their scores what its law determines; beside the
+    covariates, and as long, as those of the data where these belong to the rows.
+
+    Raises:
+        ValueError: as :func:`simulated_data`; for more rows or entries than are worked through
+        unasked.
+    """
+    size = sum(value.numel() for value in fit.params.values())
+    steps = (
+        max(1.0, (fit.num_observations or fit.num_rows) / fit.num_rows)
+        if fit.structure.row_columns
+        else 1.0
+    )
+    num_rows = max(LEAST_ROWS_EACH * size, math.ceil(max(LEAST_DRAWN, DRAWN_EACH * size) / steps))
+    work = size * num_rows * steps
+    if size > MOST_PARAMETERS or work > MOST_WORK or math.log2(work) + latent_bits(fit) > MOST_BITS:
+        raise ValueError(
+            f"rows_like: {num_rows:,} rows for {size:,} entries, over all values of a row's latents, would take a while"
+        )
+    data = as_fitted(fit, data)
+    parts: list[Tensor] = []
+    while not parts or sum(map(len, parts)) < num_rows:
+        drawn = fit.structure.simulate_like(fit.params, data, seed + len(parts))
+        if drawn is None:
+            return simulated_data(fit, num_rows, seed, data)
+        (part,) = drawn.values()
+        parts.append(part)
+    return torch.cat(parts)
+
+
+def latent_bits(fit: FitRecord) -> float:
+    """The logarithm of the number of configurations of a row's latents that are summed over, to
+    base 2; chains are summed state by state.
+    """
+    if fit.structure.row_columns:
+        return 0.0
+    return max(
+        (count * math.log2(values) for count, values in (fit.latents or {}).values()), default=0.0
+    )

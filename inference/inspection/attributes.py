@@ -11,7 +11,6 @@ from torch import Tensor
 from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
 from inference.structures.layers.attributes import AttributeStructure
-from ppl_models.parts.distributions import binary_configurations
 
 __all__ = ["Reversal", "attribute_model", "moment_model", "reversals", "rises"]
 
@@ -79,7 +78,8 @@ class Rise:
 
 
 def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
-    """What each attribute adds to the items that ask for it, whatever they have of the others.
+    """What each attribute adds to the items that ask for it, whatever they have of the others, at
+    the profiles that the law allows.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`; owner: who asks, for messages.
@@ -95,14 +95,21 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
         if len(asked) > MAX_ATTRIBUTES:
             raise ValueError(f"{owner}: items with at most {MAX_ATTRIBUTES} attributes were expected, got one with {len(asked)}")
         items = (edges == own).all(-1).nonzero().ravel()
-        values = binary_configurations(len(asked))
+        values = structure.allowed(asked)
         profiles = torch.zeros(len(values), layer.num_parents, dtype=values.dtype)
         profiles[:, asked] = values
         expected = structure.expected_responses(fit.params, profiles).detach().cpu()[:, items]  # (2^a, j)
+        codes = (2 ** torch.arange(len(asked) - 1, -1, -1)).to(values)
+        numbers = values @ codes
         for place, attribute in enumerate(asked):
-            has = values[:, place] > 0
+            # pairs of profiles between which the attribute comes in, and all others stay
+            steps = numbers.unsqueeze(-1) + codes[place] == numbers
+            low, high = (steps & (values[:, place] == 0).unsqueeze(-1)).nonzero().unbind(-1)
             others = [k for k in range(len(asked)) if k != place]
-            yield Rise(items.tolist(), attribute, [asked[k] for k in others], values[~has][:, others] > 0, expected[has] - expected[~has])
+            yield Rise(
+                items.tolist(), attribute, [asked[k] for k in others],
+                values[low][:, others] > 0, expected[high] - expected[low],
+            )  # fmt: skip
 
 
 def reversals(fit: FitRecord) -> list[Reversal]:

@@ -29,7 +29,6 @@ from inference.fitting.record import FitRecord
 from inference.inspection.attribute_moments import answers_of, profiles_of, refuse_penalty
 from inference.inspection.attributes import attribute_model
 from inference.uncertainty import Information, observed_information
-from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import is_number
@@ -119,7 +118,8 @@ class ProfileShares:
 
 
 def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
-    """The expected answer of each item at each profile of its own attributes, with standard errors and intervals.
+    """The expected answer of each item at each profile of its own attributes that the law allows,
+    with standard errors and intervals.
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel` without a penalty.
@@ -145,7 +145,7 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
             asked = own.nonzero().ravel().tolist()
             if len(asked) > MAX_ATTRIBUTES:
                 raise ValueError(f"item_curves: items with at most {MAX_ATTRIBUTES} attributes were expected, got one with {len(asked)}")
-            cells = binary_configurations(len(asked))
+            cells = structure.allowed(asked)
             profiles = torch.zeros(len(cells), layer.num_parents, dtype=cells.dtype)
             profiles[:, asked] = cells
             expected = structure.expected_responses(params, profiles)

@@ -21,7 +21,8 @@ With C the item's block of the inverse of the information of all parameters (ite
 is about :math:`\chi^2` under the rule, with as many degrees of freedom as restrictions. Blocks of the inverse that leave other items, or the law of the
 attributes, out understate C, and the test then rejects too often. Where all or none of a profile's rows solve an item and nothing else holds the chance
 (``bound=15.0`` asks for no prior), the data do not say how far out its predictor lies: restrictions that need it are left out, and the degrees of freedom
-say so.
+say so. Under a hierarchy the profiles are those that it allows, and a rule that restricts none of
+their predictors is the saturated one and has no test.
 
 The suggestion is the rule with the fewest parameters among those that are not rejected, of these the one with the largest p; the saturated rule where all
 are rejected. A rule that is kept is one that these rows cannot tell from the saturated one, which with few rows is no proof.
@@ -32,21 +33,20 @@ doi:10.1177/0146621615621717; M. Philipp, C. Strobl, J. de la Torre and A. Zeile
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from scipy.linalg import null_space
 from scipy.stats import chi2
 from torch import Tensor
 
 from inference.fitting.record import FitRecord
 from inference.inspection.attribute_moments import answers_of, holm, refuse_penalty
 from inference.programs.curvature import generalised_inverse
+from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import observed_information
-from ppl_models.descriptions.layers import GeneralizedLinearLayer
-from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
 from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import is_number
@@ -138,7 +138,7 @@ def item_rules(fit: FitRecord, data: Any, level: float = 0.05, corrected: bool =
     structure, params, answers = answers_of(fit, data, "item_rules")
     layer = structure.layers[0]
     refuse_penalty(layer, "item_rules")
-    cells = [_Cells.of(layer, j, answers.items[j]) for j in range(layer.num_children)]
+    cells = [_Cells.of(structure, j, answers.items[j]) for j in range(layer.num_children)]
     families = [family for family, columns, _ in layer.response.blocks(layer.num_children) for _ in range(layer.num_children)[columns]]
     found = observed_information(fit, data)
     place = {name: p for p, name in enumerate(found.names)}
@@ -159,7 +159,9 @@ def item_rules(fit: FitRecord, data: Any, level: float = 0.05, corrected: bool =
     for j, (cell, places) in enumerate(zip(cells, own, strict=True)):
         if cell.size > 1:
             eta = cell.features @ found.estimate[places]
-            for rule, (value, slope, restrictions) in _rules(families[j], cell.size, eta).items():
+            for rule, (value, slope, restrictions) in _rules(
+                families[j], cell.profiles, eta
+            ).items():
                 statistic, degrees = _wald(restrictions, value, slope, covariance[places.unsqueeze(-1), places], known[places])
                 raw.append((j, rule, statistic, degrees, 2 if rule in ("dina", "dino") else 1 + cell.size))
     p_values = np.array([chi2.sf(statistic, degrees) for _, _, statistic, degrees, _ in raw])
@@ -178,40 +180,52 @@ def item_rules(fit: FitRecord, data: Any, level: float = 0.05, corrected: bool =
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """The profiles that an item tells apart: of its attributes, in lexicographic order.
+    """The profiles that an item tells apart: of its attributes those that there are, in
+    lexicographic order.
 
     Args:
-        size: q; names: of the intercept and the loadings that the item uses.
-        features: what these are multiplied by at each profile, (2^q, 2^q).
+        profiles: (L, q); names: of the intercept and the loadings that the item uses.
+        features: what these are multiplied by at each profile, (L, L).
     """
 
-    size: int
+    profiles: Tensor
     names: tuple[str, ...]
     features: Tensor
 
+    @property
+    def size(self) -> int:
+        """q."""
+        return self.profiles.shape[1]
+
     @classmethod
-    def of(cls, layer: GeneralizedLinearLayer, j: int, item: str) -> _Cells:
+    def of(cls, structure: AttributeStructure, j: int, item: str) -> _Cells:
+        layer = structure.layers[0]
         if layer.edges is None or layer.graph is None:
             raise ValueError("item_rules: a model with a Q-matrix was expected; refit fit.model.restricted([Q])")
         asked, columns = layer.edges[j].nonzero().ravel(), layer.graph[j].nonzero().ravel()
         curved = any(j in group.items.tolist() for group in layer.curved)
-        if len(columns) != 2 ** len(asked) - 1 or curved:
+        own = structure.allowed(asked.tolist())
+        if len(columns) != len(own) - 1 or curved:
             raise ValueError(
                 f"item_rules: simpler rules are tested against saturated items, and item {item!r} is not one; fit the model "
                 "dataclasses.replace(model, items='saturated') and ask of that fit"
             )
-        profiles = torch.zeros(2 ** len(asked), layer.num_parents, dtype=torch.float64)
-        profiles[:, asked] = binary_configurations(len(asked))
-        features = torch.nn.functional.pad(layer.features(profiles)[:, columns], (1, 0), value=1.0)
+        whole = own.new_zeros(len(own), layer.num_parents)
+        whole[:, asked] = own
+        features = torch.nn.functional.pad(layer.features(whole)[:, columns], (1, 0), value=1.0)
         names = (f"{layer.intercepts}[{j}]", *(f"{layer.loadings}[{j},{t}]" for t in columns.tolist()))
-        return cls(len(asked), names, features)
+        return cls(own, names, features)
 
 
-def _rules(family: ResponseFamily, size: int, eta: Tensor) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
-    """By rule: f, its derivative by the predictor of the same cell, and R."""
-    cells = binary_configurations(size)
+def _rules(
+    family: ResponseFamily, cells: Tensor, eta: Tensor
+) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+    """By rule: f, its derivative by the predictor of the same cell, and R; of rules that restrict
+    the cells (L, q) that there are.
+    """
     one, eye = torch.ones_like(eta), torch.eye(len(eta), dtype=eta.dtype)
-    interactions = torch.stack([_contrast(cells, subset) for n in range(2, size + 1) for subset in itertools.combinations(range(size), n)])
+    design = torch.nn.functional.pad(cells, (1, 0), value=1.0).to(eta)
+    interactions = torch.from_numpy(null_space(design.mT.numpy())).mT  # what no sum of effects has
     rules = {
         "dina": (eta, one, eye[1:-1] - eye[0]),
         "dino": (eta, one, eye[1:-1] - eye[-1]),
@@ -221,15 +235,7 @@ def _rules(family: ResponseFamily, size: int, eta: Tensor) -> dict[str, tuple[Te
         chance = torch.sigmoid(eta)
         rules["acdm"] = (chance, chance * (1 - chance), interactions)
         rules["rrum"] = (torch.nn.functional.logsigmoid(eta), 1 - chance, interactions)
-    return rules
-
-
-def _contrast(cells: Tensor, subset: tuple[int, ...]) -> Tensor:
-    """The interaction of a subset of attributes as a contrast of cells: signs over the cells inside it."""
-    inside = torch.zeros(cells.shape[1], dtype=torch.bool)
-    inside[list(subset)] = True
-    applies = (cells[:, ~inside] == 0).all(-1)
-    return torch.where(applies, (-1.0) ** (len(subset) - cells.sum(-1)), 0.0)
+    return {rule: found for rule, found in rules.items() if len(found[-1])}
 
 
 def _wald(restrictions: Tensor, value: Tensor, slope: Tensor, covariance: Tensor, known: Tensor) -> tuple[float, int]:

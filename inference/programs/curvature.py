@@ -30,6 +30,7 @@ __all__ = [
     "eigen_of",
     "generalised_inverse",
     "inverse_information",
+    "involved",
     "minus_hessian",
     "refuse_flat",
     "some_names",
@@ -117,7 +118,7 @@ def inverse_information(information: Tensor, names: tuple[str, ...], caller: str
     if len(weak):
         raise Undetermined(
             f"{caller}: the information is singular or not positive (least scaled eigenvalue "
-            f"{float(values[0]):.2g}) along {_involved(names, vectors[:, weak])}: these are confounded, or the fit is not at a maximum"
+            f"{float(values[0]):.2g}) along {involved(names, vectors[:, weak])}: these are confounded, or the fit is not at a maximum"
         )
     return (vectors / values) @ vectors.mT / scale / scale[:, None]
 
@@ -143,7 +144,7 @@ def generalised_inverse(information: Tensor, names: tuple[str, ...]) -> tuple[Te
 
 def refuse_flat(
     scores: Tensor, information: Tensor, prior: Tensor, names: tuple[str, ...], caller: str = "standard_errors"
-) -> None:
+) -> Tensor:
     """Refuse directions along which no row says anything, where a prior would speak alone.
 
     Along such a direction the score of every row is zero. The log-likelihood's curvature there need not be: away from its maximum, where
@@ -153,6 +154,9 @@ def refuse_flat(
     Args:
         scores: the sum of squared scores of the rows, (P, P).
         information: minus the second derivatives of the log-likelihood, (P, P); prior: those of the log-prior.
+
+    Returns:
+        The directions without a score that stay, (P, F), whose curvature is that of the likelihood.
 
     Raises:
         ValueError: naming the entries along such a direction.
@@ -168,12 +172,13 @@ def refuse_flat(
     flat = (shares < 0).nonzero().ravel()
     if len(flat):
         raise Undetermined(
-            f"{caller}: the information in the data is singular along {_involved(names, vectors[:, flat])}: the data do not determine them, and the "
+            f"{caller}: the information in the data is singular along {involved(names, vectors[:, flat])}: the data do not determine them, and the "
             "prior alone would be reported"
         )
+    return vectors / scale.unsqueeze(-1)
 
 
-def _involved(names: tuple[str, ...], directions: Tensor) -> str:
+def involved(names: tuple[str, ...], directions: Tensor) -> str:
     """The parameters that take part in some directions (P, F), the largest part first."""
     size = directions.abs().amax(1)
     return some_names([names[int(i)] for i in size.argsort(descending=True) if float(size[i]) > SHOWN * float(size.max())])

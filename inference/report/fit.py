@@ -32,12 +32,13 @@ from inference.report.sections import (
     explained,
     fitted,
     identified,
+    locally,
     middle,
     predictive,
     settings,
 )
 from inference.report.verdicts import verdict
-from ppl_models.parts.showing import shown_settings
+from ppl_models.parts.showing import counted, shown_settings
 
 __all__ = ["HasText", "write_report"]
 
@@ -85,12 +86,19 @@ def write_report(
         Section("verdict", "Verdict", [verdict(structure, subject)]),
         Section("warnings", "Warnings", _warnings(fit)),
         Section("fitted", "What was fitted", [*_what(subject), *fitted(structure, subject)]),
-        Section("numbers", "Numbers", _numbers(fit)),
+        Section("numbers", "Numbers", _numbers(subject)),
         *middle(structure, subject),
         Section("latents", "Latents", latents(subject)),
         Section("predictive", "Posterior predictive check", predictive(structure, subject)),
         Section("convergence", "Convergence", _convergence(fit)),
-        Section("identifiability", "Identifiability", [_identifiability(subject, identified(structure, subject)), *explained(structure, subject)]),
+        Section(
+            "identifiability",
+            "Identifiability",
+            [
+                *_identifiability(subject, identified(structure, subject)),
+                *explained(structure, subject),
+            ],
+        ),
     ]
     return write_page(file, f"{fit.model_name}: fit report", sections)
 
@@ -107,7 +115,8 @@ def _what(subject: Subject) -> Iterator[Part]:
     yield Details("All settings of the engine", [Verbatim(settings(fit.method))])
 
 
-def _numbers(fit: Fit) -> Iterator[Part]:
+def _numbers(subject: Subject) -> Iterator[Part]:
+    fit = subject.fit
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     ends = ends[np.isfinite(ends)]
     digits, row = 4 if fit.objective_name.endswith("per row") else 2, "sequence" if has_sequences(fit) else "row"
@@ -126,8 +135,7 @@ def _numbers(fit: Fit) -> Iterator[Part]:
     if has_sequences(fit):
         rows.insert(4, ["time points of all sequences", f"{fit.num_observations:,}", ""])
     if fit.why_no_criteria is None:
-        bic = ["BIC (smaller is better)", number(fit.bic), "weighs likelihood against free parameters, among fits to the same data"]
-        rows[3:3] = [["free parameters", f"{fit.num_parameters:,}", "numbers that were estimated"], bic]
+        rows[3:3] = _price(subject)
     words = fit.restarts.text()
     if len(ends) > 1:
         near = int((ends > ends.max() - 1.0).sum())
@@ -140,6 +148,36 @@ def _numbers(fit: Fit) -> Iterator[Part]:
     yield Table((), rows)
     if words:
         yield Paragraph(words)
+
+
+def _price(subject: Subject) -> Iterator[list[str]]:
+    """Free parameters, how many of these the rows tell, and BIC."""
+    fit, local = subject.fit, subject.once(locally)
+    yield ["free parameters", f"{fit.num_parameters:,}", "numbers that were estimated"]
+    bic = "weighs likelihood against free parameters, among fits to the same data"
+    rank = None if local is None or fit.bic_price is not None else local.rank
+    if (
+        local is not None
+        and rank is not None
+        and rank < fit.num_parameters
+        and (local.num_open or not local.is_flat)
+    ):
+        reasons = (
+            [f"{counted(local.num_open, 'direction')} left open by the data"]
+            if local.num_open
+            else []
+        )
+        reasons += (
+            [f"{counted(local.num_held, 'number')} held on the end of the range"]
+            if local.num_held
+            else []
+        )
+        yield ["of these, told by the data", f"{rank:,}", ", ".join(reasons)]
+        if local.num_open:
+            size = fit.num_parameters - local.num_open
+            less = fit.bic - local.num_open * math.log(fit.num_observations or fit.num_rows)
+            bic = f"for {fit.num_parameters:,} parameters as the model is written; without the directions left open, for {size:,}, it would be {number(less)}"
+    yield ["BIC (smaller is better)", number(fit.bic), bic]
 
 
 def _left(fit: Fit) -> list[list[str]]:
@@ -171,7 +209,18 @@ def _convergence(fit: Fit) -> Iterator[Part]:
     yield Note(words + (" Starts that end at the height of the best one found the same optimum; if only one does, more starts may find a better." if several else ""))
 
 
-def _identifiability(subject: Subject, found: str | HasText | None) -> Part:
-    if found is None:
-        return Note("Not decided: the rows of the fit are missing here, or too few for so many parameters, or cannot be judged one by one. A good fit does not by itself mean that its latents are determined.")
-    return Verbatim(with_names(subject.fit, found if isinstance(found, str) else found.text(), subject.names))
+def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[Part]:
+    local = subject.once(locally)
+    if found is None and local is None:
+        yield Note(
+            "Not decided: the rows of the fit are missing here, or too few for so many parameters, or cannot be judged one by one. A good fit does not by itself mean that its latents are determined."
+        )
+        return
+    if found is not None:
+        yield Verbatim(
+            with_names(
+                subject.fit, found if isinstance(found, str) else found.text(), subject.names
+            )
+        )
+    if local is not None:
+        yield Paragraph(with_names(subject.fit, local.text(), subject.names))

@@ -19,7 +19,9 @@ from inference.base.structure import Structure
 from inference.estimates import EstimateTable, estimates_of
 from inference.fitting.names import Names
 from inference.fitting.result import Fit
-from inference.identifiability.of_fit import identifiability_of
+from inference.identifiability.fisher import InformationReport
+from inference.identifiability.of_fit import identifiability_of, information_of_law
+from inference.identifiability.scores import coordinates_of
 from inference.plots.estimates import plot_estimates
 from inference.plots.fit import plot_check
 from inference.predictive import PredictiveCheck, predictive_checks
@@ -29,13 +31,14 @@ from inference.programs.replicates import stems
 from inference.report.page import picture
 from inference.report.parts import Note, Paragraph, Part, Section, Table
 from inference.report.predictive_words import column_names, departures_in_words
-from ppl_models.parts.showing import few_digits, shows_briefly
+from ppl_models.parts.showing import counted, few_digits, shows_briefly
 
 __all__ = [
     "NEEDS_ALL",
     "NEEDS_DATA",
     "HasRecord",
     "HasText",
+    "Local",
     "Subject",
     "cut_table",
     "determined",
@@ -44,6 +47,7 @@ __all__ = [
     "fitted",
     "checks_of",
     "identified",
+    "locally",
     "middle",
     "parameters",
     "predictive",
@@ -52,6 +56,7 @@ __all__ = [
     "sizes",
 ]
 
+MOST_ALONG = 8  # entries of a direction that are named
 MOST_ENTRIES = 40  # of one site, that are listed one by one
 NEEDS_DATA = Note("Needs the data.")
 NEEDS_ALL = "they need all rows of the fit, and this page has some of them"
@@ -124,6 +129,87 @@ class Subject:
         is_part = self.num_sampled is not None and self.blocks is None
         found = estimates_of(self.fit, None if is_part else self.data if self.blocks is None else self.blocks, names=self.names)
         return replace(found, note=NEEDS_ALL) if is_part and found.note else found
+
+
+@dataclass(frozen=True)
+class Local:
+    """What is known of the free numbers of a fit near the estimate.
+
+    Args:
+        num_written: free parameters, as the fit counts them.
+        num_held: of these as many lie on the end of their range; they are held there, and not
+            judged.
+        num_judged: directions of the others.
+        rank: of these directions as many as the law of the data changes with; None where that was
+            not worked out.
+        is_flat: whether the likelihood of the rows does not fall in every direction.
+        entries: what takes part in a direction that the law does not change with.
+        note: why there are no standard errors, in words; "" where there are.
+    """
+
+    num_written: int
+    num_held: int
+    num_judged: int
+    rank: int | None
+    is_flat: bool
+    entries: tuple[str, ...]
+    note: str
+
+    @property
+    def num_open(self) -> int:
+        """Directions that no rows tell, as far as they were counted."""
+        return 0 if self.rank is None else self.num_judged - self.rank
+
+    def text(self) -> str:
+        """What it says, in sentences."""
+        size = counted(self.num_judged, "free number")
+        held = (
+            f" Beside them {counted(self.num_held, 'number')} on the end of the range {'is' if self.num_held == 1 else 'are'} held."
+            if self.num_held
+            else ""
+        )
+        if self.num_open:
+            along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
+            return f"Near this estimate the data tell {self.rank:,} of {size} apart; others can change together without any change of the law of the data{along}.{held}"
+        if self.is_flat:
+            law = (
+                ""
+                if self.rank is None
+                else f"The law of the data changes with all of {size} near this estimate. "
+            )
+            return (
+                f"{law}These rows leave some of them open: {self.note}.{held}"
+                if law
+                else f"These rows leave some of {size} open: {self.note}.{held}"
+            )
+        return f"Near this estimate the data tell all of {size} apart.{held}"
+
+
+def locally(subject: Subject) -> Local | None:
+    """How many of the free numbers the data tell, by what the sections of the page found: the
+    report on identifiability where it has a rank, the standard errors where theorems agree with
+    them, and else the scores of rows drawn from the fit; None where none could be worked out.
+    """
+    fit, found, report = subject.fit, subject.estimates, subject.once(determined)
+    if fit.draws is not None or subject.data is None or fit.structure.local_sites:
+        return None
+    information = getattr(report, "information", report)
+    if not isinstance(information, InformationReport):
+        if not found.source and not found.is_flat:
+            return None
+        record = report.to_dict() if isinstance(report, HasRecord) else dict[str, Any]()
+        is_sure = record.get("verdict") in {"strict", "generic"} or record.get("identified") is True
+        information = None if found.source and is_sure else information_of_law(fit, subject.data)
+    coordinates = coordinates_of(fit, subject.data)
+    num_judged = len(coordinates.without(coordinates.at_bound()).names)
+    rank, entries = (num_judged if found.source else None), tuple[str, ...]()
+    if information is not None:
+        rank, entries = (
+            information.rank,
+            information.null_directions[0].names if information.null_directions else (),
+        )
+    held = max(0, fit.num_parameters - num_judged)
+    return Local(fit.num_parameters, held, num_judged, rank, found.is_flat, entries, found.note)
 
 
 def determined(subject: Subject) -> str | HasText | None:
@@ -228,6 +314,11 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     yield Paragraph(f"With {level} intervals from {found.source}." if found.source else f"Without intervals: {found.note}.")
     if found.source and any(np.isnan(row.low) for row in found.rows):
         yield Paragraph("Entries without an interval lie on a bound and are held there; the intervals of the others are given these.")
+    local = subject.once(locally)
+    if found.source and local is not None and local.num_open:
+        yield Paragraph(
+            "What takes part in directions that the data leave open (see identifiability) can be elsewhere altogether: of these entries the intervals say nothing."
+        )
     if found.source:
         yield picture(lambda: plot_estimates(found), "estimates and their intervals, a panel a site")
     head = ("estimate", "value", "error", f"{level} from", "to") if found.source else ("estimate", "value")

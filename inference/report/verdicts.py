@@ -16,10 +16,22 @@ from inference.predictive import LEAST_ROWS
 from inference.report.latent_use import LatentUse, latent_use
 from inference.report.parts import Finding, Verdict
 from inference.report.predictive_words import column_names, departures_in_words, remedy_of
-from inference.report.sections import HasRecord, Subject, checks_of, determined
+from inference.report.sections import HasRecord, Subject, checks_of, determined, locally
 from ppl_models.parts.showing import counted
 
-__all__ = ["CONDITIONS", "listed", "on_convergence", "on_determination", "on_latents", "on_prediction", "record_of", "verdict", "verdict_of", "what_was_fitted"]
+__all__ = [
+    "CONDITIONS",
+    "beside_rows",
+    "listed",
+    "on_convergence",
+    "on_determination",
+    "on_latents",
+    "on_prediction",
+    "record_of",
+    "verdict",
+    "verdict_of",
+    "what_was_fitted",
+]
 
 MOST_LISTED = 8
 LIMITS = ("max_iterations", "max_sweeps", "max_epochs", "num_steps", "num_draws")  # of engines: what lets them run on
@@ -31,11 +43,23 @@ MOST_UNSURE = 0.5  # share of rows in which a latent may be unsure
 NEAR = 0.1  # standard errors to the optimum, within which an estimate is as good as there
 FAINT = 1e-6  # eigenvalue of the information, scaled so that 1 is not confounded, below which a direction is hardly determined
 
-CONDITIONS = {
-    "strict": ("good", "Yes: the data of a large sample would determine every parameter."),
-    "generic": ("good", "Yes, but for special values of the parameters (generic identifiability)."),
-    "not established": ("care", "That is not shown: no known condition holds."),
-    "not identified": ("bad", "No: different parameters give the same data."),
+CONDITIONS = {  # mark, answer, and what is said in its place beside rows that do not determine the estimate
+    "strict": (
+        "good",
+        "Yes: the data of a large sample would determine every parameter.",
+        "A large sample from another point of the model would.",
+    ),
+    "generic": (
+        "good",
+        "Yes, but for special values of the parameters (generic identifiability).",
+        "Almost all other values of the parameters would be determined by a large sample.",
+    ),
+    "not established": (
+        "care",
+        "That is not shown: no known condition holds.",
+        "No known condition says that more rows would.",
+    ),
+    "not identified": ("bad", "No: different parameters give the same data.", ""),
 }
 
 
@@ -128,13 +152,25 @@ def record_of(subject: Subject) -> dict[str, Any]:
 def on_determination(subject: Subject) -> Finding:
     """Do the data determine the parameters: by the theorems of the kind, else by the information at the estimate, else by the standard errors of the page."""
     question, record = "Do the data determine the estimates?", record_of(subject)
+    local = subject.once(locally)
+    held = (
+        ""
+        if local is None or not local.num_held
+        else f" {counted(local.num_held, 'number')} on the end of {'its' if local.num_held == 1 else 'their'} range {'is' if local.num_held == 1 else 'are'} held there."
+    )
     if record.get("verdict") in CONDITIONS:
-        mark, words = CONDITIONS[record["verdict"]]
+        mark, words, theory = CONDITIONS[record["verdict"]]
         step = "" if mark == "good" else "Do not interpret single latents before that is settled; the section on identifiability says which items would settle it."
-        return Finding(mark, question, words, step)
+        return beside_rows(subject, Finding(mark, question, words, step), theory)
     if "is_full_rank" not in record:
-        if subject.data is not None and subject.fit.draws is None and subject.estimates.source:
-            return Finding("good", question, "Yes, near this estimate: every change of it lowers the likelihood, so that every free number has a standard error.")
+        if local is not None and (local.num_open or local.is_flat):
+            return beside_rows(subject, Finding("", question, ""), "")
+        if local is not None:
+            return Finding(
+                "good",
+                question,
+                f"Yes, near this estimate: every change of it lowers the likelihood, so that every free number has a standard error.{held}",
+            )
         if subject.fit.draws is not None:
             return Finding("", question, "Posterior draws say that themselves: what the data leave open has wide intervals below, or draws that mix badly.")
         return Finding("", question, "That was not decided: the rows of the fit are missing here, or too few for so many parameters, or cannot be judged one by one.")
@@ -151,7 +187,49 @@ def on_determination(subject: Subject) -> Finding:
     if subject.data is not None and subject.estimates.is_flat:
         words = f"Perhaps not: the law of the data changes with every estimate, but {subject.estimates.note}."
         return Finding("care", question, words, "Read no single number without an interval; let the fit run on, or ask for less.")
-    return Finding("good", question, "Yes, near this estimate: no small change of it leaves the law of the data as it is.")
+    return Finding(
+        "good",
+        question,
+        f"Yes, near this estimate: no small change of it leaves the law of the data as it is.{held}",
+    )
+
+
+def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
+    """What theorems say of a model, beside what the rows of the fit say near the estimate, so that
+    neither denies the other.
+
+    Args:
+        finding: by the theorems alone; theory: what it says where the rows leave the estimate open.
+    """
+    local, fit = subject.once(locally), subject.fit
+    seen, size = fit.num_observations or fit.num_rows, fit.num_parameters
+    if local is None and finding.mark == "good" and seen < size and fit.draws is None:
+        words = f"Whether these rows do is not shown: they are fewer ({seen:,.0f}) than the free numbers ({size:,}). {theory}"
+        return Finding(
+            "care",
+            finding.question,
+            words,
+            "Take more rows, or a model of fewer numbers, before single estimates are read.",
+        )
+    if local is None:
+        return finding
+    if finding.mark == "bad" and (local.num_open or local.is_flat):
+        words = with_names(fit, local.text(), subject.names)
+        return Finding("bad", finding.question, f"{finding.answer} {words}", finding.step)
+    if local.num_open:
+        words = f"No. {with_names(subject.fit, local.text(), subject.names)} {theory}"
+        step = "Read no single one of these estimates. Fit fewer latents, or add columns or rows, until the data determine them."
+        return Finding("bad", finding.question, words.strip(), finding.step or step)
+    if local.is_flat:
+        step = "Read no single number without an interval; let the fit run on, or ask for less."
+        words = (
+            f"Not at this estimate: {with_names(subject.fit, local.note, subject.names)}. {theory}"
+        )
+        return Finding("care", finding.question, words.strip(), finding.step or step)
+    if finding.mark == "good":
+        return finding
+    near = f"{with_names(fit, local.text(), subject.names)} Other solutions, if there are any, are elsewhere."
+    return Finding(finding.mark, finding.question, f"{finding.answer} {near}", finding.step)
 
 
 def _named(subject: Subject, entries: Iterable[str]) -> str:

@@ -230,10 +230,30 @@ def _refit(fit: Fit, model: Any, data: Any, seed: int) -> Fit:
     structure = AttributeStructure(model)
     latents = fit.decode_latents(data)[structure.root.latent]
     law = {name: value[0] for name, value in structure.root.start(latents).items()}
-    items = {name: value for name, value in fit.params.items() if name not in _root(fit).sites()}
+    items = _items_under(fit, structure)
     method = fit.method if fit.method is not None else EM()
     tries = (fit_again(model, data, method, init=items | law, seed=seed), fit_again(model, data, method, num_restarts=2, seed=seed))
     return max(tries, key=lambda one: one.objective)
+
+
+def _items_under(fit: Fit, structure: AttributeStructure) -> Params:
+    """The items of a fit in the coefficients that are free under another law: the same predictors
+    at the profiles that it allows.
+    """
+    layer, profiles = structure.layers[0], structure.root.profiles
+    items = {name: value for name, value in fit.params.items() if name not in _root(fit).sites()}
+    if profiles is None or layer.graph is None:
+        return items
+    loadings, intercepts = items[layer.loadings].clone(), items[layer.intercepts].clone()
+    features = layer.features(profiles.to(loadings))
+    for j in ((loadings != 0) & ~layer.graph).any(-1).nonzero().ravel().tolist():
+        own = layer.graph[j]
+        design = torch.nn.functional.pad(features[:, own], (1, 0), value=1.0)
+        change = torch.linalg.lstsq(design, features @ loadings[j]).solution
+        intercepts[j] += change[0]
+        loadings[j] = 0.0
+        loadings[j, own] = change[1:]
+    return items | {layer.loadings: loadings, layer.intercepts: intercepts}
 
 
 def _pairs(fits: Mapping[str, Fit]) -> list[tuple[str, str]]:
@@ -305,5 +325,5 @@ def _lifted(small: Fit, large: Fit, seed: int) -> Params:
     uniform = torch.rand(1, root.num_latents, GUESSED, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     law = {name: small.params[name].unsqueeze(0) for name in root.sites()}
     latents = root.draw(law, uniform.to(next(iter(law.values()))))[0].mT
-    items = {name: value for name, value in small.params.items() if name not in root.sites()}
+    items = _items_under(small, AttributeStructure(large.model))
     return items | {name: value[0] for name, value in larger.start(latents).items()}

@@ -7,6 +7,16 @@ predictor of an item is linear in products of its attributes,
 
 and a bottom layer is a choice of the families of subsets :math:`\mathcal{S}_j`. Column S of the loadings belongs to the
 same product in every item that uses it. A disjunctive item has :math:`1 - \prod_{k \in S} (1 - a_k)` in the place of its product.
+
+Where the law of the attributes leaves some profiles out, products of an item may be linearly
+dependent over the profiles that there are, and no data tell their coefficients apart. Such an item
+keeps as many as it has distinct predictors, less its intercept; the others are fixed at zero. Under
+a hierarchy products are dependent where they are equal, and the one with all attributes that its
+members need stays: with A before B a saturated item of both has the main effect of A and the
+interaction of A and B, which is the effect of B nested in A, and no main effect of B. That is the
+hierarchical diagnostic classification model.
+
+Source: J. Templin and L. Bradshaw (2014), doi:10.1007/s11336-013-9362-0 (the nested effects).
 """
 
 from __future__ import annotations
@@ -17,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +36,7 @@ from ppl_models.parts.validation import check_size, plain_fields
 __all__ = ["Additive", "Bottom", "ExpDINA", "ExpDINO", "ExpGDM"]
 
 MAX_TERMS = 1024  # coefficients of one item: ten attributes with every interaction
+DEPENDENT = 1e-9  # of a column's length, that is left of it beside the columns that it depends on
 
 Subset = tuple[int, ...]
 
@@ -165,13 +177,20 @@ def layout(bottom: Bottom, graph: tuple[tuple[int, ...], ...] | None) -> Layout 
     return layout_of_items((bottom,) * len(graph), graph, "graphs[0]")
 
 
-def layout_of_items(bottoms: Sequence[Bottom], graph: tuple[tuple[int, ...], ...], owner: str) -> Layout:
+def layout_of_items(
+    bottoms: Sequence[Bottom],
+    graph: tuple[tuple[int, ...], ...],
+    owner: str,
+    profiles: Tensor | None = None,
+) -> Layout:
     """The products of a layer whose items each have a form of their own.
 
     Args:
         bottoms: the form of each item, J.
         graph: Q, (J, K) of 0 and 1.
         owner: of the message.
+        profiles: the profiles that there are, (C, K) of 0 and 1; None for all. Items without a
+            curve use no product that depends on others over these.
 
     Raises:
         ValueError: where an item has no attribute, or too many.
@@ -189,6 +208,17 @@ def layout_of_items(bottoms: Sequence[Bottom], graph: tuple[tuple[int, ...], ...
         used.append([(subset, bottom.disjunctive and len(subset) > 1) for subset in subsets])
     every = sorted({term for own in used for term in own}, key=lambda term: (len(term[0]), *term))
     place = {term: t for t, term in enumerate(every)}
+    if profiles is not None:
+        bits = profiles.cpu().numpy() > 0
+        kept = {
+            tuple(own): _independent(own, bits)
+            for bottom, own in zip(bottoms, used, strict=True)
+            if bottom.curve is None
+        }
+        used = [
+            kept[tuple(own)] if bottom.curve is None else own
+            for bottom, own in zip(bottoms, used, strict=True)
+        ]
     terms = torch.zeros(len(every), len(graph[0]), dtype=torch.bool)
     uses = torch.zeros(len(graph), len(every), dtype=torch.bool)
     for t, (subset, _) in enumerate(every):
@@ -197,3 +227,36 @@ def layout_of_items(bottoms: Sequence[Bottom], graph: tuple[tuple[int, ...], ...
         uses[j, [place[term] for term in own]] = True
     kinds = torch.tensor([is_any for _, is_any in every])
     return Layout(terms, uses, kinds if bool(kinds.any()) else None)
+
+
+def _independent(
+    terms: list[tuple[Subset, bool]], profiles: np.ndarray
+) -> list[tuple[Subset, bool]]:
+    """The features of an item that are linearly independent over the profiles beside a one, the
+    largest first.
+
+    Args:
+        terms: members, and whether one of them is enough.
+        profiles: bool (C, K).
+    """
+    asked = sorted({k for members, _ in terms for k in members})
+    cells = np.unique(profiles[:, asked], axis=0)
+    if len(terms) == 1 or len(cells) == 2 ** len(asked):
+        return terms
+    place = {k: i for i, k in enumerate(asked)}
+    basis = np.ones((len(cells), 1)) / math.sqrt(len(cells))
+    kept, seen = set(), set()
+    for term in sorted(terms, key=lambda term: -len(term[0])):
+        own = cells[:, [place[k] for k in term[0]]]
+        values = (own.any(1) if term[1] else own.all(1)).astype(float)
+        if values.tobytes() in seen:
+            continue
+        seen.add(values.tobytes())
+        rest = values
+        for _ in range(2):  # the second time for the rounding of the first
+            rest = rest - basis @ (basis.T @ rest)
+        length = float(np.linalg.norm(rest))
+        if length > DEPENDENT * float(np.linalg.norm(values)):
+            kept.add(term)
+            basis = np.column_stack([basis, rest / length])
+    return [term for term in terms if term in kept]

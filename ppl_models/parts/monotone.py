@@ -10,6 +10,8 @@ Where each coefficient belongs to a feature of its own (additive, conjunctive an
 .. math:: \eta_\emptyset = 0, \qquad \eta_S = \max_{k \in S} \eta_{S \setminus k} + e^{u_S},
 
 a map of all of :math:`\mathbb{R}^{2^q - 1}` onto the inside of the cone, triangular in the order of the sizes of S, so its log-determinant is :math:`\sum_S u_S`.
+The same holds where a hierarchy leaves some of the subsets only, those that hold what their members
+need: S then rises above the largest of them inside it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class MonotoneItems:
         items: their numbers, long (n,).
         columns: those of the loadings that they use, long (m,), by size.
         steps: A, (E, m).
-        below: for each column of a saturated item, the columns (by place among these) with one attribute less, () for single ones; None
+        below: for each column of a saturated item, the columns (by place among these) of the
+            largest subsets inside its own, () where there are none; None
             where every coefficient is nonnegative by itself.
         design: the predictors of the subsets above that of none, of the coefficients, (m, m).
     """
@@ -78,15 +81,18 @@ class MonotoneItems:
 
     @staticmethod
     def _floor(levels: Sequence[Tensor], lower: tuple[int, ...]) -> Tensor:
-        """The highest predictor with one attribute less."""
+        """The highest predictor of the largest subsets inside."""
         return torch.stack([levels[t] for t in lower]).amax(0) if lower else torch.zeros(())
 
 
-def monotone_items(terms: Tensor, uses: Tensor, disjunctive: Tensor | None, left_out: Tensor) -> tuple[MonotoneItems, ...]:
+def monotone_items(
+    terms: Tensor, uses: Tensor, disjunctive: Tensor | None, left_out: Tensor, owner: str
+) -> tuple[MonotoneItems, ...]:
     """Groups of the items of a layer, but for those that are ``left_out``.
 
     Args:
         terms: bool (T, K); uses: bool (J, T); disjunctive: bool (T,) or None; left_out: bool (J,).
+        owner: the beginning of the message.
 
     Raises:
         ValueError: for an item with some interactions and not all, naming it: its coefficients have no simple coordinates.
@@ -108,14 +114,23 @@ def monotone_items(terms: Tensor, uses: Tensor, disjunctive: Tensor | None, left
         steps = rises(values)
         below, design = None, torch.eye(len(columns), dtype=torch.float64)
         if bool(((steps != 0).sum(-1) > 1).any()):
-            if len(columns) != len(profiles) - 1 or bool(either.any()):
+            codes = {tuple(row) for row in own.tolist()}
+            unions = own.unsqueeze(1) | own
+            is_whole = len(columns) == len(profiles) - 1 or codes >= set(
+                map(tuple, unions.flatten(0, 1).tolist())
+            )
+            if bool(either.any()) or not is_whole:
                 raise ValueError(
-                    f"item {items[0]} has some interactions of its attributes and not all; 'additive', 'dina', 'dino' or 'gdm' was expected"
+                    f"{owner}item {items[0]} has some interactions of its attributes and not all; "
+                    "'additive', 'dina', 'dino' or 'gdm' was expected"
                 )
-            subsets = [frozenset(row.nonzero().ravel().tolist()) for row in own]
-            place = {subset: t for t, subset in enumerate(subsets)}
-            below = tuple(tuple(place[s - {k}] for k in sorted(s)) if len(s) > 1 else () for s in subsets)
-            design = torch.tensor([[float(t <= s) for t in subsets] for s in subsets], dtype=torch.float64)
+            design = (
+                members @ members.mT == members.sum(-1)
+            ).double()  # of each subset the subsets inside it
+            less = design - torch.eye(len(design), dtype=torch.float64)
+            below = tuple(
+                tuple(row.nonzero().ravel().tolist()) for row in (less > 0) & (less @ less == 0)
+            )
         out.append(MonotoneItems(torch.tensor(items), columns, steps, below, design))
     return tuple(out)
 

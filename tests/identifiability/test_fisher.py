@@ -5,13 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.func import jacrev
 
-from inference.identifiability import information_from_jacobian, information_from_scores
+from inference import EM, fit
+from inference.identifiability import (
+    identifiability_of,
+    information_from_jacobian,
+    information_from_scores,
+)
+from inference.identifiability.fisher import InformationReport
 from inference.programs import entry_names
+from inference.uncertainty import row_scores
+from ppl_models import Mixture, Poisson
 
 
 def cell_probabilities(theta: Tensor, num_items: int, num_latents: int) -> Tensor:
@@ -151,3 +160,19 @@ def test_bad_input_is_refused_by_name() -> None:
         information_from_jacobian(matrix, "abc")
     with pytest.raises(ValueError, match="4 positive numbers"):
         information_from_jacobian(torch.ones(4, 3), "abc", torch.zeros(4))
+
+
+def test_a_column_that_is_there_twice_leaves_the_law_as_it_is() -> None:
+    """Failed before: the scores of the rows agree for both columns, and the estimates were said to
+    change together without any change of the law.
+    """
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(np.where(rng.random((400, 1)) < 0.4, 1.0, 6.0), (400, 3)).astype(float)
+    data = np.column_stack([counts, counts[:, 2]])
+    result = fit(Mixture(2, Poisson(), 4), data, EM(), num_restarts=1)
+    scores, names = row_scores(result, data)
+    assert information_from_scores(scores, names).rank < len(names)
+    found = identifiability_of(result, data)
+    assert isinstance(found, InformationReport)
+    assert found.is_full_rank
+    assert found.num_parameters == len(names) == result.num_parameters

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from support.option_moments import exact_moments
 
-from inference.identifiability import check_options
+from inference import EM, fit
+from inference.identifiability import check_options, identifiability_of
 from inference.identifiability import exact_moments as option_moments
 from inference.programs import Program
 from ppl_models import OptionsHMM
@@ -54,3 +55,13 @@ def test_hundreds_of_states_are_refused_with_a_size_before_any_work() -> None:
     verdict = check_options(one, model.chain())
     assert not verdict.identified
     assert "this was not looked at" in verdict.text()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sequences_of_fewer_steps_are_no_case_for_the_argument() -> None:
+    """Failed before: rows of one step were said to determine how options follow each other."""
+    model = OptionsHMM(2, 2, 2)
+    rows = [(np.array([seed % 2, 1]), np.array([0, seed % 2])) for seed in range(30)]
+    found = identifiability_of(fit(model, rows, EM(max_iterations=20), num_restarts=1), rows)
+    assert found is not None
+    assert "no sequence has 3 steps" in found.text()

@@ -256,3 +256,17 @@ def test_bad_input() -> None:
 def test_negative_binomial_items_are_counts() -> None:
     model = LatentAttributeModel([[1, 0], [0, 1], [1, 1]], NegativeBinomial())
     assert check_identifiability(model).verdict == "strict"
+
+
+def test_parameters_are_counted_over_the_profiles_of_a_hierarchy() -> None:
+    """Failed before: 17 parameters against 15 free shares, where there are 13."""
+    matrix = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]]
+    found = check_identifiability(
+        LatentAttributeModel(matrix, items="saturated", root=Hierarchy([(0, 1), (1, 2)]))
+    )
+    assert not [reason for reason in found.reasons if "free shares of patterns" in reason]
+    free = check_identifiability(LatentAttributeModel(matrix, items="saturated"))
+    assert (
+        "There are 21 parameters, and 4 right-wrong items have only 15 free shares of patterns."
+        in free.reasons
+    )

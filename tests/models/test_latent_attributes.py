@@ -15,7 +15,11 @@ from torch import Tensor
 
 from inference import EM, SAEM, fit
 from inference.fitting.problem import problem_of
+from inference.inspection import item_curves, item_rules
+from inference.inspection.attributes import rises
 from inference.programs.program import Program
+from inference.selection import compare_roots
+from inference.uncertainty import standard_errors
 from ppl_models import (
     Additive,
     Bernoulli,
@@ -278,3 +282,83 @@ def test_responses_outside_the_support() -> None:
 def test_rules_in_words_and_records() -> None:
     assert LatentAttributeModel(Q, items=[Additive()] * 16).rules == LatentAttributeModel(Q).rules
     assert LatentAttributeModel(torch.tensor(Q)) == LatentAttributeModel(np.array(Q, dtype=bool))
+
+
+CHAIN = Hierarchy(((0, 1), (1, 2)))
+
+
+def test_saturated_items_of_a_hierarchy_are_classes_with_chances_of_their_own() -> None:
+    """Against EM of latent classes, in which an item has a chance for each of its profiles that
+    there are.
+    """
+    matrix = [*np.eye(3, dtype=int).tolist() * 2, [1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 1]]
+    model = LatentAttributeModel(matrix, items="saturated", root=CHAIN, bound=15.0)
+    profiles = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1]])
+    rng = np.random.default_rng(3)
+    have = (profiles[rng.choice(4, 600, p=[0.3, 0.2, 0.2, 0.3])] @ np.transpose(matrix)) / np.sum(
+        matrix, 1
+    )
+    data = (rng.random(have.shape) < 0.15 + 0.7 * have).astype(float)
+    found = fit(
+        model, torch.from_numpy(data), EM(tolerance=1e-10, parameter_tolerance=1e-6), num_restarts=1
+    )
+    groups = [
+        np.unique(profiles[:, np.array(row) > 0], axis=0, return_inverse=True)[1].ravel()
+        for row in matrix
+    ]
+    share = np.full(4, 0.25)
+    chance = 0.2 + 0.6 * (profiles @ np.transpose(matrix)) / np.sum(matrix, 1)  # (profiles, items)
+    for _ in range(3000):
+        joint = np.log(share) + data @ np.log(chance.T) + (1 - data) @ np.log(1 - chance.T)
+        total = np.logaddexp.reduce(joint, 1)
+        posterior = np.exp(joint - total[:, None])
+        share = posterior.mean(0)
+        for j, group in enumerate(groups):
+            inside = np.eye(group.max() + 1)[group]
+            weight = posterior @ inside
+            chance[:, j] = inside @ ((weight * data[:, [j]]).sum(0) / weight.sum(0))
+    assert found.log_likelihood == pytest.approx(total.sum(), abs=1e-4)
+    assert found.num_parameters == 3 + sum(int(group.max()) + 1 for group in groups)
+    fitted = model.expected_responses(found.params, torch.from_numpy(profiles))
+    assert np.allclose(fitted.numpy(), chance, atol=2e-3)
+    errors = standard_errors(found, torch.from_numpy(data)).standard_errors["loadings"]
+    assert torch.equal(torch.isfinite(errors), model.layers()[0].graph)
+
+
+def test_what_is_asked_of_saturated_items_keeps_to_the_profiles_of_the_hierarchy() -> None:
+    """Simpler rules, curves, reversals and the comparison with a free table."""
+    matrix = [*np.eye(3, dtype=int).tolist() * 3, [1, 1, 0], [1, 1, 1]]
+    model = LatentAttributeModel(matrix, items="saturated", root=CHAIN)
+    conjunctive = LatentAttributeModel(matrix, items="dina", root=CHAIN)
+    law = {"profiles": torch.tensor([0.3, 0.2, 0.2, 0.3], dtype=F64)}
+    data = simulated(conjunctive, truth_of(conjunctive, **law), 600, 1)["items"]
+    found = fit(model, data, EM(tolerance=1e-9), num_restarts=1)
+    rules = item_rules(found, data)
+    assert {(test.item, test.rule): test.degrees for test in rules.tests} == {
+        (item, rule): degrees
+        for item, degrees in (("9", 1), ("10", 2))
+        for rule in ("dina", "dino")
+    }
+    assert rules.rules[9:] == ("dina", "dina")
+    curves = item_curves(found, data).table
+    assert curves.loc["10"].index.tolist() == ["none", "0", "0, 1", "0, 1, 2"]
+    assert np.isfinite(curves).all().all()
+    steps = {
+        frozenset((step.attribute, *(step.others[k] for k in row.nonzero().ravel().tolist())))
+        for step in rises(found, "")
+        for row in step.having
+    }
+    assert steps == {
+        frozenset((0,)),
+        frozenset((1,)),
+        frozenset((2,)),
+        frozenset((0, 1)),
+        frozenset((0, 1, 2)),
+    }
+    both = compare_roots(found, data, [Saturated()], num_replicates=0)
+    assert (
+        both.tests[0].degrees == 4 + 1 + 4
+    )  # profiles, and coefficients that only the free table tells
+    assert both.fits["saturated"].log_likelihood >= found.log_likelihood - 1e-2
+    back = compare_roots(both.fits["saturated"], data, {"chain": CHAIN}, num_replicates=0)
+    assert back.fits["chain"].log_likelihood == pytest.approx(found.log_likelihood, abs=1e-3)

@@ -50,9 +50,9 @@ def test_standard_errors_say_that_the_data_determine_the_estimates(classes: Fit)
     subject = subject_of(classes, ANSWERS)
     subject.found[determined] = None  # no theorem, and too few rows to judge by their scores
     assert "every free number has a standard error" in on_determination(subject).answer
-    subject.found[determined] = "as somebody wrote"
-    subject.__dict__["estimates"] = dataclasses.replace(subject.estimates, source="")
-    assert "That was not decided" in on_determination(subject).answer
+    other = subject_of(classes, ANSWERS, "as somebody wrote")
+    other.__dict__["estimates"] = dataclasses.replace(subject.estimates, source="")
+    assert "That was not decided" in on_determination(other).answer
 
 
 def test_what_is_hardly_determined_is_no_good_news() -> None:

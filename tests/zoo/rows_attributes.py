@@ -244,6 +244,7 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
         ("dag", ("Bernoulli",) * 12, Bernoulli(), ("dino",) * 12, LONG, 0.0, 2000, 3.5),
         ("trait", ("Normal",) * 12, Normal(), ("gdm",) * 6 + ("dina",) * 6, LONG, 0.0, 1500, 3.0),
         ("estimated", ("Normal",) * 5, Normal(), ("additive",) * 5, SMALL, 0.0, None, 1.5),
+        ("hierarchy", ("Poisson",) * 7, Poisson(), ("gdm",) * 7, (*SMALL, (1, 0, 1), (1, 1, 1)), 0.1, None, 1.0),
     ]
     rows = []
     for seed, (law, columns, family, rules, q_matrix, missing, recovery, effect) in enumerate(designs):
@@ -251,6 +252,9 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
         own, root, density = laws[law]
         used, every = used_by_hand(rules, q_matrix)
         weights = torch.tensor([[1.0 / len(t[0]) if t in features else 0.0 for t in every] for features in used], dtype=f64)
+        if law == "hierarchy":  # of profiles along a chain: an effect is nested in those of the attributes before
+            nested = [[rule != "gdm" or all(k in t[0] for k in range(max(t[0])) if row[k]) for t in every] for rule, row in zip(rules, q_matrix, strict=True)]
+            weights = weights * torch.tensor(nested)
         noise = 0.8 + 0.4 * torch.rand(*weights.shape, generator=generator, dtype=f64)
         curved = torch.tensor([rule in CURVES and len(f) > 1 for rule, f in zip(rules, used, strict=True)]).unsqueeze(-1)
         weights = weights.masked_fill(curved & torch.tensor([len(t[0]) > 1 for t in every]), 0.0)

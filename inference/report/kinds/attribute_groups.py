@@ -14,7 +14,7 @@ from inference.report.attribute_findings import Refused, tried, without_rows
 from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, cut_table, estimates, fitted, middle
-from inference.report.verdicts import listed, on_convergence, verdict, verdict_of
+from inference.report.verdicts import listed, on_convergence, on_determination, verdict, verdict_of
 from inference.selection.attribute_groups import GroupComparison, ItemScores, compare_groups, item_scores
 from inference.selection.differential_items import DifferentialItems, differential_items, groups_of_fit
 from inference.structures.attribute_groups import AttributeGroupsStructure
@@ -68,7 +68,14 @@ def classified(subject: Subject) -> list[Classification] | Refused:
 
 @verdict.register
 def _(structure: AttributeGroupsStructure, subject: Subject) -> Verdict:
-    questions = (_on_model, on_convergence, _on_groups, _on_items, _on_classification)
+    questions = (
+        _on_model,
+        on_convergence,
+        on_determination,
+        _on_groups,
+        _on_items,
+        _on_classification,
+    )
     step = "Whether the model fits is not looked at here: fit it to the rows of one group by themselves, and read that page."
     return verdict_of((ask(subject) for ask in questions), step)
 

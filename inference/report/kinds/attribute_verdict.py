@@ -26,7 +26,15 @@ from inference.report.attribute_findings import (
 from inference.report.causal import verdict_in_words
 from inference.report.parts import Finding, Verdict
 from inference.report.sections import Subject
-from inference.report.verdicts import CONDITIONS, listed, on_convergence, record_of, verdict, verdict_of
+from inference.report.verdicts import (
+    CONDITIONS,
+    beside_rows,
+    listed,
+    on_convergence,
+    record_of,
+    verdict,
+    verdict_of,
+)
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.parts.showing import counted
 
@@ -66,15 +74,19 @@ def _on_identifiability(subject: Subject) -> Finding | None:
     said = record.get("verdict")
     if said not in CONDITIONS:
         return Finding("", "Do the answers determine the model?", "That was not decided.")
-    mark, words = CONDITIONS[said]
+    mark, words, theory = CONDITIONS[said]
+    question = "Do the answers determine the model?"
     if said in ("strict", "generic"):
-        return Finding(mark, "Do the answers determine the model?", words)
+        return beside_rows(subject, Finding(mark, question, words), theory)
     reasons = " ".join(record.get("reasons", ())[:2])
-    alike = record.get("alike")
+    alike, more = record.get("alike"), ""
     if alike:
-        words += " No item tells some profiles apart, so shares of single profiles, and who has which of them, rest on the start and not on the data."
+        more = " No item tells some profiles apart, so shares of single profiles, and who has which of them, rest on the start and not on the data."
     step = "Give every attribute items that ask for it alone (the section on identifiability names them), or join attributes; until then read no single profile."
-    return Finding("bad" if alike else mark, "Do the answers determine the model?", f"{words} {reasons}", step)
+    more = f"{more} {reasons}".rstrip()
+    return beside_rows(
+        subject, Finding("bad" if alike else mark, question, words + more, step), theory + more
+    )
 
 
 def _on_fit(subject: Subject) -> Finding | None:

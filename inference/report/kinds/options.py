@@ -13,6 +13,7 @@ from inference.report.page import picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Verdict
 from inference.report.sections import NEEDS_DATA, Subject, estimates, fitted, middle, parameters
 from inference.report.verdicts import (
+    beside_rows,
     on_convergence,
     on_determination,
     on_latents,
@@ -64,8 +65,13 @@ def _on_theorem(subject: Subject) -> Finding:
         return on_determination(subject)
     question = "Do the data determine the options?"
     if record["identified"]:
-        return Finding("good", question, "Yes: the law of three successive steps, which a large sample tells, determines them up to their names.")
-    return Finding("care", question, f"That is not shown: {record['reason']}. The argument looks at three successive steps; longer stretches may determine the options.", "Compare the options of several starts before you interpret them.")
+        words = "Yes: the law of three successive steps, which a large sample tells, determines them up to their names."
+        return beside_rows(
+            subject, Finding("good", question, words), "The law of three successive steps would."
+        )
+    words = f"That is not shown: {record['reason']}. The argument looks at three successive steps; longer stretches may determine the options."
+    step = "Compare the options of several starts before you interpret them."
+    return beside_rows(subject, Finding("care", question, words, step), words)
 
 
 def _on_names(subject: Subject) -> Finding | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from inference.programs.program import Params
 from inference.structures.layers.structure import LayeredStructure
+from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.item_curves import ACDM, RRUM
 from ppl_models.parts.measurement import Additive, ExpDINA, ExpDINO, ExpGDM
 
@@ -49,6 +50,15 @@ class AttributeStructure(LayeredStructure):
         """E[item | profile], (..., C, J), of profiles (C, K)."""
         expected: Tensor = self.model.expected_responses(params, profiles)
         return expected
+
+    def allowed(self, attributes: Sequence[int]) -> Tensor:
+        """The values of some attributes together that the law allows, (L, q) of 0 and 1 in
+        lexicographic order.
+        """
+        profiles = self.root.profiles
+        if profiles is None:
+            return binary_configurations(len(attributes))
+        return profiles[:, list(attributes)].cpu().unique(dim=0)
 
     def num_settled(self, params: Params) -> int:
         """Everything but the loadings: a table of 2^K profiles beside them would make any Q-matrix look sparse."""

@@ -21,7 +21,7 @@ from inference.programs.program import Program
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.maximisers.cones import cone_step
 from inference.uncertainty import standard_errors
-from ppl_models import ExpGDM, LatentAttributeModel, Normal
+from ppl_models import ExpGDM, Hierarchy, LatentAttributeModel, Normal, Saturated
 from ppl_models.parts.distributions import binary_configurations
 
 F64 = torch.float64
@@ -55,9 +55,12 @@ def falls(model: LatentAttributeModel, loadings: Tensor) -> Tensor:
     return torch.cat(steps, -2).flatten(-2).amin(-1)
 
 
-@rules
-def test_coordinates_go_there_and_back(rule: str) -> None:
-    model = model_of(rule)
+@pytest.mark.parametrize(
+    ("rule", "root"),
+    [*((rule, Saturated()) for rule in RULES), ("gdm", Hierarchy(((0, 1), (1, 2))))],
+)
+def test_coordinates_go_there_and_back(rule: str, root: Any) -> None:
+    model = model_of(rule, root=root)
     with pyro.plate("draws", 30), torch.random.fork_rng():
         torch.manual_seed(0)
         node = poutine.trace(model).get_trace(num_rows=1).nodes["loadings"]

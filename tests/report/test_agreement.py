@@ -1,0 +1,285 @@
+"""Pages against themselves: what the sections of a page find of one question, over the zoo and over
+fits that something is wrong with.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from zoo.row import Row
+from zoo.table import WITH_LOCAL, data_of, quick_fit, simulated
+
+from inference import EM, Fit, fit
+from inference.base.plugins import load_modules
+from inference.report.fit import _identifiability, _numbers
+from inference.report.parts import Note, Paragraph, Table, Verbatim
+from inference.report.sections import Subject, identified, locally
+from inference.report.verdicts import record_of, verdict
+from ppl_models import (
+    Bernoulli,
+    DeepDiscreteEncoder,
+    ExpDINA,
+    LatentAttributeModel,
+    Mixture,
+    MultivariateNormal,
+    NoisyOr,
+    Normal,
+    Poisson,
+)
+
+F64 = torch.float64
+NUM_ROWS = 150
+YES = (
+    "determine every parameter",
+    "every free number has a standard error",
+    "no small change of it leaves",
+    "tell all of",
+    "every small change",
+)
+NO = (
+    "singular along",
+    "not locally identified",
+    "can change together",
+    "can be changed together",
+    "do not determine",
+)
+load_modules("inference.report.kinds")
+
+
+def texts(parts: Any) -> list[str]:
+    return [part.text for part in parts if isinstance(part, Paragraph | Note | Verbatim)]
+
+
+def assert_agreement(found: Fit, data: Any) -> None:
+    """No section denies another: verdict, identifiability, standard errors, number of parameters,
+    convergence.
+    """
+    subject = Subject(found, data, None, None)
+    findings = verdict(found.structure, subject).findings
+    answers = [finding for finding in findings if "determine" in finding.question]
+    estimates, local, record = subject.estimates, subject.once(locally), record_of(subject)
+    (table,) = (part for part in _numbers(subject) if isinstance(part, Table))
+    numbers = {row[0]: row for row in table.rows}
+    section = " ".join(texts(_identifiability(subject, identified(found.structure, subject))))
+    is_open = local is not None and local.num_open > 0
+    doubted = (
+        is_open
+        or estimates.is_flat
+        or record.get("is_full_rank") is False
+        or record.get("verdict") == "not identified"
+    )
+
+    # what is determined
+    marks = {finding.mark for finding in answers}
+    assert "good" not in marks or not doubted, answers
+    assert not doubted or not answers or marks & {"care", "bad"}, answers
+    num_seen = found.num_observations or found.num_rows
+    if found.local is None and found.draws is None and num_seen < found.num_parameters:
+        assert "good" not in marks or estimates.source, answers
+    if estimates.source and not doubted:
+        assert "bad" not in marks, answers
+        assert not any(finding.answer.startswith("No") for finding in answers), answers
+    if is_open:
+        assert not estimates.source or "standard errors" not in section
+        assert f"{local.rank:,} of {local.num_judged:,}" in section, section
+    for answer in answers:  # and in its own words
+        said = (
+            f"{answer.answer} {section if record.get('verdict') is None else ''} {estimates.note}"
+        )
+        assert not (any(words in said for words in YES) and any(words in said for words in NO)), (
+            said
+        )
+
+    # how many they are
+    if "free parameters" in numbers:
+        assert numbers["free parameters"][1] == f"{found.num_parameters:,}"
+        assert "of these, told by the data" not in numbers or is_open or not estimates.is_flat
+        if local is not None and not estimates.is_flat and found.bic_price is None:
+            assert ("of these, told by the data" in numbers) == (
+                local.rank is not None and local.rank < found.num_parameters
+            )
+    if local is not None and found.bic_price is None:
+        assert local.num_judged + local.num_held == found.num_parameters, local
+        if is_open:
+            assert numbers["of these, told by the data"][1] == f"{local.rank:,}"
+            assert f"{local.num_open:,} direction" in numbers["of these, told by the data"][2]
+            assert (
+                f"for {found.num_parameters:,} parameters" in numbers["BIC (smaller is better)"][2]
+                if found.why_no_criteria is None
+                else True
+            )
+        if local.num_held:
+            assert f"{local.num_held:,} number" in section
+
+    # whether it converged
+    assert numbers["converged"][1] == ("yes" if found.converged else "no")
+    (ended,) = [finding for finding in findings if finding.question == "Did the fit converge?"] or [
+        None
+    ]
+    if ended is not None:
+        assert not (ended.mark == "good" and not found.converged)
+        assert ended.answer.startswith(("No", "Nearly")) == (not found.converged)
+
+
+def fitted(model: Any, data: Any, method: Any = None, **settings: Any) -> Fit:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(
+            model,
+            data,
+            method or EM(max_iterations=300),
+            **({"num_restarts": 1, "seed": 3} | settings),
+        )
+
+
+# ---------------------------------------------------------------- the zoo
+
+
+def of_row(row: Row) -> tuple[Fit, Tensor]:
+    """A short fit to more rows than the laws of the table take; what they have where rows have
+    latents of their own.
+    """
+    if row.local:
+        return quick_fit(row), data_of(row)
+    data = simulated(row, NUM_ROWS, 5)
+    return fitted(row.model, data, row.method or EM(max_iterations=100)), data
+
+
+FEW = (
+    "encoder-confirmatory",
+    "dina-Poisson-2-missing",
+    "encoder-recovers-missing",
+    "hidden-markov-one-step",
+    "options-one-step",
+)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, marks=[] if row.name in FEW else [pytest.mark.slow]) for row in WITH_LOCAL],
+    ids=lambda row: row.name,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_no_section_of_a_page_denies_another(row: Row) -> None:
+    assert_agreement(*of_row(row))
+
+
+# ---------------------------------------------------------------- fits that something is wrong with
+
+
+@functools.cache
+def skills() -> np.ndarray:
+    """Answers to six items, two of each of three skills."""
+    rng = np.random.default_rng(0)
+    bits = (rng.random((200, 3)) < 0.5).repeat(2, 1)
+    return (rng.random((200, 6)) < 0.15 + 0.7 * bits).astype(float)
+
+
+def one_item_each() -> tuple[Fit, Any]:
+    model = DeepDiscreteEncoder(4, (4,), Bernoulli(), graphs=(np.eye(4, dtype=int).tolist(),))
+    return fitted(model, skills()[:, ::2][:, [0, 1, 2, 0]].copy()), skills()[:, ::2][
+        :, [0, 1, 2, 0]
+    ].copy()
+
+
+def one_count_each() -> tuple[Fit, Any]:
+    data = np.random.default_rng(1).poisson(1 + 4 * skills()[:, :3]).astype(float)
+    return fitted(
+        DeepDiscreteEncoder(3, (3, 2), Poisson(), graphs=(np.eye(3, dtype=int).tolist(), None)),
+        data,
+    ), data
+
+
+def a_hierarchy_of_saturated_items() -> tuple[Fit, Any]:
+    from ppl_models import Hierarchy
+
+    matrix = [[1, 0], [0, 1]] * 3 + [[1, 1], [1, 1]]
+    rng = np.random.default_rng(2)
+    bits = np.array([[0, 0], [1, 0], [1, 1]])[rng.integers(0, 3, 300)]
+    data = (
+        rng.random((300, 8)) < 0.15 + 0.7 * (bits @ np.transpose(matrix)) / np.sum(matrix, 1)
+    ).astype(float)
+    return fitted(
+        LatentAttributeModel(matrix, items="saturated", root=Hierarchy(((0, 1),))), data
+    ), data
+
+
+def too_few_rows() -> tuple[Fit, Any]:
+    matrix = np.eye(3, dtype=int).tolist() * 2 + [[1, 1, 1]]
+    data = np.column_stack([skills(), skills()[:, 0]])[:9]
+    return fitted(LatentAttributeModel(matrix, items="saturated"), data), data
+
+
+def few_different_rows() -> tuple[Fit, Any]:
+    data = np.tile(skills()[:4], (30, 1))
+    return fitted(
+        LatentAttributeModel(np.eye(3, dtype=int).repeat(2, 0).tolist(), items="dina"), data
+    ), data
+
+
+def a_column_twice() -> tuple[Fit, Any]:
+    data = np.column_stack([skills(), skills()[:, 0]])
+    return fitted(Mixture(2, Bernoulli(), 7), data), data
+
+
+def too_many_classes() -> tuple[Fit, Any]:
+    data = skills()[:, :3]
+    return fitted(Mixture(3, Bernoulli(), 3), data), data
+
+
+def stopped_early() -> tuple[Fit, Any]:
+    data = np.random.default_rng(3).normal(size=(120, 3)) + 2 * skills()[:120, :3]
+    return fitted(Mixture(3, MultivariateNormal(), 3), data, EM(max_iterations=2)), data
+
+
+def stopped_early_in_layers() -> tuple[Fit, Any]:
+    return fitted(
+        DeepDiscreteEncoder(
+            6,
+            (3,),
+            Bernoulli(),
+            graphs=(np.eye(3, dtype=int).repeat(2, 0).tolist(),),
+            bottom=ExpDINA(),
+        ),
+        skills(),
+        EM(max_iterations=2),
+    ), skills()
+
+
+def idle_causes() -> tuple[Fit, Any]:
+    return fitted(NoisyOr(6, 2), skills()), skills()
+
+
+def groups_that_are_one() -> tuple[Fit, Any]:
+    data = np.random.default_rng(4).normal(size=(100, 2))
+    return fitted(Mixture(3, Normal(), 2), data), data
+
+
+DAMAGED: tuple[Callable[[], tuple[Fit, Any]], ...] = (
+    one_item_each,
+    one_count_each,
+    a_hierarchy_of_saturated_items,
+    too_few_rows,
+    few_different_rows,
+    a_column_twice,
+    too_many_classes,
+    stopped_early,
+    stopped_early_in_layers,
+    idle_causes,
+    groups_that_are_one,
+)
+
+
+@pytest.mark.parametrize("damaged", DAMAGED, ids=lambda make: make.__name__)
+@pytest.mark.filterwarnings("ignore")
+def test_no_section_of_a_page_of_a_damaged_fit_denies_another(
+    damaged: Callable[[], tuple[Fit, Any]],
+) -> None:
+    assert_agreement(*damaged())
