@@ -6,9 +6,14 @@ whose table is what a user with one start may see. This table is compared with t
 pairs the published table orders (ties left out), how many of these ours orders alike, how many it reverses by more than two standard
 errors, and the mean absolute difference of the cells. Then answers and times together (58 columns), whose table has no published
 counterpart; one layer; a latent class model with as many classes as its BIC asks for (EM below); all 620 students with gaps.
+
+The part "plain" asks whether ``fit(model, times)`` finds the best optimum of the times alone (LogNormal, no bound): on the real table, and on tables like it,
+printed by seed: drawn from the model fitted to the real one ("model"), the same with a speed of each student, which the model does not know ("speed"), and rows
+of the real table drawn again ("rows"). The best known is that of the plain call, of one spectral start, which is all that plain calls took before they
+searched, and of ``--reference`` random starts. Seconds are of processor time.
 Published (Lee and Gu 2025, arXiv:2501.01414, table 5): higher-order latent .83 .80 .76 .69 from "agree a lot" to "disagree a
 lot", the four content skills falling too. One JSON line a model; needs ``timss2019_dde.npz`` (``PPL_MODELS_DATA``).
-Run: ``python benchmarks/dde_timss.py [--starts 50]``.
+Run: ``python benchmarks/dde_timss.py [--starts 50] [--part plain --replicates 20]``.
 """
 
 from __future__ import annotations
@@ -18,18 +23,24 @@ import dataclasses
 import itertools
 import math
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from _bench import Lines, command_line, reference, run
+from _bench import Lines, command_line, reference, run, seeds
+from torch import Tensor
 
-from inference import EM, Fit, fit
+from inference import EM, Fit, StartsWarning, fit
 from inference.inspection import group_means
+from inference.programs import Program
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal
 from ppl_models.datasets import ResponseTimes, load_response_times, load_timss
 
 BOUND = 6.0  # the published box
+NEAR = 0.1  # nats below the best known that count as the same
+OTHER_SEEDS = 10_000  # between those of tables and those of speeds, so that none repeats the other's numbers
+SPEED = 0.4  # standard deviation of students' log speed, in the tables of that name
 
 
 def survey_table(result: Fit, items: np.ndarray, survey: np.ndarray, is_papers: bool) -> dict:
@@ -131,7 +142,69 @@ def classes_line(data: ResponseTimes, starts: int) -> dict:
     return line | {"log_likelihood": table[chosen][0], "bic": table[chosen][1]}
 
 
+def plain_line(model: DeepDiscreteEncoder, times: Tensor, reference_starts: int) -> dict:
+    """The plain call beside one spectral start and many random ones."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        began = time.process_time()
+        plain = fit(model, times)
+        seconds = time.process_time() - began
+    warned = any(issubclass(warning.category, StartsWarning) for warning in caught)
+    began = time.process_time()
+    single = fit(model, times, EM())
+    seconds_single = time.process_time() - began
+    began = time.process_time()
+    many = fit(model, times, EM(), init="random", num_restarts=reference_starts, seed=1)
+    best = max(own.objective for own in (plain, single, many))
+    return {
+        "short": best - plain.objective,
+        "short_of_one_spectral_start": best - single.objective,
+        "random_starts_at_the_best": int((many.restarts.objective > best - NEAR).sum()),
+        "starts_tried": plain.restarts.num_tried,
+        "reached": plain.restarts.num_reached,
+        "warned": warned,
+        "seconds": seconds,
+        "seconds_of_one_spectral_start": seconds_single,
+        "seconds_of_random_starts": time.process_time() - began,
+        "log_likelihood": plain.log_likelihood,
+    }
+
+
+def plain_lines(args: argparse.Namespace) -> Lines:
+    data = load_timss()
+    times = torch.as_tensor(data.seconds)
+    model = DeepDiscreteEncoder(times.shape[1], (7, 1), LogNormal(), graphs=(data.q_matrix.tolist(), None))
+    yield {"part": "plain", "table": "real", "reference": args.reference} | plain_line(model, times, args.reference)
+    truth = fit(model, times, EM(), init="random", num_restarts=args.reference).params
+    for kind in ("model", "speed", "rows"):
+        lines = []
+        for seed in seeds(args):
+            generator = torch.Generator().manual_seed(seed + OTHER_SEEDS)
+            if kind == "rows":
+                table = times[torch.randint(len(times), (len(times),), generator=generator)]
+            else:
+                table = Program(model, None, len(times)).simulate(truth, seed)["items"]
+                table = table * torch.exp(SPEED * torch.randn(len(times), 1, generator=generator)) if kind == "speed" else table
+            lines.append(plain_line(model, table, args.reference))
+            yield {"part": "plain", "table": kind, "seed": seed, "reference": args.reference} | lines[-1]
+        yield {
+            "part": "plain",
+            "table": kind,
+            "tables": len(lines),
+            "share_at_the_best": sum(line["short"] <= NEAR for line in lines) / len(lines),
+            "share_at_the_best_of_one_spectral_start": sum(line["short_of_one_spectral_start"] <= NEAR for line in lines) / len(lines),
+            "short_without_a_warning": sum(line["short"] > NEAR and not line["warned"] for line in lines),
+            "warned": sum(line["warned"] for line in lines),
+            "mean_seconds": sum(line["seconds"] for line in lines) / len(lines),
+            "mean_seconds_of_one_spectral_start": sum(line["seconds_of_one_spectral_start"] for line in lines) / len(lines),
+        }
+
+
 def measure(args: argparse.Namespace) -> Lines:
+    if "plain" in args.part:
+        yield from plain_lines(args)
+    if "paper" not in args.part:
+        return
     data = load_timss()
     yield from ({"starts": args.starts} | line for line in encoder_lines(data, args.starts))
     yield classes_line(data, min(args.starts, 10))
@@ -139,9 +212,11 @@ def measure(args: argparse.Namespace) -> Lines:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = command_line(__file__, __doc__, threads=1)
+    parser = command_line(__file__, __doc__, replicates=20, threads=1)
     parser.add_argument("--starts", type=int, default=50)
-    run(parser, measure, argv, {"starts": 2})
+    parser.add_argument("--reference", type=int, default=48)
+    parser.add_argument("--part", nargs="+", default=["paper", "plain"], choices=["paper", "plain"])
+    run(parser, measure, argv, {"starts": 2, "reference": 2, "replicates": 1})
 
 
 if __name__ == "__main__":

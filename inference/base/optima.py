@@ -1,11 +1,13 @@
 r"""Which of several restarts reached the same optimum, and which ended in a solution that is none.
 
 Two restarts have reached the same optimum when their objectives agree, and either their parameters do, under the same names of the
-latents, or the objective half-way between them lies no lower than at both: on one hill, approached slowly from two sides.
+latents, or the objective half-way between them lies no lower than at both: on one hill, approached slowly from two sides. Where an engine draws, and objectives
+differ by chance, the parameters alone decide: they have to agree up to what draws make of them.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,18 +54,19 @@ class Ranking:
         return float((torch.bincount(seen) == 1).sum()) / max(1, len(seen)) if len(seen) else 1.0
 
 
-def rank_restarts(problem: Problem, params: Params, objective: Tensor) -> Ranking:
+def rank_restarts(problem: Problem, params: Params, objective: Tensor, spread: float | None = None) -> Ranking:
     """Compare the restarts of a fit.
 
     Args:
         problem: model and data.
         params: (R, ...); objective: (R,).
+        spread: how far apart, relative to their length, draws may leave the parameters of two restarts of one optimum; None for an engine that does not draw.
     """
     degenerate = degenerate_restarts(problem, params)
     value = torch.where(objective.isnan(), -torch.inf, objective.double().cpu())
     sound = torch.tensor([not words for words in degenerate]) & value.isfinite()
     allowed = torch.where(sound, value, -torch.inf) if sound.any() else value
-    return Ranking(int(allowed.argmax()), distinct_optima(problem, params, allowed), degenerate)
+    return Ranking(int(allowed.argmax()), distinct_optima(problem, params, allowed, spread), degenerate)
 
 
 def degenerate_restarts(problem: Problem, params: Params) -> tuple[tuple[str, ...], ...]:
@@ -77,8 +80,8 @@ def degenerate_restarts(problem: Problem, params: Params) -> tuple[tuple[str, ..
     return tuple(found)
 
 
-def distinct_optima(problem: Problem, params: Params, objective: Tensor) -> Tensor:
-    """The optimum that each restart reached, (R,): 0 the best, then falling; -1 where the objective is minus infinity."""
+def distinct_optima(problem: Problem, params: Params, objective: Tensor, spread: float | None = None) -> Tensor:
+    """The optimum that each restart reached, (R,): 0 the best, then falling; -1 where the objective is minus infinity. See :func:`rank_restarts`."""
     sites = problem.structure.local_sites
     params = {name: value.detach() for name, value in params.items() if name not in sites}
     same = _same_value(params)
@@ -90,6 +93,11 @@ def distinct_optima(problem: Problem, params: Params, objective: Tensor) -> Tens
         if value == -torch.inf:
             break
         for number, head in enumerate(heads):
+            if spread is not None:
+                if _apart(problem, params, r, head) <= spread:
+                    found[r] = number
+                    break
+                continue
             if float(objective[head]) - value > same * max(1.0, abs(float(objective[head]))):
                 continue
             verdict = _same_parameters(problem, params, r, head)
@@ -125,6 +133,16 @@ def _same_parameters(problem: Problem, params: Params, r: int, head: int) -> boo
     own, other = pair
     near = all(float((own[name] - value).abs().max()) <= SAME_PARAMETERS for name, value in other.items() if value.numel())
     return True if near else None
+
+
+def _apart(problem: Problem, params: Params, r: int, head: int) -> float:
+    """The distance of the parameters of two restarts, relative to the length of the second's."""
+    pair = _like(problem, params, r, head)
+    if pair is None:
+        return math.inf
+    own, other = pair
+    distance, length = (sum(float(value.double().square().sum()) for value in values) for values in ([own[name] - value for name, value in other.items()], other.values()))
+    return math.sqrt(distance / max(length, 1e-300))
 
 
 def objective_of(problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:

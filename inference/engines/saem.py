@@ -33,6 +33,7 @@ TRACE_NAME = "complete-data log-posterior"  # at the draw of each iteration: it 
 AVERAGING = 3  # iteration t of the averaging weighs about t^3: early ones are forgotten, later ones are many
 BURN_IN_ROWS = 2000
 BOUND_SWEEPS = 10
+SPREAD = 20.0  # tolerances between two estimates of one optimum: they were 2 to 20 apart, and those of two optima more than half a nat apart 28 and more
 FIRST_SWEEPS = 4  # from the prior towards the posterior, at the start's parameters
 
 
@@ -107,6 +108,12 @@ class SAEM:
             check_flag("SAEM", name, getattr(self, name))
         if self.batch_rows is not None:
             check_size("SAEM", "batch_rows", self.batch_rows, wanted="a positive integer or None")
+
+    @property
+    def spread(self) -> float:
+        """How far apart, relative to their length, the estimates of two restarts of one optimum may lie: the stopping rule leaves each a few times ``tolerance``
+        away from it."""
+        return SPREAD * self.tolerance
 
     def steps(self, problem: Problem) -> DrawSteps:
         """Statistics of draws: by layers where the model describes them, else by the program."""

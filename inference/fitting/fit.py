@@ -24,6 +24,7 @@ from inference.base.starts import StartSearch
 from inference.base.structure import Method, Problem, Standard, is_method, sampled_sites
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
+from inference.engines.saem import SAEM
 from inference.engines.start_search import search_starts
 from inference.fitting.problem import check_blocks, check_engine, in_blocks, problem_of, problem_of_blocks
 from inference.fitting.record import Restarts, Trace
@@ -103,7 +104,7 @@ def fit(
     Warns:
         ConvergenceWarning, BoundWarning: see there.
         DegenerateWarning: if no start ended in a proper optimum, saying what is wrong with the best of them.
-        StartsWarning: if a plain call found its best optimum only once.
+        StartsWarning: if a plain call, with a number of starts or without, found its best optimum only once.
         RowsWarning: if rows that lack a covariate were dropped.
     """
     if num_restarts is not None and not is_integer(num_restarts):
@@ -125,7 +126,7 @@ def fit(
             problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
         else:
             problem = problem_of(model, taken, seed, start_given, weights)
-        search = None
+        search, is_plain = None, method is None
         if method is None:
             advice = problem.structure.recommended(problem)
             search = advice.search if num_restarts is None and not problem.start_given else None
@@ -155,7 +156,7 @@ def fit(
                     state = method.run(inner, _searched(search, method, inner, init, bar, path), bar, path)
                 else:
                     state = search_starts(search, method, inner, _batches(inner, init, search.batch), bar, path)
-            result = assemble(problem, method, state, time.monotonic() - began, standard)
+            result = assemble(problem, method, state, time.monotonic() - began, standard, is_plain)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
             raise ValueError(
                 f"{NO_ANSWER} a matrix (of variances, of cross-products of columns, or of second "
@@ -289,13 +290,14 @@ def _of_model(problem: Problem, model: Any) -> Problem:
     return dataclasses.replace(problem, model=model, structure=structure_of(model))
 
 
-def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float, standard: Standard | None = None) -> Fit:
+def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float, standard: Standard | None = None, is_plain: bool = False) -> Fit:
     """The fit of the best restart, under the library's labels; warns of estimates on a bound.
 
     Args:
         problem: as the user gave it; method: the engine.
         outcome: what it found, for the standard problem where there is one; seconds: how long that took.
         standard: in whose units the engine worked; None for those of the data.
+        is_plain: whether the user left the engine open: a best optimum that only one of several starts reached is then warned of.
     """
     if outcome.model is not None and standard is not None:
         user_model = cast("Any", problem.model)
@@ -308,7 +310,9 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
     inner = problem if standard is None else standard.problem
     if isinstance(method, EM) and not outcome.is_named:
         outcome = dataclasses.replace(outcome, params=inner.structure.canonical_for_data(inner, outcome.params))
-    ranking = rank_restarts(inner, outcome.params, outcome.objective) if isinstance(method, EM) else None
+    spread = method.spread if isinstance(method, SAEM) else None
+    is_ranked = isinstance(method, EM) or (spread is not None and bool(inner.structure.labels()))
+    ranking = rank_restarts(inner, outcome.params, outcome.objective, spread) if is_ranked else None
     best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax()) if ranking is None else ranking.best
     if not math.isfinite(float(outcome.objective[best])):
         raise ValueError(
@@ -332,7 +336,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
         restarts = dataclasses.replace(
             restarts, num_tried=outcome.num_tried, optimum=ranking.optimum, degenerate=ranking.degenerate
         )
-        _warn_starts(restarts)
+        _warn_starts(restarts, method, is_plain)
     for text in concerns:
         warnings.warn(text, EstimateWarning, stacklevel=3)
     return Fit(
@@ -386,7 +390,7 @@ def _warn_bounds(at_bound: list[str]) -> None:
         )
 
 
-def _warn_starts(restarts: Restarts) -> None:
+def _warn_starts(restarts: Restarts, method: Method, is_plain: bool) -> None:
     faults = restarts.faults
     if faults:
         warnings.warn(
@@ -395,10 +399,13 @@ def _warn_starts(restarts: Restarts) -> None:
             DegenerateWarning,
             stacklevel=4,
         )
-    if restarts.num_tried is not None and not faults and restarts.num_reached == 1:
+    if is_plain and (restarts.num_ended > 1 or restarts.num_tried is not None) and not faults and restarts.num_reached == 1:
+        alone = f"only one of the {restarts.num_ended} starts run to the end reached it"
+        if isinstance(method, SAEM):
+            alone = f"each of the {restarts.num_ended - 1} other starts ended more than {method.spread:.0%} of its length away, and draws alone seldom do that"
         warnings.warn(
-            f"the best optimum was not replicated: only one of the {restarts.num_ended} starts run to the end reached it, so a better one may "
-            "exist. Run more starts, such as method=EM(), num_restarts=100, and see whether the best one comes again; fewer components "
+            f"the best optimum was not replicated: {alone}, so a better one may "
+            f"exist. Run more starts, such as method={type(method).__name__}(), num_restarts=100, and see whether the best one comes again; fewer components "
             "have fewer optima",
             StartsWarning,
             stacklevel=4,

@@ -109,7 +109,7 @@ def _chosen(record: Selection) -> str:
 
 
 def _on_size(record: Selection) -> Finding:
-    doubts, steps = [], []
+    doubts, steps = list(record.sentences), ["Choose the number by EBIC as well."] if record.sentences else []
     if len(record.sizes) == 1:
         doubts.append("It is the only size compared.")
         steps.append("Compare several sizes.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from inference.acdc.criterion import AcdcResult
+from inference.base.outcome import StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit
@@ -76,7 +77,8 @@ def fit_grid(
     fits: dict[int, Fit] = {}
     with RichProgress("fits", len(models)) if progress else NoProgress() as bar:
         for k, model in models.items():
-            fits[k] = fit(model, data, num_restarts=num_restarts, seed=seed)
+            with nullcontext() if num_restarts is None else quiet(StartsWarning):  # with a number the caller said how hard to look; it stays in the fit's own list
+                fits[k] = fit(model, data, num_restarts=num_restarts, seed=seed)
             bar.update(len(fits), objective=fits[k].objective, active=len(models) - len(fits))
     again, _ = grow_again(list(fits), list(fits.values()), data, seed)
     return dict(zip(fits, again, strict=True))

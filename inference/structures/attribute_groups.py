@@ -18,7 +18,7 @@ from inference.structures.layers.alignment import signed_inside
 from inference.structures.layers.em_steps import LayeredSteps, TowerStatistics
 from inference.structures.layers.glm import LayerStatistics, maximise_layer
 from inference.structures.layers.spectral import random_start, spectral_start
-from inference.structures.layers.structure import MAX_ENUMERATED, PRODUCT_SEARCH, PRODUCT_STARTS
+from inference.structures.layers.structure import FEW_STARTS, MAX_ENUMERATED, PRODUCT_SEARCH
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import dispersed_items, filled, num_densities
 
@@ -216,5 +216,5 @@ class AttributeGroupsStructure(Structure):
     def recommended(self, problem: Problem) -> Recommendation:
         allowed = self.model.model.root_law().profiles
         if allowed is None and self.model.layer().num_parents > MAX_ENUMERATED:
-            return Recommendation(SAEM(), num_restarts=PRODUCT_STARTS)
-        return Recommendation(EM(), num_restarts=PRODUCT_STARTS, search=PRODUCT_SEARCH)
+            return Recommendation(SAEM(), num_restarts=FEW_STARTS)
+        return Recommendation(EM(), num_restarts=FEW_STARTS, search=PRODUCT_SEARCH)

@@ -12,7 +12,7 @@ import torch
 from scipy.special import comb
 from support.designed_items import BOUND, data_of
 
-from inference import EM
+from inference import EM, EstimateWarning
 from inference.acdc import acdc
 from inference.programs.program import Program
 from inference.selection import (
@@ -25,7 +25,7 @@ from inference.selection import (
     select_dimension,
 )
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal, Poisson, TruncatedLasso
-from ppl_models.datasets import generic_design, skew_normal_mixture
+from ppl_models.datasets import deep_design, generic_design, skew_normal_mixture
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning"),
@@ -69,11 +69,40 @@ def test_bits_that_share_latents_are_not_linearised_to_choose():
 def test_the_second_layer_is_found_by_its_singular_values():
     for seed in range(3):
         x = data_of(Normal(), 3000, seed=seed)
-        found = select_dimension(lambda k: DeepDiscreteEncoder(18, (6, k), Normal()), x, [1, 2, 3], SpectralRatio())
+        with pytest.warns(EstimateWarning, match="layer 2 by singular values is unreliable"):
+            found = select_dimension(lambda k: DeepDiscreteEncoder(18, (6, k), Normal()), x, [1, 2, 3], SpectralRatio())
         assert found.chosen == 2
+        assert "unreliable" in found.sentences[0]
         assert not found.fits
         with pytest.raises(ValueError, match="fits no model"):
             _ = found.best
+
+
+@pytest.mark.parametrize("sizes", [(18, 0, 2), (18, 6, 0), (18, 0)], ids=str)
+def test_every_layer_above_the_first_is_chosen_with_a_warning(sizes, tmp_path):
+    """The figures are the same whether the model has a layer above or not, and so is the doubt."""
+    x = Program(DeepDiscreteEncoder(54, (18, 6, 2), Normal()), None, 300).simulate(deep_design(3, 2, 5.0), 0)["items"]
+    depth, grid = sizes.index(0), [1, 2, 3] if sizes[-1] == 0 and len(sizes) == 3 else [5, 6, 7]
+    with pytest.warns(EstimateWarning, match=f"latents of layer {depth + 1} by singular values is unreliable") as caught:
+        found = select_dimension(lambda k: DeepDiscreteEncoder(54, tuple(size or k for size in sizes), Normal()), x, grid, "spectral")
+    assert len(caught) == 1
+    assert "by singular values is unreliable" in found.report(tmp_path / "page.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::inference.EstimateWarning")
+def test_the_spectral_number_of_a_middle_layer_leaves_the_truth_with_more_rows():
+    """The figures that the warning names."""
+    truth, model = deep_design(3, 2, 5.0), DeepDiscreteEncoder(54, (18, 6, 2), Normal())
+    right = {}
+    for num_rows in (2000, 8000):
+        tables = [Program(model, None, num_rows).simulate(truth, seed)["items"] for seed in range(8)]
+        chosen = [select_dimension(lambda k: DeepDiscreteEncoder(54, (18, k, 2), Normal()), x, range(5, 10), "spectral") for x in tables]
+        right[num_rows] = sum(own.chosen == 6 for own in chosen)
+    words = chosen[0].sentences[0]
+    number = ("none", "1", "2", "3", "4", "5", "6", "7", "all")
+    assert f"found in {number[right[2000]]} of 8 tables of 2,000 rows and in {number[right[8000]]} of 8 tables of 8,000" in words
+    assert right[8000] < right[2000]
 
 
 @pytest.mark.slow

@@ -66,8 +66,10 @@ __all__ = ["LayeredStructure"]
 
 MAX_SUMMED = 2.0**24  # rows times configurations of the first layer, and configurations of two layers
 MAX_ENUMERATED = 14  # latents of a layer
-PRODUCT_STARTS = 4  # where items depend on products of latents: a second spectral start, and latents of both flipped
-PRODUCT_SEARCH = StartSearch(batch=2 * PRODUCT_STARTS, finalists=PRODUCT_STARTS, least=PRODUCT_STARTS, cap=8 * PRODUCT_STARTS)
+FEW_STARTS = 4  # of SAEM; and where items depend on products of latents: two spectral starts, and latents of both flipped
+PRODUCT_SEARCH = StartSearch(batch=2 * FEW_STARTS, finalists=FEW_STARTS, least=FEW_STARTS, cap=8 * FEW_STARTS)
+SEARCH = StartSearch(batch=16, short_iterations=40, finalists=8, least=8, replicates=2, unseen=1.0, cap=64, budget=1e10)
+FEW_AT_ONCE = dataclasses.replace(SEARCH, batch=FEW_STARTS, finalists=FEW_STARTS, least=FEW_STARTS)  # where a batch of 16 alone exceeds the budget
 ROWS_OF_A_GAP = 200  # with fewer rows, singular values are too rough to say that they have no gap
 RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
@@ -162,7 +164,6 @@ class LayeredStructure(Structure):
         Warns:
             StartsWarning: if the singular values of the items show no gap after the number of latents, where no graph is given.
         """
-        build = spectral_start if init == "spectral" else random_start
         items = self._items(problem.data)
         if init == "spectral" and self.layers[0].edges is None and problem.num_rows >= ROWS_OF_A_GAP:
             words = missing_gap(leading_values(self.layers[0], items, problem.seed), self.layers[0].num_parents)
@@ -174,12 +175,24 @@ class LayeredStructure(Structure):
                     stacklevel=4,
                 )
         root = root_of_rows(self.root, problem.data[..., items.shape[-1] :], problem.weights)
-        return build(self.layers, root, items, num_restarts, problem.seed)
+        num_spectral = 0 if init == "random" else 1 if self._has_named_latents else num_restarts
+        builds = ((spectral_start, num_spectral), (random_start, num_restarts - num_spectral))
+        return _one_after_another([build(self.layers, root, items, num, problem.seed) for build, num in builds if num])
+
+    @property
+    def _has_named_latents(self) -> bool:
+        """Whether a graph is given and no item depends on products of latents. The spectral start may then match directions to the wrong latents, and EM from
+        it with some latents flipped ends where EM from it does: of several starts, all but the first are random."""
+        return any(layer.graph is not None for layer in self.layers) and all(layer.terms is None for layer in self.layers)
 
     def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
-        """The first start of the spectral ones is the same in every batch: later batches go without."""
-        found = self.start(problem, init, num_starts + (batch > 0))
-        return {name: value[-num_starts:] for name, value in found.items()}
+        """The first start of the spectral ones is the same in every batch: later batches go without. Where no graph is given, half of the starts are random."""
+        if self._has_named_latents or self.layers[0].terms is not None or init == "random":
+            found = self.start(problem, init, num_starts + (batch > 0))
+            return {name: value[-num_starts:] for name, value in found.items()}
+        half = num_starts // 2
+        spectral = self.start(problem, init, num_starts - half + (batch > 0))
+        return _one_after_another([{name: value[-(num_starts - half) :] for name, value in spectral.items()}, self.start(problem, "random", half)])
 
     def split_start(self, problem: Problem, smaller: Params) -> Params | None:
         return split_latent(self.layers, self.root, smaller, problem.seed)
@@ -466,14 +479,22 @@ class LayeredStructure(Structure):
             )
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """Exact EM up to 2^14 configurations of a layer, SAEM beyond; more starts where items depend on products. Where the
+        """Exact EM up to 2^14 configurations of a layer, from as many starts as it takes to find the best optimum again; SAEM beyond, from a few. Where the
         penalty is left open, it chooses one and fits on the graph that it left."""
-        method: EM | SAEM = EM() if max(self._num_configurations) <= 2**MAX_ENUMERATED else SAEM()
+        is_exact = max(self._num_configurations) <= 2**MAX_ENUMERATED
+        method: EM | SAEM = EM() if is_exact else SAEM()
         if is_open(self.model):
             return Recommendation(ChoosePenalty(method))
-        if self.layers[0].terms is None:
-            return Recommendation(method)
-        return Recommendation(method, num_restarts=PRODUCT_STARTS, search=PRODUCT_SEARCH if isinstance(method, EM) else None)
+        if not is_exact:
+            return Recommendation(method, num_restarts=1 if problem.start_given else FEW_STARTS)
+        if self.layers[0].terms is not None:
+            return Recommendation(method, num_restarts=FEW_STARTS, search=PRODUCT_SEARCH)
+        first = SEARCH.batch * SEARCH.short_iterations * len(problem.data) * self.layers[0].num_children * self._num_configurations[0]
+        return Recommendation(method, search=SEARCH if first <= SEARCH.budget else FEW_AT_ONCE)
+
+
+def _one_after_another(starts: Sequence[Params]) -> Params:
+    return {name: torch.cat([params[name] for params in starts]) for name in starts[0]}
 
 
 def _columns_of(site: str) -> Callable[[Params], Tensor]:

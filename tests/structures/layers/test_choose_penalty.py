@@ -93,14 +93,14 @@ def test_a_method_that_is_named_fits_the_program_as_it_is():
     assert dense.choice is None
     assert dense.model == model
     assert dense.graphs["loadings_1"].all()
-    same = fit(replace(model, penalty=None), x)
-    assert same.choice is None
+    assert fit(replace(model, penalty=None), x).choice is None
+    same = fit(replace(model, penalty=None), x, EM())
     assert same.log_likelihood == pytest.approx(dense.log_likelihood, abs=1e-9)
     given = fit(DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,)), x)
     assert given.choice is None
     assert given.graphs["loadings_1"].tolist() == [list(row) for row in GRAPH]
     lasso = DeepDiscreteEncoder(6, (2,), penalty=TruncatedLasso.bic(200))
-    shrunk, through = fit(lasso, x), fit(lasso, x, ChoosePenalty())
+    shrunk, through = fit(lasso, x, EM()), fit(lasso, x, ChoosePenalty())
     assert shrunk.objective == through.objective
     assert through.method == EM()
 
