@@ -243,6 +243,15 @@ class Structure:
             log_likelihood = program.log_marginal(params).double().cpu()
             return log_likelihood, log_likelihood + program.log_prior(params).double().cpu()
 
+    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params | None:
+        """Parameters whose classes lie ``apart`` times as far from one another: 1 as in ``params``, 0 all alike, as the data have them; None where no way is known.
+
+        Args:
+            params: without restarts.
+            apart: from 0 to 1.
+        """
+        return None
+
     def canonical(self, params: Params) -> Params:
         """The same law under the library's convention for labels and signs."""
         return params

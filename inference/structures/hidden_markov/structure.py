@@ -109,6 +109,16 @@ class HiddenMarkovStructure(Structure):
         blank = {name: value.expand(len(share), *value.shape[1:]) for name, value in problem.program_of_one_row().draw_prior(1, 0).items()}
         return self.steps(problem, CHUNK, 1).first(share, blank)
 
+    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params:
+        """Laws of rows from chances of the states that are mixed with even ones; moves mixed with even ones among those that are possible."""
+        share = smoothed_states(self.about, params, problem.data)[problem.data.isfinite().any(-1)]
+        share = apart * share + (1 - apart) / self.about.num_states
+        new = {name: value[0] for name, value in self.start_from(problem, share.unsqueeze(0)).items()}
+        moves = params["transitions"]
+        even = torch.ones_like(moves) if self.about.allowed is None else torch.tensor(self.about.allowed).to(moves)
+        kept = {"transitions": apart * moves + (1 - apart) * even / even.sum(-1, keepdim=True)}
+        return new | kept | {name: params[name] for name in ("initial",) if name in params}
+
     def split_starts(self, problem: Problem, smaller: Params) -> Params:
         """A start for each state of a model with one state less, which is cut in two across the direction in which its rows spread most."""
         k, seen = self.about.num_states - 1, problem.data.isfinite().any(-1)

@@ -108,6 +108,11 @@ class MixtureStructure(Structure):
         blank = {name: value.expand(len(share), *value.shape[1:]) for name, value in program.draw_prior(1, 0).items()}
         return self.steps(problem, 2**18, 1).first(share, blank)
 
+    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params:
+        """An M-step from chances of the components that are mixed with even ones, which leaves the moments of all rows together as they are."""
+        share = apart * self.shares(params, problem.data) + (1 - apart) / self.about.num_components
+        return {name: value[0] for name, value in self.start_from(problem, share.unsqueeze(0)).items()}
+
     def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
         """Every other start from random rows: k-means++ spreads the centres, and misses components that lie inside another."""
         first, second = self.start(problem, init, num_starts), self.start(problem, "random", num_starts)
