@@ -244,12 +244,7 @@ class Structure:
             return log_likelihood, log_likelihood + program.log_prior(params).double().cpu()
 
     def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params | None:
-        """Parameters whose classes lie ``apart`` times as far from one another: 1 as in ``params``, 0 all alike, as the data have them; None where no way is known.
-
-        Args:
-            params: without restarts.
-            apart: from 0 to 1.
-        """
+        """Parameters, without restarts, whose classes lie ``apart`` times as far from one another: 1 as in ``params``, 0 all alike; None where unknown."""
         return None
 
     def canonical(self, params: Params) -> Params:

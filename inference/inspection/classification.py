@@ -47,7 +47,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +57,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from inference.base.progress import NoProgress
-from inference.base.structure import Problem
+from inference.base.structure import Problem, Structure
 from inference.bootstrap import replicates, simulated_table
 from inference.engines.em import EM
 from inference.engines.em_many_data_sets import fit_sets, fits_sets
@@ -84,7 +83,7 @@ CLASS_REPLICATES = 8, 4  # data sets at each distance of the classes, where EM t
 CLASS_REFIT = EM(tolerance=1e-4, max_iterations=300)
 STARTS = (3, 2)  # of a refit beside the truth: spread out, and at random; those of a plain call are more
 MOST_DISTANCES = 4
-MOST_SIZES = 2**15, 2**11  # steps times classes times items, up to which data sets are simulated unasked, as a batch and one by one
+MOST_SIZES = 2**14, 2**11  # steps times classes times items, up to which data sets are simulated unasked, as a batch and one by one
 ENOUGH_ROWS, ENOUGH_GAIN = 100, 5  # a parameter; nats a parameter: together they leave less than half a per cent to take off
 
 
@@ -225,17 +224,13 @@ def class_accuracy(fit: FitRecord, data: Any, num_replicates: int | None = None,
     check_size(owner, "seed", seed, least=0)
     chances = _lines(posterior_latents(fit, data), owner, fit.model_name)
     own = _judged(chances, chances)
-    refused = _refused(fit, len(first_tensor(checked_as_fitted(fit, data)[0])))
+    refused = _refused(fit, data)
     if refused and num_replicates:
         raise ValueError(f"{owner}: num_replicates={num_replicates} needs a point estimate of classes, and the rows of its fit: {refused}; num_replicates=0 was expected")
     if refused or num_replicates == 0:
         return _as_said(own, refused or "num_replicates is 0")
     with quiet():
         problem = problem_of(fit.model, checked_as_fitted(fit, data)[0], seed)
-        if problem.structure.drawn_together(problem, fit.params, 0.0) is None:
-            if num_replicates:
-                raise ValueError(f"{owner}: num_replicates=0 was expected, got {num_replicates}: no way is known to draw the classes of {fit.model_name} together")
-            return _as_said(own, f"no way is known to draw the classes of {fit.model_name} together")
         gain, params = _gain(problem, fit.params), fit.num_parameters
         is_batch = fits_sets(problem, CLASS_REFIT)
         usual = CLASS_REPLICATES[0 if is_batch else 1]
@@ -254,8 +249,11 @@ def _as_said(own: np.ndarray, note: str) -> ClassAccuracy:
     return ClassAccuracy(float(own[0]), float(own[0]), 0.0, own[3:], float(own[1]), float(own[2]), float(own[2]), 1.0, note)
 
 
-def _refused(fit: FitRecord, num_rows: int) -> str:
+def _refused(fit: FitRecord, data: Any) -> str:
     """Why no data sets are simulated; "" where they may be."""
+    if type(fit.structure).drawn_together is Structure.drawn_together:
+        return f"no way is known to draw the classes of {fit.model_name} together"
+    num_rows = len(first_tensor(checked_as_fitted(fit, data)[0]))
     if fit.draws is not None:
         return "the fit has posterior draws"
     if fit.row_weights is not None:
@@ -361,9 +359,8 @@ def _replicated(problem: Problem, params: Params, apart: float, num_sets: int, s
         said, true = (_lines(structure.latent_means(own.program(), at), "class_accuracy", "") for at in (best, truth))
         found.append(_judged(said, true))
     judged = np.array(found)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a class that no refit puts a row into
-        mean = np.nanmean(judged, 0)
+    counts = (~np.isnan(judged)).sum(0)  # 0 for a class that no refit puts a row into
+    mean = np.divide(np.nansum(judged, 0), counts, out=np.full(judged.shape[1], np.nan), where=counts > 0)
     spread = max(1, num_sets - 1) ** 0.5
     return _Replicated(float(np.mean(gains)), float(np.std(gains) / spread), mean, float(judged[:, 0].std() / spread))
 

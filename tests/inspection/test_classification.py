@@ -220,7 +220,7 @@ def test_classes_of_steps_are_corrected_too(model: Any, shape: tuple[int, ...]) 
     assert found.worthless
 
 
-def test_classes_that_are_not_corrected_say_why() -> None:
+def test_classes_that_are_not_corrected_say_why(tested: tuple[AttributeDesign, Fit, torch.Tensor, torch.Tensor]) -> None:
     result, items, _ = classes(0, 2.0)
     assert class_accuracy(result, items, 0).note == "num_replicates is 0"
     assert class_accuracy(result, items[:7]).note == "these are 7 rows, and the fit is of 90"
@@ -233,7 +233,5 @@ def test_classes_that_are_not_corrected_say_why() -> None:
     assert found.note == "117 rows for each parameter leave next to nothing to take off"
     assert found.accuracy == found.said == pytest.approx(right, abs=0.005)
     assert not found.worthless
-    design = mastery_test(9, 3, seed=1)
-    answers, _ = design.draw(60, seed=1)
     with pytest.raises(ValueError, match="one latent of several values a row was expected, got LatentAttributeModel"):
-        class_accuracy(fit(design.model, answers, EM(max_iterations=20), num_restarts=1), answers)
+        class_accuracy(tested[1], tested[2])

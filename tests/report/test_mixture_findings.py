@@ -90,7 +90,7 @@ def test_groups_that_rows_do_not_tell_apart_are_named(tmp_path):
         "weights": torch.tensor([0.5, 0.5]).double(), "predictors": torch.tensor([[0.1, 0.0], [-0.1, 0.0]]).double(), "dispersion": torch.ones(2, 2).double(),
     })  # fmt: skip
     page = write_report(result, data, tmp_path / "page.html").read_text()
-    assert "Do not report single rows of group" in page
+    assert "Report no single row, and doubt the groups" in page
 
 
 def test_a_page_of_noise_says_that_its_groups_are_worthless(tmp_path):
