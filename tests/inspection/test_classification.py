@@ -181,6 +181,7 @@ def test_classes_that_are_there_keep_their_accuracy() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")  # of bits that a class always answers alike
 def test_corrected_shares_of_random_classes_are_unbiased() -> None:
     """Sixty models, of no classes to clear ones; ``benchmarks/class_accuracy.py`` has 200."""
     gaps = []
