@@ -24,7 +24,7 @@ SMALL = {
     "independent_classifiers.md": (
         "num_rows, num_board, num_pairs = 800, 1200, 400\nnum_halves, num_epochs, num_restarts = 2, 10, 2\nnum_discriminator_epochs = 15"
     ),
-    "latent_attributes.md": "num_rows, num_graph_rows, num_students, num_draws, num_starts, tolerance = 300, 500, 200, 20, 1, 1e-5",
+    "latent_attributes.md": "num_rows, num_graph_rows, num_students, num_starts, tolerance = 300, 500, 200, 1, 1e-5",
     "hidden_markov.md": "num_animals, num_steps = 3, 120",
     "twenty_tasks.md": "num_rows, num_steps, num_replicates = 200, 80, 6",
     "options_hmm.md": "num_sequences, num_steps = 25, 40\nchain_steps = 5000",

@@ -244,6 +244,10 @@ class Structure:
             log_likelihood = program.log_marginal(params).double().cpu()
             return log_likelihood, log_likelihood + program.log_prior(params).double().cpu()
 
+    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params | None:
+        """Parameters, without restarts, whose classes lie ``apart`` times as far from one another: 1 as in ``params``, 0 all alike; None where unknown."""
+        return None
+
     def canonical(self, params: Params) -> Params:
         """The same law under the library's convention for labels and signs."""
         return params

@@ -1,4 +1,10 @@
-"""From a fitted table to a graph of causes, with what is firm in it and what is not."""
+r"""From a fitted table to a graph of causes, with what is firm in it and what is not.
+
+One graph is drawn, listed and spoken of: the class with the largest probability (:mod:`inference.causal.edges`), whose error is least where any wrong graph
+costs the same. A search maximises :math:`P(G \mid \hat p, n)` at one table; without draws the probabilities are of the same table, so that an exact search ends in
+their maximum. Over draws they average :math:`P(G \mid p_b, n_b)`, whose maximum may be another graph: then that one is drawn, and the search's is
+named once, as a rival. Without probabilities, and where its own is the largest up to rounding, the search's graph counts.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +17,10 @@ import numpy as np
 from inference.base.drawing import draw
 from inference.causal.classes import MOST_SAMPLED
 from inference.causal.edges import EdgeProbabilities, edge_probabilities, search_way
-from inference.causal.graphs import Cpdag, as_names
+from inference.causal.graphs import Cpdag, as_names, pdag_of
 from inference.causal.independence import Dependence
-from inference.causal.pdags import Pdag, meek_closure, parents_reversed
-from inference.causal.scores import Score, score_rule
+from inference.causal.pdags import Pdag, extension_of, meek_closure, parents_reversed
+from inference.causal.scores import Score, SetScores, score_rule
 from inference.causal.search import Found, Search
 from inference.causal.strength import EdgeStrength, IndependenceClaim, TripleStrength, strengths
 from inference.causal.tables import Marginals, as_table, check_rows
@@ -25,6 +31,7 @@ __all__ = ["CausalReport", "discover"]
 
 MOST_DOUBTS = 12  # that a text spells out
 FIRM = 0.9  # an arrow with a smaller probability is left open, an edge with a smaller one is in doubt
+SAME = 1e-6  # of a probability: no difference
 
 
 @shows_briefly
@@ -33,10 +40,10 @@ class CausalReport:
     """A graph of causes among attributes, and how far to believe it.
 
     Args:
-        graph: the CPDAG with the largest score that the search met.
+        graph: the most probable CPDAG; the one with the largest score that the search met where that is as probable, or there are no probabilities.
         score: its score.
         num_rows: that the table was taken to be worth.
-        ties: other graphs that score the same up to rounding.
+        ties: other graphs that score the same up to rounding, where ``graph`` has the largest score that the search met.
         complete: whether ``ties`` holds all of them.
         optimal: whether no graph scores more.
         edges, triples, independences: how far each claim of the graph stands from its opposite.
@@ -44,6 +51,7 @@ class CausalReport:
         open_arrows: bool (K, K), arrows of the graph whose direction is not firm: they are drawn as lines.
         open_edges: bool (K, K), symmetric, edges that may not be there: they are drawn dotted.
         level: of the tests.
+        searched: the CPDAG with the largest score that the search met, on the table itself.
     """
 
     graph: Cpdag
@@ -59,6 +67,12 @@ class CausalReport:
     open_arrows: np.ndarray
     open_edges: np.ndarray
     level: float
+    searched: Cpdag
+
+    @property
+    def probability(self) -> float:
+        """Of the graph as a whole; NaN where it has none, or is not among the ten most probable."""
+        return float("nan") if self.probabilities is None else self.probabilities.of(self.graph)
 
     @property
     def firm(self) -> Cpdag:
@@ -75,6 +89,11 @@ class CausalReport:
     def doubts(self) -> tuple[str, ...]:
         """What is not firm, one or two sentences a piece; empty where all is."""
         names, out = self.graph.names, []
+        if self.searched != self.graph:
+            out.append(
+                f"The table by itself, worth {self.num_rows:,.0f} rows, has its largest score with another graph: "
+                f"{'; '.join(self.searched.text().splitlines())}. Over all tables that might be the true one it is less probable."
+            )
         for other in self.ties:
             out.append(
                 f"Another graph fits exactly as well: {'; '.join(other.text().splitlines())}. Data of this kind cannot choose between "
@@ -100,22 +119,33 @@ class CausalReport:
                 found = claim.dependence
                 out.append(
                     f"The graph has no edge between {names[found.first]} and {names[found.second]}, but the table says otherwise: "
-                    f"{_shown(found, names)} (p = {found.p_value:.2g}). It was too little for the score."
+                    f"{_shown(found, names)} (p = {found.p_value:.2g}). {self._too_little}"
                 )
         return (*out, *self._improbable())
+
+    @property
+    def _too_little(self) -> str:
+        """Why a dependence that a test sees makes no edge."""
+        return "It was too little for the score." if self.searched == self.graph else "Graphs without it are more probable."
+
+    @property
+    def may_be_joined(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (smaller, larger) without an edge in the graph whose probability of one is above a tenth."""
+        if self.probabilities is None:
+            return ()
+        missing = np.triu(~(self.graph.matrix | self.graph.matrix.T) & (self.probabilities.adjacent > 1 - FIRM), 1)
+        return tuple((int(i), int(j)) for i, j in np.argwhere(missing))
 
     def _improbable(self) -> list[str]:
         if self.probabilities is None:
             return []
-        names, matrix, adjacent = self.graph.names, self.graph.matrix, self.probabilities.adjacent
-        out = []
-        for i, j in zip(*np.triu_indices(len(names), 1), strict=True):
-            joined = bool(matrix[i, j] | matrix[j, i])
-            if joined and adjacent[i, j] < FIRM:
-                out.append(f"That {names[i]} and {names[j]} are joined at all has probability {adjacent[i, j]:.2f}.")
-            elif not joined and adjacent[i, j] > 1 - FIRM:
-                out.append(f"{names[i]} and {names[j]} are not joined here, but may be: probability {adjacent[i, j]:.2f}.")
-        return out
+        names, adjacent = self.graph.names, self.probabilities.adjacent
+        out = [
+            f"That {names[i]} and {names[j]} are joined at all has probability {adjacent[i, j]:.2f}."
+            for i, j in (edge.pair for edge in self.edges)
+            if adjacent[i, j] < FIRM
+        ]
+        return out + [f"{names[i]} and {names[j]} are not joined here, but may be: probability {adjacent[i, j]:.2f}." for i, j in self.may_be_joined]
 
     def _points_through(self, triple: TripleStrength) -> bool:
         """Whether an arrow into the middle of a triple forces the other edge to point away."""
@@ -145,7 +175,9 @@ class CausalReport:
         """The graph, each edge with its strength, what is in doubt, and what no such graph can say."""
         names, matrix = self.graph.names, self.graph.matrix
         kind = "the best of all graphs" if self.optimal else "the best graph that the search met"
-        lines = [f"What may cause what among {len(names)} attributes: {kind}, from a table worth {self.num_rows:,.0f} rows."]
+        kind = kind if self.searched == self.graph else "the most probable graph"
+        whole = "" if np.isnan(self.probability) else f" Its probability as a whole is {self.probability:.2f}."
+        lines = [f"What may cause what among {len(names)} attributes: {kind}, from a table worth {self.num_rows:,.0f} rows.{whole}"]
         if not self.edges:
             lines.append("No two attributes are joined: the table looks like that of independent attributes.")
         for edge in self.edges:
@@ -205,7 +237,8 @@ def discover(
 ) -> CausalReport:
     """The graph of causes that a table of profile probabilities speaks for.
 
-    The table itself is scored, as expected counts at ``num_rows``: no pseudo-sample is drawn. An arrow is left open where it hangs on a dependence that cannot be told
+    The table itself is scored, as expected counts at ``num_rows``: no pseudo-sample is drawn. The graph is the most probable one where probabilities of graphs are
+    known, else the one that the search ends in. An arrow is left open where it hangs on a dependence that cannot be told
     from zero, where graphs of the same score disagree, or where its probability is below 0.9.
 
     Args:
@@ -238,6 +271,11 @@ def discover(
     elif num_attributes <= MOST_SAMPLED:
         probabilities = edge_probabilities(checked[None], rows, score=rule, names=labels)
     found = way.best(checked, rows, rule)
+    searched = Cpdag(found.graph.matrix, labels)
+    if probabilities is not None and not probabilities.of(searched) >= (1 - SAME) * probabilities.classes[0][1]:
+        drawn = pdag_of(probabilities.modal.matrix)
+        total = SetScores(checked, rows, rule).total(extension_of(drawn) or ())
+        found = Found(drawn, total, (), False, False)
     edges, triples, missing = strengths(found.graph, Marginals(checked), rows, level, confidence)
     open_arrows, open_edges = _open(found, edges, triples, probabilities, level)
     return CausalReport(
@@ -254,6 +292,7 @@ def discover(
         open_arrows,
         open_edges,
         level,
+        searched,
     )
 
 

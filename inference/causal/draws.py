@@ -6,10 +6,14 @@ Three kinds, from the least asked for to the most:
 * :func:`resampled_tables` needs the posterior profile probabilities: a Bayesian bootstrap of the rows (Rubin 1981), the table refitted by EM;
 * :func:`imputed_tables` completes every row with a profile, by Gibbs sampling between profiles and table (Tanner and Wong 1987).
 
-They are not used alike. A completed table *is* a sample: N rows of profiles, some of them guessed. Scoring it at N is right, and missing information
-enters because the guesses differ. The other two differ from the truth by the error of the estimate *and* by their own spread around it, twice the variance,
+They are not used alike. Draws around an estimate differ from the truth by the error of the estimate *and* by their own spread around it, twice the variance,
 and what depends by chance then looks stronger than it is; score them at half the number of rows (which finds weak edges less often) or use
-them for intervals of information only.
+them for intervals of information only. A completed table holds N rows, of which some are guessed under a table that no graph binds. Where the estimate is worth n
+rows its error has variance 1/n, and the guesses add 1/n - 1/N: score it at the rows of a sample with that variance (:func:`completed_rows`),
+
+.. math:: \Bigl(\frac2n - \frac1N\Bigr)^{-1} = \frac{N n}{2 N - n},
+
+which is N where every profile is known, and half of n where hardly any is.
 
 The last two know the likelihood of the items through :math:`L_{i\alpha} \propto \varphi_{i\alpha} / p_\alpha`, the item parameters staying where they are.
 """
@@ -23,7 +27,7 @@ import numpy as np
 from inference.causal.tables import as_table, as_tables, check_rows
 from ppl_models.parts.validation import check_size, is_number
 
-__all__ = ["dirichlet_tables", "imputed_tables", "likelihoods_of", "resampled_tables"]
+__all__ = ["completed_rows", "dirichlet_tables", "imputed_tables", "likelihoods_of", "resampled_tables"]
 
 WARM_UP = 50  # sweeps before the first table is kept
 CHUNK = 2**22  # numbers held at once
@@ -84,10 +88,17 @@ def resampled_tables(posterior: Any, table: Any = None, num_draws: int = 200, se
     return out
 
 
+def completed_rows(observed_rows: float, num_rows: float) -> float:
+    """What a table of completed rows is worth, where that of the fit is worth ``num_rows`` of ``observed_rows``; see above."""
+    worth = min(float(num_rows), float(observed_rows))
+    return observed_rows * worth / (2 * observed_rows - worth)
+
+
 def imputed_tables(posterior: Any, table: Any = None, num_draws: int = 200, seed: int = 0, prior_rows: float = 1.0, thin: int = 1) -> np.ndarray:
     """Shares of profiles among the rows, every row completed with a profile drawn from its posterior, (num_draws, 2^K).
 
-    Between completions the table is drawn from its Dirichlet given the last one; 50 sweeps go before the first that is kept. Score them at N rows.
+    Between completions the table is drawn from its Dirichlet given the last one; 50 sweeps go before the first that is kept. Score them at
+    N n / (2 N - n) rows, n being what the table is worth (:func:`inference.causal.effective_rows`).
 
     Args:
         posterior: profile probabilities of every row at the fit, (N, 2^K).

@@ -32,6 +32,7 @@ __all__ = ["EdgeProbabilities", "edge_probabilities", "search_way"]
 MOST_EXACT = 8  # attributes that are searched exactly unless told otherwise
 MOST_CLASSES = 10  # that a record names
 CHUNK = 2**22  # numbers held at once
+DIGITS = 9  # of probabilities of graphs that are compared
 MUCH = 0.05  # probability of graphs that were not summed over, above which a text says so
 
 
@@ -45,7 +46,8 @@ class EdgeProbabilities:
         adjacent: that i and j are joined at all, (K, K), symmetric.
         arrow: that there is an arrow i -> j, the same in all DAGs of the class, (K, K).
         line: that they are joined by a line, (K, K), symmetric; ``adjacent = arrow + arrow.T + line``.
-        classes: the most probable CPDAGs with their probabilities, at most ten, the most probable first.
+        classes: the most probable CPDAGs with their probabilities, at most ten, the most probable first; of several as probable the one whose edges
+            and arrows are more probable one by one.
         num_classes: how many have a probability of at least one in a thousand.
         num_tables: averaged over.
         averaged: whether graphs were summed over given each table; if not, only the best of each table counts.
@@ -68,6 +70,10 @@ class EdgeProbabilities:
     def modal(self) -> Cpdag:
         """The most probable CPDAG."""
         return self.classes[0][0]
+
+    def of(self, graph: Cpdag) -> float:
+        """The probability of a CPDAG; NaN where it is not among ``classes``."""
+        return next((share for other, share in self.classes if np.array_equal(other.matrix, graph.matrix)), float("nan"))
 
     @property
     def median(self) -> Cpdag:
@@ -122,7 +128,8 @@ def edge_probabilities(
         tables: draws, (B, 2^K) or (B, 2, ..., 2), as made by :func:`~inference.causal.imputed_tables`,
             :func:`~inference.causal.dirichlet_tables`, :func:`~inference.causal.resampled_tables`, or posterior or bootstrap draws of a fit; ``table[None]``
             for the fitted table alone.
-        num_rows: what each is worth: N for completed tables, half the effective rows for draws around an estimate (:mod:`inference.causal.draws` says why).
+        num_rows: what each is worth: N n / (2 N - n) for completed tables, n being the effective rows, and n / 2 for draws around an estimate
+            (:mod:`inference.causal.draws` says why).
         score: ``BDeu()`` if None.
         search: how to find the best class of each table where ``average`` is False; exact up to eight attributes, else ``GES()``, if None.
         average: sum over graphs given each table (at most twelve attributes, from six on over those that draws find); if None, wherever that can be done.
@@ -158,10 +165,13 @@ def edge_probabilities(
         shares = np.array(list(counts.values())) / len(checked)
         matrices = np.stack([graph.matrix for graph in counts])
     joint = np.tensordot(shares, matrices & ~matrices.swapaxes(1, 2), 1), np.tensordot(shares, matrices & matrices.swapaxes(1, 2), 1)
-    best = np.argsort(-shares, kind="stable")[:MOST_CLASSES]
+    adjacent = joint[0] + joint[0].T + joint[1]
+    agreement = np.where(matrices & ~matrices.swapaxes(1, 2), 2 * joint[0], np.where(matrices & matrices.swapaxes(1, 2), joint[1], 0.0)).sum((1, 2))
+    agreement += np.where(matrices | matrices.swapaxes(1, 2), 0.0, 1 - adjacent).sum((1, 2))  # a pair counts twice everywhere
+    best = np.lexsort((-agreement, -shares.round(DIGITS)))[:MOST_CLASSES]
     return EdgeProbabilities(
         labels,
-        joint[0] + joint[0].T + joint[1],
+        adjacent,
         joint[0],
         joint[1],
         tuple((Cpdag(matrices[place], labels), float(shares[place])) for place in best if shares[place] > 0),

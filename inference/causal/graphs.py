@@ -90,10 +90,12 @@ class Cpdag:
         """The graph as a picture; see :func:`inference.plots.plot_causal_graph`."""
         return draw("plot_causal_graph", self, ax=ax)
 
-    def text(self) -> str:
-        """Every edge on a line of its own."""
+    def text(self, open_lines: np.ndarray | None = None) -> str:
+        """Every edge on a line of its own; ``open_lines``, bool (K, K), are said to be left open."""
         edges = [f"{self.names[i]} → {self.names[j]}" for i, j in self.arrows]
-        edges += [f"{self.names[i]} — {self.names[j]}" for i, j in self.lines]
+        for i, j in self.lines:
+            is_open = open_lines is not None and bool(open_lines[i, j])
+            edges.append(f"{self.names[i]} — {self.names[j]}" + (" (the direction is left open)" if is_open else ""))
         return "\n".join(edges) if edges else "no edges"
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from inference.causal.classes import MOST_SAMPLED
 from inference.causal.discovery import CausalReport, discover
-from inference.causal.draws import imputed_tables
+from inference.causal.draws import completed_rows, imputed_tables
 from inference.causal.effective_rows import MOST_PROFILES, EffectiveRows, effective_rows
 from inference.causal.on_rows import RowComparison, compare_on_rows
 from inference.causal.scores import Score
@@ -25,6 +26,7 @@ from ppl_models.parts.showing import shows_briefly
 from ppl_models.parts.validation import check_size
 
 LEAST_SHARE = 0.05  # of the rows that a table must be worth for a graph to be drawn
+MANY_DRAWS = 200  # completions of the rows of many attributes
 MOST_RIVALS = 5  # graphs that are refitted to the rows beside the best
 NOT_DETERMINED = (
     "No graph is drawn: with this Q-matrix the answers do not tell enough profiles apart, so that very different tables of the attributes fit alike, "
@@ -148,7 +150,7 @@ def discover_attributes(
     num_rows: float | None = None,
     score: Score | None = None,
     search: Search | None = None,
-    num_draws: int = 200,
+    num_draws: int | None = None,
     seed: int = 0,
     latent: str | None = None,
     level: float = 0.05,
@@ -158,15 +160,16 @@ def discover_attributes(
     """The graph of causes among a fit's attributes, with what the rows are worth and how probable each edge is.
 
     The table of profiles is scored at its effective number of rows (:func:`inference.causal.effective_rows`; the item parameters' share in the uncertainty
-    counts where they are few enough to differentiate by). Probabilities of edges come from the rows completed with profiles many times
-    (:func:`inference.causal.imputed_tables`), the items held at their estimates.
+    counts where they are few enough to differentiate by), and probabilities of graphs and edges are those given the same table at the same rows, so that the graph
+    drawn is the most probable one. With ``num_draws`` they come from the rows completed with profiles many times (:func:`inference.causal.imputed_tables`), the items
+    held at their estimates, and the graph is the most probable one over these: single edges then count a little better, the graph as a whole is the true one less often.
 
     Args:
         fit: of a model whose attributes have a free table of profiles (``LatentAttributeModel(..., root=Saturated())``), so that the data decide what depends on what.
         data: the rows that were fitted.
         num_rows: what the table is worth; None to find out.
         score, search, level, confidence: as :func:`inference.causal.discover`.
-        num_draws: completions of the rows.
+        num_draws: completions of the rows; None for none, and 200 where more than twelve attributes are too many to sum over graphs.
         seed: of them.
         latent: the site of the attributes; None for the deepest.
         names: of the attributes; None for the model's.
@@ -175,7 +178,8 @@ def discover_attributes(
         ValueError: as :func:`profile_posterior` and :func:`inference.causal.discover`; for a law of the attributes that is not free.
     """
     owner = "discover_attributes"
-    check_size(owner, "num_draws", num_draws)
+    if num_draws is not None:
+        check_size(owner, "num_draws", num_draws)
     found = profile_posterior(fit, data, latent)
     root = fit.structure.root
     num_attributes = len(found.names)
@@ -190,20 +194,22 @@ def discover_attributes(
             raise ValueError(f"{owner}: give num_rows; what {2**num_attributes:,} profiles are worth in rows cannot be worked out (at most {MOST_PROFILES:,})")
         rows = effective_rows(found.posterior, found.table, _item_scores(fit, data, len(found.posterior)))
         num_rows = rows.num_rows
-    draws = imputed_tables(found.posterior, found.table, num_draws, seed)
+    if num_draws is None and num_attributes > MOST_SAMPLED:
+        num_draws = MANY_DRAWS
+    draws = None if num_draws is None else imputed_tables(found.posterior, found.table, num_draws, seed)
     causal = discover(
         found.table,
         num_rows,
         score=score,
         search=search,
         draws=draws,
-        draw_rows=len(found.posterior),
+        draw_rows=completed_rows(len(found.posterior), num_rows),
         level=level,
         confidence=confidence,
         names=found.names if names is None else names,
     )
     rivals = [] if causal.probabilities is None else [graph for graph, _ in causal.probabilities.classes[:MOST_RIVALS]]
-    on_rows = compare_on_rows([causal.graph, *causal.ties, *rivals], found.posterior, found.table, names=causal.graph.names)
+    on_rows = compare_on_rows([causal.graph, causal.searched, *causal.ties, *rivals], found.posterior, found.table, names=causal.graph.names)
     return AttributeReport(causal, rows, on_rows, found)
 
 

@@ -83,7 +83,7 @@ def class_of(parents: Sequence[int]) -> Pdag:
     return meek_closure(Pdag(tuple(kept), lines))
 
 
-def meek_closure(graph: Pdag, doubtful: Mapping[int, Sequence[tuple[int, int]]] | None = None) -> Pdag:
+def meek_closure(graph: Pdag, doubtful: Mapping[int, Sequence[tuple[int, int]]] | None = None, disputed: Sequence[int] | None = None) -> Pdag:
     r"""All arrows that Meek's four rules (1995) force, added.
 
     For a line a - b: (1) c -> a, c and b not adjacent; (2) a -> c -> b; (3) a - c -> b, a - d -> b, c and d not adjacent; (4) a - d, d -> c -> b,
@@ -94,8 +94,10 @@ def meek_closure(graph: Pdag, doubtful: Mapping[int, Sequence[tuple[int, int]]] 
         graph: arrows and lines.
         doubtful: node -> pairs of its neighbours for which it is not known that they do not meet head to head there; rules 1 and 3 do
             not argue from them.
+        disputed: node -> those of its neighbours by lines whose line is never turned, and argued from by no rule.
     """
-    parents, lines, children = list(graph.parents), list(graph.neighbours), graph.children
+    kept = [0] * len(graph.parents) if disputed is None else disputed
+    parents, lines, children = list(graph.parents), [own & ~mask for own, mask in zip(graph.neighbours, kept, strict=True)], graph.children
     adjacent = graph.adjacent
     unsure = {(a, *pair) for a, pairs in (doubtful or {}).items() for c, d in pairs for pair in ((c, d), (d, c))}
 
@@ -122,7 +124,7 @@ def meek_closure(graph: Pdag, doubtful: Mapping[int, Sequence[tuple[int, int]]] 
             lines[b] &= ~(1 << a)
             parents[b] |= 1 << a
             children[a] |= 1 << b
-    return Pdag(tuple(parents), tuple(lines))
+    return Pdag(tuple(parents), tuple(own | mask for own, mask in zip(lines, kept, strict=True)))
 
 
 def extension_of(graph: Pdag) -> tuple[int, ...] | None:

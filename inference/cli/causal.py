@@ -25,7 +25,9 @@ class GraphScore(StrEnum):
 @app.command()
 def causal(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that fit attributes wrote, with a saturated root.")],
-    draws: Annotated[int, typer.Option(min=1, help="Completions of the rows that the probabilities of edges are averaged over.")] = 200,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="Completions of the rows that probabilities are averaged over; without, they are those given the table itself.")
+    ] = None,
     score: Annotated[GraphScore, typer.Option(help="Marginal likelihood (BDeu) or BIC.")] = GraphScore.bdeu,
     seed: Seed = 0,
     verbose: Verbose = False,

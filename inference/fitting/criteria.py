@@ -87,7 +87,9 @@ def icl(fit: FitRecord, data: Any) -> float:
 
 
 def entropy_r2(fit: FitRecord, data: Any) -> float:
-    """How well the classes of the rows are told apart: 1 where every row is certain, 0 where no row says anything.
+    """How certain the posterior is of the classes of the rows: 1 where every row is certain, 0 where no row says anything.
+
+    The posterior takes the estimates for the truth and is too sure where rows are few; ``inference.inspection.class_accuracy`` corrects for that.
 
     Args, Raises: as :func:`icl`.
     """

@@ -1,7 +1,7 @@
 """What to make of fitted latents: topics, groups, causes, dictionaries, options, hidden states."""
 
 from inference.inspection.attributes import Reversal, reversals
-from inference.inspection.classification import Classification, classify_rows
+from inference.inspection.classification import ClassAccuracy, Classification, class_accuracy, classify_rows
 from inference.inspection.classifier_curves import ClassifierCurves, classifier_curves
 from inference.inspection.classifier_ensemble import ClassifierEnsemble, CurveBands, WeightSpread, classifier_ensemble
 from inference.inspection.classifiers import ClassifierReadout, component_histogram, read_classifiers
@@ -76,7 +76,9 @@ __all__ = [
     "classifier_ensemble",
     "component_histogram",
     "read_classifiers",
+    "ClassAccuracy",
     "Classification",
+    "class_accuracy",
     "Reversal",
     "classify_rows",
     "reversals",

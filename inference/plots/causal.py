@@ -35,7 +35,7 @@ def plot_causal_graph(
     Args:
         graph: arrows and lines.
         weights: strength of each edge, not negative, (K, K): wider is stronger; all alike if None.
-        open_arrows: bool (K, K), arrows whose direction is not firm: dashed lines without a head.
+        open_arrows: bool (K, K), edges whose direction is left open: dashed lines without a head.
         open_edges: bool (K, K), edges that may not be there: dotted.
         ax: where to draw; a new figure if None.
 

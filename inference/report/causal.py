@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from inference.causal.graphs import Cpdag
 from inference.causal.of_fit import NOT_DETERMINED, AttributeReport
 from inference.report.page import number, picture, write_page
 from inference.report.parts import Bullets, Finding, Heading, Note, Paragraph, Part, Section, Table, Verdict
@@ -39,10 +40,12 @@ def verdict_in_words(report: AttributeReport) -> list[str]:
     doubtful = int(causal.open_edges.sum()) // 2
     arrows = [(i, j) for i, j in causal.graph.arrows if not causal.open_arrows[i, j] and not causal.open_edges[i, j]]
     joined = "1 pair of attributes is joined" if edges == 1 else f"{edges} pairs of attributes are joined"
-    words = [f"{joined} directly" + (f", {doubtful} of them with some doubt." if doubtful else ", none of them in doubt.")]
+    missing = len(causal.may_be_joined)
+    more = f"; {missing} more may be" if missing else ""
+    words = [f"{joined} directly" + (f", {doubtful} of them with some doubt{more}." if doubtful else f", none of them in doubt{more}.")]
     if arrows:
         shown = "; ".join(f"{names[i]} → {names[j]}" for i, j in arrows)
-        words.append(f"Firm directions: {shown}. The other edges have none that such data could decide.")
+        words.append(f"Firm directions: {shown}." + (" The other edges have none that such data could decide." if len(arrows) < edges else ""))
     else:
         words.append("No direction is firm: the graph says which attributes go together directly, and not which comes first.")
     if causal.ties:
@@ -50,10 +53,11 @@ def verdict_in_words(report: AttributeReport) -> list[str]:
     if causal.nearly_unfaithful:
         pairs = ", ".join(f"{names[i]} and {names[k]}" for i, k in (edge.pair for edge in causal.nearly_unfaithful))
         words.append(f"Take care with {pairs}: their dependence all but vanishes in part of the data (near-broken faithfulness).")
+    if causal.searched != causal.graph:
+        words.append("The table by itself has its largest score with another graph, which is less probable over all tables that might be the true one.")
     if causal.probabilities is not None:
-        most = causal.probabilities.classes[0][1]
-        rivals = ", so many graphs explain the answers about as well: read the probabilities of single edges, and not one graph" if most < RARE else ""
-        words.insert(1, f"The most probable graph as a whole has probability {most:.2f}{rivals}.")
+        rivals = ", so many graphs explain the answers about as well: read the probabilities of single edges, and not one graph" if causal.probability < RARE else ""
+        words.insert(1, f"This graph as a whole has probability {causal.probability:.2f}, and none is more probable{rivals}.")
     return words
 
 
@@ -65,9 +69,7 @@ def causal_verdict(report: AttributeReport) -> Verdict:
     if not report.determined:
         step = "Ask for no causes before the answers determine the attributes: give every attribute items that ask for it alone, and fit again."
         return verdict_of([asked, Finding("bad", "Can a graph be found?", first, step)], about="graph")
-    chances = causal.probabilities
-    is_vague = chances is not None and chances.classes[0][1] < RARE
-    is_open = is_vague or bool(causal.doubts or causal.ties or causal.nearly_unfaithful)
+    is_open = causal.probability < RARE or bool(causal.doubts or causal.ties or causal.nearly_unfaithful)
     step = "Read the edges one by one, with their probabilities and doubts below, and no single graph." if is_open else ""
     sure = Finding("care" if is_open else "good", "How sure is that?", " ".join(rest) or _not_firm(causal.doubts), step)
     explained = None
@@ -118,7 +120,7 @@ def graph_parts(report: AttributeReport) -> Iterator[Part]:
     )
     lines = [
         [
-            "no graph (free table)" if found.graph is None else "; ".join(found.graph.text().splitlines()),
+            _named(found.graph, causal.graph),
             f"{round(found.bic, 1) + 0.0:+.1f}",
             str(found.num_free),
             f"{round(found.gain, 1) + 0.0:+.1f}",
@@ -128,6 +130,13 @@ def graph_parts(report: AttributeReport) -> Iterator[Part]:
     yield Table(("graph", "BIC against no graph", "probabilities", "log-likelihood against no graph"), lines)
     if report.on_rows.best.graph is None:
         yield Paragraph(NONE_EXPLAINS)
+
+
+def _named(graph: Cpdag | None, drawn: Cpdag) -> str:
+    """A graph in one line, and whether it is the one that the page is about."""
+    if graph is None:
+        return "no graph (free table)"
+    return "; ".join(graph.text().splitlines()) + (" (the graph above)" if graph == drawn else "")
 
 
 def _edges(report: AttributeReport) -> Iterator[Part]:
@@ -189,6 +198,8 @@ def causal_record(report: AttributeReport) -> dict[str, Any]:
         "determined": report.determined,
         "verdict": verdict_in_words(report),
         "edges": edges,
+        "probability": None if own is None else causal.probability,
+        "searched": edges_of(causal.searched.matrix),
         "ties": [edges_of(other.matrix) for other in causal.ties],
         "optimal": causal.optimal,
         "score": causal.score,

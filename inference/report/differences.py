@@ -93,6 +93,7 @@ def _on_classes(entropy_r2: float, method: str) -> list[Finding | None]:
     """How well rows tell their classes, and whether that was corrected for."""
     badly = entropy_r2 < LEAST_SEPARATED
     words = f"The rows tell their classes {'badly' if badly else 'well enough'} (entropy R2 {entropy_r2:.2f}, where 1 is sure)."
+    words += "" if badly else " The posterior takes the estimates for the truth, so that this is too high where rows are few: the report of the fit has it corrected."
     step = "Fit the covariates with the classes in one step, Mixture(..., covariates=...), and compare." if badly else ""
     told = None if np.isnan(entropy_r2) else Finding("care" if badly else "good", "Are the classes told apart?", words, step)
     missing = "Rows that may be in another class were not corrected for: differences are too small." if method == "none" else ""

@@ -12,12 +12,13 @@ from torch import Tensor
 from inference.fitting.draws import latents_of_draws
 from inference.fitting.names import dims_of, labels_of
 from inference.fitting.showing import rows_in_words
+from inference.inspection.classification import ClassAccuracy, class_accuracy
 from inference.programs.replicates import present, stems
 from inference.report.page import number
 from inference.report.parts import Note, Paragraph, Part
 from inference.report.sections import NEEDS_DATA, Subject, cut_table
 
-__all__ = ["LatentUse", "latent_use", "latents"]
+__all__ = ["LatentUse", "certainty", "classified_in_words", "latent_use", "latents"]
 
 MOST_LINES = 60  # of a table
 UNSURE = 0.1  # a chance farther than this from 0 and from 1 is unsure
@@ -135,6 +136,33 @@ def latent_use(subject: Subject) -> list[LatentUse]:
     return out
 
 
+def certainty(subject: Subject) -> ClassAccuracy | None:
+    """The expected share of rows (steps) whose class is right; None for models without classes, and where rows of the fit are missing."""
+    if subject.data is None or subject.num_sampled is not None:
+        return None
+    try:
+        return class_accuracy(subject.fit, subject.data)
+    except ValueError:
+        return None
+
+
+def classified_in_words(found: ClassAccuracy, unit: str) -> str:
+    """The share, what it is held against, and what was taken off.
+
+    Args:
+        found: of the classes.
+        unit: what is classified, "row" or "step".
+    """
+    share = f"{100 * found.accuracy:.0f} % of the {unit}s are expected to be classified correctly"
+    if found.note:
+        return f"{share}, if the estimates are the truth. That is too many where {unit}s are few, and was not corrected: {found.note}."
+    words = (
+        f"{share} (standard error {100 * found.error:.1f}), and {100 * found.guess:.0f} % if all were put into the largest class. The posterior alone says "
+        f"{100 * found.said:.0f} %, because it takes the estimates for the truth; the model fitted again to simulated data shows by how much that is too high."
+    )
+    return words + (f" So few {unit}s make the classification worthless: it is hardly better than the largest class." if found.worthless else "")
+
+
 def latents(subject: Subject) -> Iterator[Part]:
     """How the latents are used: shares, and how sure the data make them; nothing for a model without any."""
     fit = subject.fit
@@ -153,7 +181,10 @@ def latents(subject: Subject) -> Iterator[Part]:
     values = [line for use in uses if use.is_choice for line in use.lines()]
     if values:
         yield from cut_table(("site", "value", "share", "most probable in", "mean probability where it is"), values, MOST_LINES)
-        yield Note("The last column is how surely a row, or a step of a sequence, has the value that it most probably has: 1 is for sure.")
+        yield Note(
+            "The last column is how surely a row, or a step of a sequence, has the value that it most "
+            "probably has, if the estimates are the truth: 1 is for sure. It is too high where rows are few."
+        )
     yield from _of_parameters(subject)
     for site, value in (fit.local_draws or {}).items():
         flat = value.flatten(0, 1).double()

@@ -1,4 +1,4 @@
-r"""What rows say of the groups of a mixture, for its page: profiles, how surely rows are told apart, and columns that go together inside groups.
+r"""What rows say of the groups of a mixture, for its page: profiles, the share of rows classified correctly, and columns that go together inside groups.
 
 With r the chance of row n to be in component k, and m the mean of item j over rows weighted by r, an item is as far told apart by the groups as the share
 of its variance that lies between them. Items that are independent inside the components have, at the truth,
@@ -50,7 +50,7 @@ class Groups:
 
     @property
     def right(self) -> np.ndarray:
-        """Expected share of rows that are in the group they are put into, by group, NaN where no row is put, (K,)."""
+        """Share of rows that the posterior expects in the group they are put into, by group, NaN where no row is put, (K,)."""
         put, most = self.chances.argmax(-1), self.chances.max(-1)
         return np.array([most[put == k].mean() if (put == k).any() else np.nan for k in range(self.chances.shape[1])])
 

@@ -12,8 +12,9 @@ import numpy as np
 from inference.base.structure import Structure
 from inference.fitting.names import with_names
 from inference.fitting.showing import rows_in_words
+from inference.inspection.classification import ClassAccuracy
 from inference.predictive import LEAST_ROWS
-from inference.report.latent_use import LatentUse, latent_use
+from inference.report.latent_use import LatentUse, certainty, classified_in_words, latent_use
 from inference.report.parts import Finding, Verdict
 from inference.report.predictive_words import column_names, departures_in_words, remedy_of
 from inference.report.sections import HasRecord, Subject, checks_of, determined, locally
@@ -241,9 +242,11 @@ def on_latents(subject: Subject) -> Finding | None:
     uses = subject.once(latent_use) if subject.data is not None else []
     if not uses:
         return None
-    parts = [_on_values(use) if use.is_choice else _on_bits(use) for use in uses]
+    found = subject.once(certainty) if len(uses) == 1 and uses[0].is_choice else None
+    parts = [_on_values(use, found) if use.is_choice else _on_bits(use) for use in uses]
     steps = list(dict.fromkeys(step for _, step in parts if step))
-    return Finding("care" if steps else "good", "Are the latents of use?", " ".join(words for words, _ in parts), " ".join(steps))
+    mark = "bad" if found is not None and found.worthless else "care" if steps else "good"
+    return Finding(mark, "Are the latents of use?", " ".join(words for words, _ in parts), " ".join(steps))
 
 
 def _on_bits(use: LatentUse) -> tuple[str, str]:
@@ -273,12 +276,16 @@ def _twins(use: LatentUse, names: Sequence[str]) -> list[str]:
     return [f"{names[varying[i]]} and {names[varying[j]]}" for i, j in zip(*np.triu_indices(len(varying), 1), strict=True) if together[i, j] > SAME]
 
 
-def _on_values(use: LatentUse) -> tuple[str, str]:
+def _on_values(use: LatentUse, found: ClassAccuracy | None) -> tuple[str, str]:
     """A latent with several values, of which each row has one."""
     sure, most = float(use.on.max(-1).mean()), use.on.argmax(-1)
     empty = [label for k, label in enumerate(use.labels) if not (most == k).any()]
-    words = f"{use.site}: a {use.unit} that is put where it most probably belongs is expected to be right in {_percent(sure)} of the {use.unit}s, if the model is right."
+    words = f"{use.site}: {_percent(sure)} of the {use.unit}s are expected to be classified correctly, if the model is right and its estimates are the truth."
+    if found is not None:
+        sure, words = found.accuracy, f"{use.site}: {classified_in_words(found, use.unit)}"
     words += f" No {use.unit} most probably has the value {listed(empty)}." if empty else ""
+    if found is not None and found.worthless:
+        return words, f"Fit fewer values of {use.site}, or more {use.unit}s; do not report single {use.unit}s."
     if empty:
         return words, f"Fit fewer values of {use.site}: some are nowhere the most probable."
     return words, f"Do not report single {use.unit}s; work with the chances of all values of {use.site} (fit.posterior_latents(data))." if sure < LEAST_RIGHT else ""

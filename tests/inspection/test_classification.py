@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from inference import EM, Fit, fit
-from inference.inspection import classify_rows
+from inference.inspection import class_accuracy, classify_rows
+from inference.inspection.classification import _judged
 from inference.programs.program import Program
-from ppl_models import DeepDiscreteEncoder, Hierarchy, HigherOrder, LatentAttributeModel, Normal
+from ppl_models import (
+    Bernoulli,
+    DeepDiscreteEncoder,
+    HiddenMarkov,
+    Hierarchy,
+    HigherOrder,
+    LatentAttributeModel,
+    Mixture,
+    Normal,
+    OptionsHMM,
+)
 from ppl_models.datasets import AttributeDesign, causal_attributes, mastery_test
 
 F64 = torch.float64
@@ -123,3 +135,104 @@ def test_what_is_not_mended_is_said(tested: tuple[AttributeDesign, Fit, torch.Te
         classify_rows(result, items[:7], num_replicates=3)
     with pytest.raises(ValueError, match="num_replicates"):
         classify_rows(result, items, num_replicates=-1)
+
+
+def classes(seed: int, spread: float, num_rows: int = 90, family: type = Normal) -> tuple[Fit, torch.Tensor, float]:
+    """A fit of two classes on four items, its rows, and the share of rows that it really puts into the right class, under the best names."""
+    model, rng = Mixture(2, family(), 4), np.random.default_rng(seed)
+    sign = torch.tensor(rng.choice([-1.0, 1.0], 4))
+    truth = {"weights": torch.tensor([0.5, 0.5], dtype=F64), "predictors": torch.stack([spread / 2 * sign, -spread / 2 * sign])}
+    truth |= {"dispersion": torch.ones(2, 4, dtype=F64)} if family is Normal else {}
+    items = Program(model, None, num_rows).simulate(truth, seed)["items"]
+    result = fit(model, items, EM(tolerance=1e-5), num_restarts=8, seed=seed)
+    put = result.posterior_latents(items)["assignments"].argmax(-1)
+    right = float(Program(model, items).latent_means(truth)["assignments"].gather(-1, put.unsqueeze(-1)).mean())
+    return result, items, max(right, 1 - right)
+
+
+def test_classes_of_independent_noise_are_worthless() -> None:
+    """Failed before: more than 90 % were said of four independent columns, where half are right."""
+    gaps = []
+    for seed in range(2):
+        result, items, right = classes(seed, 0.0, 60)
+        found = class_accuracy(result, items, 4)
+        assert found.said > 0.85, f"seed {seed}"
+        assert found.worthless, f"seed {seed}"
+        assert found.said_r2 > found.entropy_r2, f"seed {seed}"
+        assert found.overstated == pytest.approx(found.said - found.accuracy)
+        gaps.append([found.said - right, found.accuracy - right])
+    before, after = np.mean(gaps, 0)
+    assert before > 0.3
+    assert abs(after) < before / 2
+
+
+def test_classes_that_are_there_keep_their_accuracy() -> None:
+    """Clear classes are not called worthless, and the corrected share is nearer to the true one than what the posterior says, on average."""
+    gaps = []
+    for seed in range(3):
+        result, items, right = classes(seed, 1.5)
+        found = class_accuracy(result, items, 4)
+        assert not found.worthless, f"seed {seed}"
+        assert found.accuracy > 0.7, f"seed {seed}"
+        assert 0 < found.error < 0.1, f"seed {seed}"
+        gaps.append([found.said - right, found.accuracy - right])
+    before, after = np.mean(gaps, 0)
+    assert abs(after) < abs(before) + 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning")  # of bits that a class always answers alike
+def test_corrected_shares_of_random_classes_are_unbiased() -> None:
+    """Sixty models, of no classes to clear ones; ``benchmarks/class_accuracy.py`` has 200."""
+    gaps = []
+    for seed in range(60):
+        result, items, right = classes(seed, (0.0, 0.8, 1.5, 2.5)[seed % 4], (60, 150)[seed // 4 % 2], (Normal, Bernoulli)[seed // 8 % 2])
+        found = class_accuracy(result, items, 8)
+        gaps.append([found.said - right, found.accuracy - right])
+    before, after = np.mean(gaps, 0)
+    error = np.std(gaps, 0)[1] / np.sqrt(len(gaps))
+    assert before > 0.1
+    assert abs(after) < 3 * error + 0.02
+
+
+def test_shares_of_classes_by_hand() -> None:
+    said = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.7, 0.3]], dtype=F64)
+    true = torch.tensor([[0.3, 0.7], [0.1, 0.9], [0.6, 0.4], [0.5, 0.5]], dtype=F64)
+    share, guess, _, *by_class = _judged(said, true)  # the class said first is the second
+    assert share == pytest.approx((0.7 + 0.9 + 0.6 + 0.5) / 4)
+    assert guess == pytest.approx(2.5 / 4)
+    assert by_class == pytest.approx([0.6, 0.7])
+    share, _, entropy_r2, *_ = _judged(said, said)
+    assert share == pytest.approx(0.75)
+    assert entropy_r2 == pytest.approx(1 + float((said * said.log()).sum()) / (4 * np.log(2)))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [pytest.param(HiddenMarkov(2, Normal(), 2), (2, 40, 2), id="states"), pytest.param(OptionsHMM(2, 2, 2), (6, 12, 2), id="options", marks=pytest.mark.slow)],
+)
+def test_classes_of_steps_are_corrected_too(model: Any, shape: tuple[int, ...]) -> None:
+    """Steps of noise in a hidden chain, and actions of nothing at all under two options, are no more sure than chance makes them."""
+    rng = np.random.default_rng(1)
+    steps = torch.tensor(rng.standard_normal(shape)) if isinstance(model, HiddenMarkov) else torch.tensor(rng.integers(0, 2, shape))
+    found = class_accuracy(fit(model, steps, EM(tolerance=1e-4), num_restarts=4), steps, 3)
+    assert not found.note
+    assert found.accuracy < found.said
+    assert found.worthless
+
+
+def test_classes_that_are_not_corrected_say_why(tested: tuple[AttributeDesign, Fit, torch.Tensor, torch.Tensor]) -> None:
+    result, items, _ = classes(0, 2.0)
+    assert class_accuracy(result, items, 0).note == "num_replicates is 0"
+    assert class_accuracy(result, items[:7]).note == "these are 7 rows, and the fit is of 90"
+    with pytest.raises(ValueError, match=r"num_replicates=3 needs .* these are 7 rows"):
+        class_accuracy(result, items[:7], 3)
+    with pytest.raises(ValueError, match="num_replicates"):
+        class_accuracy(result, items, -1)
+    many, rows, right = classes(1, 4.0, 2000)
+    found = class_accuracy(many, rows)
+    assert found.note == "117 rows for each parameter leave next to nothing to take off"
+    assert found.accuracy == found.said == pytest.approx(right, abs=0.005)
+    assert not found.worthless
+    with pytest.raises(ValueError, match="one latent of several values a row was expected, got LatentAttributeModel"):
+        class_accuracy(tested[1], tested[2])

@@ -13,6 +13,7 @@ from inference import EM, Fit, fit
 from inference.report import write_report
 from inference.report.mixture_findings import dependent_items, groups_of
 from inference.report.sections import Subject
+from inference.report.verdicts import verdict
 from ppl_models import Categorical, Mixture
 
 pytestmark = pytest.mark.usefixtures("unpainted")
@@ -77,7 +78,7 @@ def test_the_page_says_it_first_and_in_words(fitted, tmp_path):
     page = write_report(result, data, tmp_path / "page.html").read_text()
     assert page.index('id="verdict"') < page.index('id="fitted"')
     for words in (
-        "600 rows of 3 columns, as 2 groups (components) that hold 7", "expected to be right in 100 % of the rows", "a (9", "c says next to nothing of the groups",
+        "600 rows of 3 columns, as 2 groups (components) that hold 7", "100 % of the rows are expected to be classified correctly", "a (9", "c says next to nothing of the groups",
         "no two columns clearly go together", "right number of groups", "profiles of the groups",
     ):  # fmt: skip
         assert words in page, words
@@ -89,7 +90,19 @@ def test_groups_that_rows_do_not_tell_apart_are_named(tmp_path):
         "weights": torch.tensor([0.5, 0.5]).double(), "predictors": torch.tensor([[0.1, 0.0], [-0.1, 0.0]]).double(), "dispersion": torch.ones(2, 2).double(),
     })  # fmt: skip
     page = write_report(result, data, tmp_path / "page.html").read_text()
-    assert "Do not report single rows of group" in page
+    assert "Report no single row, and doubt the groups" in page
+
+
+def test_a_page_of_noise_says_that_its_groups_are_worthless(tmp_path):
+    """Failed before: a tick beside more than 90 %."""
+    data = pd.DataFrame(np.random.default_rng(0).normal(size=(90, 4)), columns=list("abcd"))
+    result = fit(Mixture(2, num_items=4), data, EM(tolerance=1e-5), num_restarts=8)
+    page = write_report(result, data, tmp_path / "page.html").read_text()
+    assert "Report no single row, and doubt the groups" in page
+    subject = subject_of(result, data)  # its kind is found when a page is written
+    found = next(finding for finding in verdict(result.structure, subject).findings if finding.question == "How surely are rows classified?")
+    assert found.mark == "bad"
+    assert "hardly better than the largest class" in found.answer
 
 
 def test_items_of_categories_are_looked_at_category_by_category():

@@ -12,9 +12,10 @@ from support.fitted_examples import bernoulli_table, encoder_fit
 
 from inference import EM, Fit, fit
 from inference.identifiability import identifiability_of
+from inference.inspection import ClassAccuracy
 from inference.report import Finding, Subject, Verdict
 from inference.report.kinds.hidden_markov import Residuals
-from inference.report.latent_use import LatentUse, latent_use
+from inference.report.latent_use import LatentUse, certainty, latent_use
 from inference.report.sections import determined
 from inference.report.verdicts import on_convergence, on_determination, on_latents, on_prediction, verdict_of
 from ppl_models import Bernoulli, Mixture, Normal
@@ -83,11 +84,28 @@ def test_latents_that_say_nothing_or_the_same_are_named(classes: Fit) -> None:
 
 def test_values_that_are_nowhere_the_most_probable_are_named(classes: Fit) -> None:
     on = np.tile([0.6, 0.1, 0.3], (50, 1))
-    found = on_latents(subject_of(classes, ANSWERS, uses=[LatentUse("z", ("0", "1", "2"), True, on, "step")]))
+    subject = subject_of(classes, ANSWERS, uses=[LatentUse("z", ("0", "1", "2"), True, on, "step")])
+    subject.found[certainty] = None
+    found = on_latents(subject)
     assert found is not None
-    assert "right in 60 % of the steps" in found.answer
+    assert "60 % of the steps are expected to be classified correctly" in found.answer
     assert "No step most probably has the value 1, 2." in found.answer
     assert on_latents(subject_of(classes, ANSWERS, uses=[])) is None
+
+
+def test_steps_that_are_classified_no_better_than_by_the_largest_class_get_a_cross(classes: Fit) -> None:
+    on = np.tile([0.95, 0.05], (50, 1))
+    subject = subject_of(classes, ANSWERS, uses=[LatentUse("states", ("0", "1"), True, on, "step")])
+    subject.found[certainty] = ClassAccuracy(0.62, 0.95, 0.02, np.array([0.7, 0.5]), 0.6, 0.1, 0.8, 0.2, "")
+    found = on_latents(subject)
+    assert found is not None
+    assert found.mark == "bad"
+    assert "62 % of the steps are expected to be classified correctly (standard error 2.0), and 60 % if all" in found.answer
+    subject.found[certainty] = ClassAccuracy(0.92, 0.95, 0.02, np.array([0.9, 0.9]), 0.6, 0.1, 0.8, 1.0, "")
+    sure = on_latents(subject)
+    assert sure is not None
+    assert "Do not report" not in sure.step
+    assert "worthless" not in sure.answer
 
 
 def test_a_law_with_the_wrong_correlations_is_named() -> None:

@@ -13,7 +13,7 @@ from inference.base.component_laws.law import ComponentLaw
 from inference.base.structure import Problem, Standard, Structure
 from inference.programs.program import Params
 
-__all__ = ["measured", "standard"]
+__all__ = ["measured", "mixed_sizes", "standard"]
 
 STANDARD = (0.0, 1.0)
 AT_ONCE = 2**20  # numbers of the rows
@@ -64,3 +64,11 @@ def standard(problem: Problem, law: ComponentLaw, structure: Callable[[Any], Str
 def _moved(law: ComponentLaw, params: Params, centres: Tensor, widths: Tensor) -> Params:
     own = law.moved({name: value.double() if value.is_floating_point() else value for name, value in params.items()}, centres, widths)
     return {name: value.to(params[name].dtype) for name, value in own.items()}
+
+
+def mixed_sizes(params: Params, apart: float) -> Params:
+    """Parameters whose dispersions lie ``apart`` times as far from their mean over the components: an M-step of a negative binomial item moves from there, and no other does."""
+    if "dispersion" not in params:
+        return params
+    sizes = params["dispersion"]
+    return params | {"dispersion": apart * sizes + (1 - apart) * sizes.mean(0)}

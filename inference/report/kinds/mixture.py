@@ -11,6 +11,7 @@ from inference.fitting.names import labels_of
 from inference.plots.categories import plot_categories
 from inference.plots.components import plot_groups
 from inference.plots.layers import plot_loadings
+from inference.report.latent_use import certainty, classified_in_words
 from inference.report.mixture_findings import Groups, dependent_items, groups_of, meanings_of, shares_of
 from inference.report.odds_ratios import odds_ratios
 from inference.report.page import picture
@@ -66,18 +67,23 @@ def _percents(shares: list[float]) -> str:
 
 
 def _on_rows(subject: Subject, groups: Groups) -> Finding | None:
-    question = "How surely are rows told apart?"
+    question = "How surely are rows classified?"
     if groups.chances.shape[1] == 1:
         return None
-    labels = _labels(subject, len(groups.means))
-    right, overall = groups.right, float(groups.chances.max(-1).mean())
-    words = f"A row that is put into its most probable group is expected to be right in {100 * overall:.0f} % of the rows."
+    labels, found = _labels(subject, len(groups.means)), subject.once(certainty)
+    if found is None:
+        right, overall = groups.right, float(groups.chances.max(-1).mean())
+        words = f"{100 * overall:.0f} % of the rows are expected to be classified correctly, if the estimates are the truth."
+    else:
+        right, words = found.by_class, classified_in_words(found, "row")
+    if found is not None and found.worthless:
+        return Finding("bad", question, words, "Report no single row, and doubt the groups: compare with one group, or take more rows or items that differ more.")
     doubtful = [labels[k] for k in range(len(right)) if np.isnan(right[k]) or right[k] < LEAST_RIGHT]
     if not doubtful:
         return Finding("good", question, f"{words} That supposes that the model is right.")
     of = f"group {doubtful[0]}" if len(doubtful) == 1 else f"groups {listed(doubtful)}"
     step = f"Do not report single rows of {of}; work with the chances of all groups instead (the columns P(...) of posterior.csv, or fit.predict_proba(data))."
-    return Finding("care", question, f"{words} It is less than four in five, or no row at all, in {of}.", step)
+    return Finding("care", question, f"{words} Fewer than four in five of the rows put into it belong there, or no row is put there, in {of}.", step)
 
 
 def _on_items(groups: Groups) -> Finding | None:
@@ -180,6 +186,9 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
         "the share of the column's variance that lies between the groups. The names 0, 1, ... of the groups are those of all files and pictures."
     )
     yield Table(head, rows)
+    found = subject.once(certainty) if len(labels) > 1 else None
+    if found is not None:
+        yield Paragraph(f"{classified_in_words(found, 'row')} Entropy R2 is {found.entropy_r2:.2f}" + (" as the posterior has it." if found.note else f" (the posterior alone says {found.said_r2:.2f})."))
     if len(groups.names) > MOST_ITEMS or len(labels) > MOST_GROUPS:
         yield Paragraph(f"The first {MOST_ITEMS} columns and {MOST_GROUPS} groups are shown; summary.json and fit.frames have all.")
     if len(labels) > 1:

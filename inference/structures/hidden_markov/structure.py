@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 from inference.base.assigned_starts import split_share
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
-from inference.base.component_laws.units import measured, standard
+from inference.base.component_laws.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws
 from inference.base.relabelling import Alignment, Labels
 from inference.base.shared_values import shared_words, value_sums
@@ -109,6 +109,17 @@ class HiddenMarkovStructure(Structure):
         """Parameters (R, ...) where the steps with entries have these chances of each state, (R, N, K)."""
         blank = {name: value.expand(len(share), *value.shape[1:]) for name, value in problem.program_of_one_row().draw_prior(1, 0).items()}
         return self.steps(problem, CHUNK, 1).first(share, blank)
+
+    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params:
+        """Laws of rows from chances of the states that are mixed with even ones; moves mixed with even ones among those that are possible."""
+        share = smoothed_states(self.about, params, problem.data)[problem.data.isfinite().any(-1)]
+        share = apart * share + (1 - apart) / self.about.num_states
+        blank = {name: value.unsqueeze(0) for name, value in mixed_sizes(params, apart).items()}
+        new = {name: value[0] for name, value in self.steps(problem, CHUNK, 1).first(share.unsqueeze(0), blank).items()}
+        moves = params["transitions"]
+        even = torch.ones_like(moves) if self.about.allowed is None else torch.tensor(self.about.allowed).to(moves)
+        kept = {"transitions": apart * moves + (1 - apart) * even / even.sum(-1, keepdim=True)}
+        return new | kept | {name: params[name] for name in ("initial",) if name in params}
 
     def split_starts(self, problem: Problem, smaller: Params) -> Params:
         """A start for each state of a model with one state less, which is cut in two across the direction in which its rows spread most."""

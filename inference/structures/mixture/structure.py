@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from inference.base.assigned_starts import AT_ONCE, centres, nearest, split_share
 from inference.base.component_laws.law import ComponentLaw
 from inference.base.component_laws.laws import law_of
-from inference.base.component_laws.units import measured, standard
+from inference.base.component_laws.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws, numpy_generator
 from inference.base.given.separation import listed_terms, open_coefficients
 from inference.base.given.units import standard_covariates
@@ -108,6 +108,12 @@ class MixtureStructure(Structure):
         program = problem.program_of_one_row()
         blank = {name: value.expand(len(share), *value.shape[1:]) for name, value in program.draw_prior(1, 0).items()}
         return self.steps(problem, 2**18, 1).first(share, blank)
+
+    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params:
+        """An M-step from chances of the components that are mixed with even ones, which leaves the moments of all rows together as they are."""
+        share = apart * self.shares(params, problem.data) + (1 - apart) / self.about.num_components
+        blank = {name: value.unsqueeze(0) for name, value in mixed_sizes(params, apart).items()}
+        return {name: value[0] for name, value in self.steps(problem, 2**18, 1).first(share.unsqueeze(0), blank).items()}
 
     def more_starts(self, problem: Problem, init: str, num_starts: int, batch: int) -> Params:
         """Every other start from random rows: k-means++ spreads the centres, and misses components that lie inside another."""

@@ -87,6 +87,13 @@ class OptionsStructure(Structure):
         kept = (log_likelihood + log_prior).topk(num_kept).indices
         return {name: value[kept] for name, value in params.items()}
 
+    def drawn_together(self, problem: Problem, params: Params, apart: float) -> Params:
+        """Probabilities mixed with those of options that are all alike, which one M-step makes as likely as they can be."""
+        steps = OptionSteps(self.about, self._plan(problem))
+        alike = alike_policies(self.about, self._plan(problem), 1)
+        alike = steps.m_step(steps.e_step(alike)[0], alike)
+        return {name: apart * value + (1 - apart) * alike[name][0] for name, value in params.items()}
+
     def split_starts(self, problem: Problem, smaller: Params) -> Params:
         """Parameters (O, ...) of O + 1 options from those of O, each option split in turn."""
         return split_policies(self.about, self._plan(problem), smaller, problem.seed)
