@@ -89,9 +89,9 @@ def resampled_tables(posterior: Any, table: Any = None, num_draws: int = 200, se
 
 
 def completed_rows(observed_rows: float, num_rows: float) -> float:
-    """What a table of completed rows is worth, where that of the fit is worth ``num_rows`` of ``observed_rows``; see above."""
+    """What a table of completed rows is worth, where that of the fit is worth ``num_rows`` of ``observed_rows``; see above. A score needs one row at least."""
     worth = min(float(num_rows), float(observed_rows))
-    return observed_rows * worth / (2 * observed_rows - worth)
+    return max(1.0, observed_rows * worth / (2 * observed_rows - worth))
 
 
 def imputed_tables(posterior: Any, table: Any = None, num_draws: int = 200, seed: int = 0, prior_rows: float = 1.0, thin: int = 1) -> np.ndarray:

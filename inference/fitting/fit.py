@@ -104,7 +104,7 @@ def fit(
     Warns:
         ConvergenceWarning, BoundWarning: see there.
         DegenerateWarning: if no start ended in a proper optimum, saying what is wrong with the best of them.
-        StartsWarning: if a plain call, with a number of starts or without, found its best optimum only once.
+        StartsWarning: if a call that names neither engine nor parameters to start from found its best optimum only once.
         RowsWarning: if rows that lack a covariate were dropped.
     """
     if num_restarts is not None and not is_integer(num_restarts):
@@ -126,7 +126,7 @@ def fit(
             problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
         else:
             problem = problem_of(model, taken, seed, start_given, weights)
-        search, is_plain = None, method is None
+        search, is_plain = None, method is None and not start_given
         if method is None:
             advice = problem.structure.recommended(problem)
             search = advice.search if num_restarts is None and not problem.start_given else None
@@ -297,7 +297,7 @@ def assemble(problem: Problem, method: Method, outcome: Outcome, seconds: float,
         problem: as the user gave it; method: the engine.
         outcome: what it found, for the standard problem where there is one; seconds: how long that took.
         standard: in whose units the engine worked; None for those of the data.
-        is_plain: whether the user left the engine open: a best optimum that only one of several starts reached is then warned of.
+        is_plain: whether the user named neither engine nor start: a best optimum that only one of several starts reached is then warned of.
     """
     if outcome.model is not None and standard is not None:
         user_model = cast("Any", problem.model)

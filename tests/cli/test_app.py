@@ -346,7 +346,7 @@ def interrupt_at(iteration: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupted_fit_resumes_and_loses_nothing(table, tmp_path, monkeypatch, no_report):
     (answers() * 3 + np.random.default_rng(1).normal(size=(150, 6))).to_csv(table, index=False)
     out, checkpoint = tmp_path / "out", tmp_path / "out" / "running"
-    options = ("--response", "normal", "--init", "random", "--penalty", "none", "--checkpoint", checkpoint)
+    options = ("--response", "normal", "--init", "random", "--penalty", "none", "--restarts", 1, "--checkpoint", checkpoint)
     with monkeypatch.context() as patch:
         interrupt_at(4, patch)
         result = dde(table, out, *options)

@@ -159,7 +159,7 @@ def test_a_part_of_a_choice_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     command = ("select", "dde", tmp_path / "answers.csv", "--response", "bernoulli", "--latents", "1:2", "--out", out, "--no-progress")
     monkeypatch.setattr("inference.report.choice_page.write_choice_report", lambda found, path: path.write_text("page") and path)
     stages = {
-        "write_picture": f"interrupted; {out} holds a part of the results: the same command starts anew with --overwrite\n",
+        "write_picture": f"interrupted; the fit is saved in {out / 'fit'}: ppl-models report {out / 'fit'} DATA makes its page\n",
         "write_json": f"interrupted; the fit is saved in {out / 'fit'}, and its page is {out / 'report.html'}\n",
     }
     for number, (stage, line) in enumerate(stages.items()):
