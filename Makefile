@@ -1,4 +1,4 @@
-# Targets: demo, test, docs, fuzz, killed, bench, lint. Each first makes .venv and installs into it; a second call finds it ready.
+# Targets: demo, test, quick, docs, fuzz, killed, bench, lint, format. Each first makes .venv and installs into it; a second call finds it ready.
 # lowest and py312 run the tests with other versions, each in an environment of its own.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -19,7 +19,7 @@ PY312 ?= python3.12
 
 N ?=
 
-.PHONY: demo test lowest py312 docs fuzz killed bench lint install
+.PHONY: demo test quick lowest py312 docs fuzz killed bench lint format install
 .DELETE_ON_ERROR:
 
 # threads that wait without spinning keep the demo quick on a busy machine
@@ -32,6 +32,12 @@ test: export MKL_NUM_THREADS := 1
 test: export PPL_MODELS_NOTEBOOKS := $(CURDIR)/build/notebooks
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+# in a minute or two: changed files as the formatter and ruff want them, laws of a dozen models, tests beside the changed files
+quick: export OMP_NUM_THREADS := 1
+quick: export MKL_NUM_THREADS := 1
+quick: $(STAMP)
+	$(BIN)/python tests/quick.py
 
 # the tests with the lowest versions that pyproject.toml allows. Early releases of torch come with gigabytes of CUDA where no build for the
 # processor alone is offered, so torch is held where it is unless told otherwise: LOWEST_TORCH=2.4.0. What libraries of unlike age say to each other of
@@ -67,7 +73,13 @@ docs: $(DOCS_STAMP)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# files as the formatter writes them
+format: $(STAMP)
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
 
 install: $(STAMP)
 
